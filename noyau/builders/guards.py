@@ -1,0 +1,73 @@
+"""Memory between guard zones, filled with a poison: what a kernel writes beyond its buffers, or never writes, shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from noyau.dtypes import DType
+
+GUARD_BYTES = 4096
+_ALIGNMENT = 64
+SCRATCH_POISONS = (b"\xff", b"\x7f")  # of bytes of any type; the first is NaN in every float type
+
+# Two poisons a type, no cell alike: quiet NaNs for floats, so that what is read beyond a buffer spreads.
+_POISONS = {
+    DType.F16: (b"\xad\xfe", b"\x5a\x7f"),
+    DType.BF16: (b"\xed\xff", b"\xda\x7f"),
+    DType.F32: (b"\xad\xde\xc0\xff", b"\x5a\x5a\xda\x7f"),
+    DType.F64: (b"\xad\xde\xc0\xad\xde\xc0\xff\xff", b"\x5a\x5a\x5a\x5a\x5a\x5a\xfa\x7f"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """An array in memory of its own: `label` names it in messages, `around` is the whole with both zones, in bytes."""
+
+    label: str
+    array: np.ndarray
+    around: np.ndarray
+    poison: bytes
+
+    @classmethod
+    def poisoned(cls, label: str, shape: tuple[int, ...], dtype: DType, poison: bytes) -> Guarded:
+        """An array of which every cell, and every cell of both zones, is this poison."""
+        count = int(np.prod(shape, dtype=np.int64))
+        room = np.empty(count * dtype.bytes + 2 * GUARD_BYTES + _ALIGNMENT, np.uint8)
+        start = -room.ctypes.data % _ALIGNMENT
+        around = room[start : start + count * dtype.bytes + 2 * GUARD_BYTES]
+        around.reshape(-1, dtype.bytes)[:] = np.frombuffer(poison, np.uint8)
+        array = around[GUARD_BYTES : len(around) - GUARD_BYTES].view(dtype.numpy).reshape(shape)
+        return cls(label, array, around, poison)
+
+    @classmethod
+    def holding(cls, label: str, array: np.ndarray, dtype: DType) -> Guarded:
+        """A copy of an array, between zones of its type's first poison."""
+        made = cls.poisoned(label, array.shape, dtype, poison_of(dtype, 0))
+        made.array[...] = array
+        return made
+
+    def fault(self) -> str | None:
+        """What was written outside the array, or None."""
+        zones = {"before": self.around[:GUARD_BYTES], "after": self.around[len(self.around) - GUARD_BYTES :]}
+        for side, zone in zones.items():
+            changed = np.flatnonzero(~self._is_poison(zone))
+            if changed.size:
+                cells = changed[0] + 1 if side == "after" else GUARD_BYTES // len(self.poison) - changed[-1]
+                return f"wrote outside {self.label}, {cells} cells {side} its {'end' if side == 'after' else 'start'}"
+        return None
+
+    def still_poisoned(self) -> np.ndarray:
+        """Where the array's cells have the very bits of the poison, as bool of its shape."""
+        return self._is_poison(self.around[GUARD_BYTES : len(self.around) - GUARD_BYTES]).reshape(self.array.shape)
+
+    def _is_poison(self, zone: np.ndarray) -> np.ndarray:
+        """For each cell of these bytes, as a bool."""
+        found: np.ndarray = (zone.reshape(-1, len(self.poison)) == np.frombuffer(self.poison, np.uint8)).all(1)
+        return found
+
+
+def poison_of(dtype: DType, which: int) -> bytes:
+    """The bytes of one cell of the type's first (0) or second (1) poison."""
+    return _POISONS.get(dtype, (b"\xa5" * dtype.bytes, b"\x5a" * dtype.bytes))[which]

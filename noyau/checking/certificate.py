@@ -1,0 +1,221 @@
+"""The record of how a kernel's values compare with the truth, case by case."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from noyau.errors import CheckError
+
+MARGIN = 4.0  # times what is allowed, for one cell in SHARE
+SHARE = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One wrong cell, or what else is wrong with a run; `given` and `note` say of what inputs and how far it goes."""
+
+    case: str
+    given: str
+    note: str
+    output: str = ""
+    cell: tuple[int, ...] | None = None
+    got: float = math.nan
+    want: float = math.nan
+    allowed: float = 0.0
+
+    def __str__(self) -> str:
+        if self.cell is None:
+            return f"{self.note}; for {self.given} ({self.case})"
+        where = f"{self.output}[{', '.join(map(str, self.cell))}]"
+        bound = f"got {self.got:.9g}, want {self.want:.9g} (float64), allowed {self.allowed:.2g}"
+        return f"wrong at {where} for {self.given} ({self.case}): {bound}; {self.note}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "case": self.case,
+            "given": self.given,
+            "note": self.note,
+            "output": self.output,
+            "cell": None if self.cell is None else list(self.cell),
+            "got": _number(self.got),
+            "want": _number(self.want),
+            "allowed": _number(self.allowed),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Errors in ulp of the output's dtype at the truth (integers: in units), over the cells that are finite."""
+
+    worst: float = 0.0
+    total: float = 0.0
+    cells: int = 0
+
+    def __add__(self, other: Errors) -> Errors:
+        return Errors(max(self.worst, other.worst), self.total + other.total, self.cells + other.cells)
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.cells if self.cells else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One case: how many cells it judged, the worst ratio of an error to what is allowed, how many cells are beyond
+    it (`worst_ratio` > 1), the errors of the kernel and of the unfused run, and the first failures."""
+
+    label: str
+    captured: bool
+    cells: int = 0
+    beyond: int = 0
+    worst_ratio: float = 0.0
+    kernel: Errors = Errors()
+    unfused: Errors = Errors()
+    failures: tuple[Failure, ...] = ()
+
+    @property
+    def broken(self) -> bool:
+        """Whether it is beyond what one cell in SHARE may be."""
+        return self.worst_ratio > MARGIN or (bool(self.failures) and not self.beyond)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "case": self.label,
+            "captured": self.captured,
+            "cells": self.cells,
+            "beyond": self.beyond,
+            "worst_ratio": _number(self.worst_ratio),
+            "worst_error_ulp": self.kernel.worst,
+            "unfused_worst_error_ulp": self.unfused.worst,
+        }
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What is known of a kernel's values. `made_up`: the inputs of the captured cases were made up, not a user's.
+    `order_independent`: whether its bits are the same however its work is cut; None where that was not tried."""
+
+    name: str
+    outcomes: tuple[Outcome, ...]
+    made_up: bool = False
+    order_independent: bool | None = None
+
+    @cached_property
+    def ok(self) -> bool:
+        """Whether every cell is allowed, but for one in 100,000 by at most 4 times; never without a case."""
+        fine = bool(self.outcomes) and not any(outcome.broken for outcome in self.outcomes)
+        return fine and self.beyond <= self.cells // SHARE and self.order_independent is not False
+
+    @property
+    def cells(self) -> int:
+        return sum(outcome.cells for outcome in self.outcomes)
+
+    @property
+    def beyond(self) -> int:
+        return sum(outcome.beyond for outcome in self.outcomes)
+
+    @property
+    def captured(self) -> bool:
+        """Whether activations of a model were among the cases."""
+        return any(outcome.captured for outcome in self.outcomes)
+
+    @property
+    def cases(self) -> Mapping[str, float]:
+        """The worst ratio of an error to what is allowed, by case."""
+        ratios: dict[str, float] = {}
+        for outcome in self.outcomes:
+            ratios[outcome.label] = max(ratios.get(outcome.label, 0.0), outcome.worst_ratio)
+        return ratios
+
+    @property
+    def worst_ratio(self) -> float:
+        return max((outcome.worst_ratio for outcome in self.outcomes), default=0.0)
+
+    @cached_property
+    def kernel(self) -> Errors:
+        """The errors of the kernel: on the captured cases where there are any, else on all."""
+        return _total(outcome.kernel for outcome in self._shown)
+
+    @cached_property
+    def unfused(self) -> Errors:
+        """The errors of the unfused computation, as it is, on the same cells."""
+        return _total(outcome.unfused for outcome in self._shown)
+
+    @property
+    def _shown(self) -> tuple[Outcome, ...]:
+        captured = tuple(outcome for outcome in self.outcomes if outcome.captured)
+        return captured or self.outcomes
+
+    @property
+    def worst_error_ulp(self) -> float:
+        return self.kernel.worst
+
+    @property
+    def mean_error_ulp(self) -> float:
+        return self.kernel.mean
+
+    @property
+    def unfused_worst_error_ulp(self) -> float:
+        return self.unfused.worst
+
+    @property
+    def unfused_mean_error_ulp(self) -> float:
+        return self.unfused.mean
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        """The first failures, worst kinds first; empty where `ok` and no cell is beyond."""
+        broken = [failure for outcome in self.outcomes if outcome.broken for failure in outcome.failures]
+        beyond = [failure for outcome in self.outcomes if not outcome.broken for failure in outcome.failures]
+        return tuple(broken + beyond)[:8]
+
+    def summary(self) -> str:
+        """One line: on how many cases, how exact, and beside what."""
+        kinds = "model activations" if self.captured and not self.made_up else "activations of made-up inputs"
+        where = f"{len(self.outcomes)} cases, {kinds} among them" if self.captured else f"{len(self.outcomes)} cases"
+        if not self.ok:
+            return f"wrong on {where}: {self._reason()}"
+        errors = f"worst error {self.worst_error_ulp:.3g} ulp, mean {self.mean_error_ulp:.2g}"
+        beside = f"unfused {self.unfused_worst_error_ulp:.3g}, {self.unfused_mean_error_ulp:.2g}"
+        return f"right on {where}: {errors} ({beside}); at most {self.worst_ratio:.2f} of what is allowed"
+
+    def raise_if_bad(self) -> None:
+        """CheckError with the first failure, unless `ok`."""
+        if not self.ok:
+            raise CheckError(f"{self.name} is {self._reason()}")
+
+    def _reason(self) -> str:
+        if self.failures:
+            return str(self.failures[0])
+        return "not tried on any case" if not self.outcomes else "wrong: its bits depend on how its work is cut"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "ok": self.ok,
+            "captured": self.captured,
+            "made_up": self.made_up,
+            "order_independent": self.order_independent,
+            "cells": self.cells,
+            "cells_beyond": self.beyond,
+            "worst_ratio": _number(self.worst_ratio),
+            "worst_error_ulp": self.worst_error_ulp,
+            "mean_error_ulp": self.mean_error_ulp,
+            "unfused_worst_error_ulp": self.unfused_worst_error_ulp,
+            "unfused_mean_error_ulp": self.unfused_mean_error_ulp,
+            "cases": [outcome.to_json() for outcome in self.outcomes],
+            "failures": [failure.to_json() for failure in self.failures],
+        }
+
+
+def _total(errors: Iterable[Errors]) -> Errors:
+    return sum(errors, Errors())
+
+
+def _number(value: float) -> float | str:
+    """The number itself, or its name: JSON has no infinities and no NaN."""
+    return value if math.isfinite(value) else str(value)

@@ -1,0 +1,62 @@
+"""Floats as numbers and as bits: ulps, moves by one ulp, and where a dtype overflows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from noyau.dtypes import DType
+
+PATTERN = 1 << 16  # moves are drawn so many at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A binary float: bits stored of the significand, and the exponents of its least and greatest normal numbers."""
+
+    stored: int
+    least: int
+    greatest: int
+
+    @property
+    def largest(self) -> float:
+        """The largest finite number."""
+        return float(np.ldexp(2.0 - 2.0**-self.stored, self.greatest))
+
+    @property
+    def overflow(self) -> float:
+        """Numbers at least as large round to infinity."""
+        with np.errstate(over="ignore"):
+            return float(np.ldexp(2.0 - 2.0 ** -(self.stored + 1), self.greatest))
+
+
+FORMATS = {
+    DType.F16: Format(10, -14, 15),
+    DType.BF16: Format(7, -126, 127),
+    DType.F32: Format(23, -126, 127),
+    DType.F64: Format(52, -1022, 1023),
+}
+
+
+def ulp(dtype: DType, magnitude: np.ndarray) -> np.ndarray:
+    """The distance between neighbours of `dtype` at these finite float64 numbers >= 0; the least one at 0."""
+    form = FORMATS[dtype]
+    exponent = np.frexp(magnitude)[1].astype(np.int64) - 1
+    exponent = np.where(magnitude == 0, form.least, np.clip(exponent, form.least, form.greatest))
+    return np.ldexp(1.0, exponent - form.stored)
+
+
+def moved(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """A float array with each cell moved by -1, 0 or +1 ulp.
+
+    Zeros, infinities and NaN stay, and no move makes one: they are meant, not rounded."""
+    bits = array.view(np.dtype(f"i{array.dtype.itemsize}"))
+    top = np.iinfo(bits.dtype).max
+    magnitude = bits & top
+    infinity = np.array(np.inf, array.dtype).view(bits.dtype)
+    steady = (magnitude < 2) | (magnitude >= infinity - 1)
+    block = rng.integers(-1, 2, min(array.size, PATTERN), np.int8)
+    steps = np.resize(block, array.shape) if array.size else np.zeros(array.shape, np.int8)
+    result = bits + np.where(steady, np.int8(0), steps).astype(bits.dtype)
+    return np.asarray(result).view(array.dtype).reshape(array.shape)

@@ -1,0 +1,139 @@
+"""The command `noyau`: a table of sub-commands.
+
+Exit status: 0 right, 1 wrong (or slower than asked), 2 unusable arguments, 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import platform
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TextIO
+
+from noyau import __version__
+from noyau.errors import BuildError, NoyauError
+
+_PACKAGES = ("numpy", "ml-dtypes", "rich", "onnx", "onnxruntime", "torch", "ziglang")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A sub-command: a line of help, its arguments, and what it does, which returns the exit status."""
+
+    summary: str
+    declare: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the result is the exit status. Errors of noyau are one line on stderr."""
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        try:
+            return _run(argv)
+        except NoyauError as error:
+            return _complain(str(error), 2)
+        except KeyboardInterrupt:
+            return _complain("interrupted", 130)
+        except BrokenPipeError:
+            # The reader went away (`noyau show | head`); Python's own flush at exit would complain of it again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 141
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    try:
+        arguments = _parser().parse_args(argv)
+    except SystemExit as stop:  # argparse has printed its message, or the help
+        return int(stop.code or 0)
+    status = COMMANDS[arguments.command].run(arguments)
+    sys.stdout.flush()
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="noyau", description="Makes ML models faster with generated kernels that are checked against float64."
+    )
+    parser.add_argument("--version", action="version", version=f"noyau {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, command in COMMANDS.items():
+        command.declare(commands.add_parser(name, help=command.summary, description=command.summary))
+    return parser
+
+
+def _complain(message: str, status: int) -> int:
+    """Say it on one line, whatever a hostile file has put into it."""
+    line = " ".join(message.split())
+    print("noyau: " + "".join(letter if letter.isprintable() else "?" for letter in line), file=sys.stderr)
+    return status
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """As warnings.showwarning, without the line of the source that warns."""
+    _complain(f"warning: {message}", 0)
+
+
+def _declare_cache(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--clear", action="store_true", help="remove every built kernel")
+
+
+def _cache(arguments: argparse.Namespace) -> int:
+    from noyau.builders import cache
+
+    home, taken = cache.folder(), cache.size_bytes()
+    if arguments.clear:
+        print(f"removed {cache.clear()} files, {taken / 2**20:.1f} MiB, from {home}")
+    else:
+        print(f"{home}: {taken / 2**20:.1f} MiB of at most {cache.LIMIT_BYTES / 2**20:.0f} MiB")
+    return 0
+
+
+def _declare_nothing(parser: argparse.ArgumentParser) -> None:
+    """This command takes no arguments."""
+
+
+def _doctor(_: argparse.Namespace) -> int:
+    from noyau.builders import cache, cc
+
+    try:
+        found = cc.find_compiler()
+        compiler, status = f"{' '.join(found.command)} ({found.version})", 0
+    except BuildError as error:
+        compiler, status = str(error), 1
+    facts = {
+        "noyau": __version__,
+        "python": f"{platform.python_version()} ({sys.executable})",
+        "machine": f"{platform.system()} {platform.machine()}, {cc.level()}, {os.cpu_count()} processors",
+        "compiler": compiler,
+        "cache": f"{cache.folder()}, {cache.size_bytes() / 2**20:.1f} MiB",
+        **{name: _release(name) for name in _PACKAGES},
+    }
+    for name, fact in facts.items():
+        print(f"{name:<12} {fact}")
+    return status
+
+
+def _release(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+COMMANDS = {
+    "cache": Command("show or clear the cache of built kernels", _declare_cache, _cache),
+    "doctor": Command("say what noyau finds on this machine", _declare_nothing, _doctor),
+}

@@ -1,0 +1,99 @@
+"""The element types of noyau, and what each is in NumPy, C and ONNX.
+
+float16 and bfloat16 are stored so and computed in float32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import ml_dtypes
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """One element type: its NumPy dtype, its size, its number in ONNX's TensorProto."""
+
+    numpy: np.dtype
+    onnx: int
+    kind: str  # "float", "int", "uint", "bool" or "other"
+
+
+def _spell(scalar: type, onnx: int, kind: str) -> Spelling:
+    return Spelling(np.dtype(scalar), onnx, kind)
+
+
+class DType(Enum):
+    """An element type. `DType.F32.numpy`, `.onnx`, `.bytes`, `.kind` and `.compute` say the rest."""
+
+    BOOL = "bool"
+    I8 = "i8"
+    I16 = "i16"
+    I32 = "i32"
+    I64 = "i64"
+    U8 = "u8"
+    U16 = "u16"
+    U32 = "u32"
+    U64 = "u64"
+    F16 = "f16"
+    BF16 = "bf16"
+    F32 = "f32"
+    F64 = "f64"
+    OTHER = "other"  # strings, sequences, float8...: what only an Opaque makes and takes
+
+    @property
+    def numpy(self) -> np.dtype:
+        return _SPELLINGS[self].numpy
+
+    @property
+    def onnx(self) -> int:
+        return _SPELLINGS[self].onnx
+
+    @property
+    def bytes(self) -> int:
+        return _SPELLINGS[self].numpy.itemsize
+
+    @property
+    def kind(self) -> str:
+        return _SPELLINGS[self].kind
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "float"
+
+    @property
+    def compute(self) -> DType:
+        """The type that arithmetic on this one is done in."""
+        return DType.F32 if self in (DType.F16, DType.BF16) else self
+
+
+_SPELLINGS = {
+    DType.BOOL: _spell(np.bool_, 9, "bool"),
+    DType.I8: _spell(np.int8, 3, "int"),
+    DType.I16: _spell(np.int16, 5, "int"),
+    DType.I32: _spell(np.int32, 6, "int"),
+    DType.I64: _spell(np.int64, 7, "int"),
+    DType.U8: _spell(np.uint8, 2, "uint"),
+    DType.U16: _spell(np.uint16, 4, "uint"),
+    DType.U32: _spell(np.uint32, 12, "uint"),
+    DType.U64: _spell(np.uint64, 13, "uint"),
+    DType.F16: _spell(np.float16, 10, "float"),
+    DType.BF16: _spell(ml_dtypes.bfloat16, 16, "float"),
+    DType.F32: _spell(np.float32, 1, "float"),
+    DType.F64: _spell(np.float64, 11, "float"),
+    DType.OTHER: _spell(np.object_, 0, "other"),
+}
+_BY_NUMPY = {spelling.numpy: dtype for dtype, spelling in _SPELLINGS.items()}
+_BY_ONNX = {spelling.onnx: dtype for dtype, spelling in _SPELLINGS.items()}
+
+
+def from_numpy(dtype: np.dtype | type) -> DType | None:
+    """The DType of a NumPy dtype, or None where noyau has none (strings, complex, float8...)."""
+    return _BY_NUMPY.get(np.dtype(dtype))
+
+
+def from_onnx(number: int) -> DType | None:
+    """The DType of a TensorProto.DataType, or None where noyau has none."""
+    return _BY_ONNX.get(number)

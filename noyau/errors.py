@@ -1,0 +1,39 @@
+"""Every error that a user can meet: it says what, where, and what would do."""
+
+from __future__ import annotations
+
+
+class NoyauError(Exception):
+    """The base of all errors raised on purpose by noyau."""
+
+
+class UnsupportedError(NoyauError, NotImplementedError):
+    """Something is asked for that a language, a strategy or a runtime does not have."""
+
+
+class GraphError(NoyauError, ValueError):
+    """A graph or a kernel breaks a rule of its IR; always a defect of a front end or of a pass."""
+
+
+class ModelError(NoyauError, ValueError):
+    """A model file cannot be read: truncated, cyclic, hostile, or not a model at all."""
+
+
+class InputError(NoyauError, ValueError):
+    """The arrays or sizes that were given do not fit the model."""
+
+
+class BuildError(NoyauError, RuntimeError):
+    """No compiler was found, or the compiler refused a text."""
+
+
+class OutputError(NoyauError, OSError):
+    """A result cannot be written: the folder is missing, read-only or full."""
+
+
+class CheckError(NoyauError, AssertionError):
+    """A kernel is wrong: which one, at which cell, by how much."""
+
+
+class MissingExtraError(NoyauError, ImportError):
+    """An optional package is not installed; the message names the extra that brings it."""

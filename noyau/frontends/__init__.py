@@ -1,0 +1,1 @@
+"""From a model to a Graph: one file a kind of model."""

@@ -1,0 +1,249 @@
+"""Operators that work cell by cell: ONNX's names for scalar functions, with its broadcasting and its dtype rules."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import numpy as np
+
+from noyau.dtypes import DType, from_onnx
+from noyau.errors import UnsupportedError
+from noyau.frontends.onnx.sites import Importer, Site
+from noyau.ir.graph import Node
+
+_UNARY = {
+    "Abs": "abs",
+    "Acos": "acos",
+    "Acosh": "acosh",
+    "Asin": "asin",
+    "Asinh": "asinh",
+    "Atan": "atan",
+    "Atanh": "atanh",
+    "BitwiseNot": "bitwise_not",
+    "Ceil": "ceil",
+    "Cos": "cos",
+    "Cosh": "cosh",
+    "Erf": "erf",
+    "Exp": "exp",
+    "Floor": "floor",
+    "IsNaN": "is_nan",
+    "Log": "log",
+    "Neg": "negative",
+    "Not": "logical_not",
+    "Reciprocal": "reciprocal",
+    "Round": "round_even",
+    "Sigmoid": "sigmoid",
+    "Sign": "sign",
+    "Sin": "sin",
+    "Sinh": "sinh",
+    "Softplus": "softplus",
+    "Sqrt": "sqrt",
+    "Tan": "tan",
+    "Tanh": "tanh",
+}
+_BINARY = {
+    "Add": "add",
+    "And": "logical_and",
+    "BitwiseAnd": "bitwise_and",
+    "BitwiseOr": "bitwise_or",
+    "BitwiseXor": "bitwise_xor",
+    "Div": "divide",
+    "Equal": "equal",
+    "Greater": "greater",
+    "GreaterOrEqual": "greater_equal",
+    "Less": "less",
+    "LessOrEqual": "less_equal",
+    "Mul": "multiply",
+    "Or": "logical_or",
+    "Sub": "subtract",
+    "Xor": "logical_xor",
+}
+_VARIADIC = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
+
+
+def _fixed(function: str, arity: int) -> Importer:
+    return lambda site: site.apply(function, *(site.input(k) for k in range(arity)))
+
+
+def _folded(function: str) -> Importer:
+    def fold(site: Site) -> Node:
+        values = site.all_inputs()
+        if len(values) == 1:
+            return site.apply("identity", values[0])
+        return reduce(lambda a, b: site.apply(function, a, b), values)
+
+    return fold
+
+
+def _mean(site: Site) -> Node:
+    total = reduce(lambda a, b: site.apply("add", a, b), site.all_inputs())
+    return site.apply("divide", total, site.like(len(site.inputs), total))
+
+
+def _identity(site: Site) -> Node:
+    return site.apply("identity", site.input())
+
+
+def _clip(site: Site) -> Node:
+    value = site.input()
+    for position, function in ((1, "maximum"), (2, "minimum")):
+        if site.has(position):
+            value = site.apply(function, value, site.input(position))
+    return value if value is not site.input() else _identity(site)
+
+
+def _mod(site: Site) -> Node:
+    return site.apply("fmod" if site.attribute("fmod", 0) else "floor_mod", site.input(0), site.input(1))
+
+
+def _pow(site: Site) -> Node:
+    """The result has the dtype of the first operand, whatever the second one has."""
+    left, right = site.input(0), site.input(1)
+    if left.dtype.is_float or not right.dtype.is_float:
+        return site.apply("power", left, site.cast(right, left.dtype))
+    wide = DType.F64 if left.dtype.bytes >= 4 or right.dtype is DType.F64 else DType.F32
+    return site.cast(site.apply("power", site.cast(left, wide), site.cast(right, wide)), left.dtype)
+
+
+def _bit_shift(site: Site) -> Node:
+    direction = site.attribute("direction", "")
+    if direction not in ("LEFT", "RIGHT"):
+        raise UnsupportedError(f"BitShift has no direction {direction!r}")
+    return site.apply(f"shift_{direction.lower()}", site.input(0), site.input(1))
+
+
+def _is_inf(site: Site) -> Node:
+    value = site.input()
+    positive, negative = site.attribute("detect_positive", 1), site.attribute("detect_negative", 1)
+    if positive and negative:
+        return site.apply("is_inf", value)
+    if not positive and not negative:
+        return site.expand(site.scalar(False, DType.BOOL), value.shape)
+    return site.apply("equal", value, site.like(np.inf if positive else -np.inf, value))
+
+
+def _where(site: Site) -> Node:
+    return site.apply("where", site.input(0), site.input(1), site.input(2))
+
+
+def _cast(site: Site) -> Node:
+    """Casts among noyau's dtypes; from float to bool, NaN is true."""
+    number = site.attribute("to", 0)
+    dtype = from_onnx(number)
+    if dtype is None or dtype is DType.OTHER:
+        raise UnsupportedError(f"a cast to {_type_name(number)} has no meaning here")
+    return site.cast(site.input(), dtype)
+
+
+def _cast_like(site: Site) -> Node:
+    return site.cast(site.input(0), site.input(1).dtype)
+
+
+def _type_name(number: int) -> str:
+    from onnx import TensorProto
+
+    known = number in TensorProto.DataType.values()
+    return str(TensorProto.DataType.Name(number)).lower() if known else f"type {number}"
+
+
+def _relu(site: Site) -> Node:
+    return site.apply("maximum", site.input(), site.like(0, site.input()))
+
+
+def _leaky_relu(site: Site) -> Node:
+    value = site.input()
+    slope = site.like(site.attribute("alpha", 0.01), value)
+    return site.apply("where", _negative(site, value), site.apply("multiply", value, slope), value)
+
+
+def _prelu(site: Site) -> Node:
+    value, slope = site.input(0), site.input(1)
+    return site.apply("where", _negative(site, value), site.apply("multiply", value, slope), value)
+
+
+def _negative(site: Site, value: Node) -> Node:
+    return site.apply("less", value, site.like(0, value))
+
+
+def _elu(site: Site) -> Node:
+    value = site.input()
+    scaled = site.apply("multiply", site.like(site.attribute("alpha", 1.0), value), site.apply("expm1", value))
+    return site.apply("where", _negative(site, value), scaled, value)
+
+
+def _selu(site: Site) -> Node:
+    value = site.input()
+    alpha = site.like(site.attribute("alpha", 1.67326319217681884765625), value)
+    gamma = site.like(site.attribute("gamma", 1.05070102214813232421875), value)
+    low = site.apply("multiply", alpha, site.apply("expm1", value))
+    return site.apply("multiply", gamma, site.apply("where", _negative(site, value), low, value))
+
+
+def _hard_sigmoid(site: Site) -> Node:
+    value = site.input()
+    scaled = site.apply("multiply", value, site.like(site.attribute("alpha", 0.2), value))
+    moved = site.apply("add", scaled, site.like(site.attribute("beta", 0.5), value))
+    return site.apply("maximum", site.apply("minimum", moved, site.like(1, value)), site.like(0, value))
+
+
+def _softsign(site: Site) -> Node:
+    value = site.input()
+    return site.apply("divide", value, site.apply("add", site.apply("abs", value), site.like(1, value)))
+
+
+def _thresholded_relu(site: Site) -> Node:
+    value = site.input()
+    above = site.apply("greater", value, site.like(site.attribute("alpha", 1.0), value))
+    return site.apply("where", above, value, site.like(0, value))
+
+
+def _shrink(site: Site) -> Node:
+    value = site.input()
+    edge, bias = float(site.attribute("lambd", 0.5)), site.like(site.attribute("bias", 0.0), value)
+    low = site.apply("less", value, site.like(-edge, value))
+    high = site.apply("greater", value, site.like(edge, value))
+    outer = site.apply("where", high, site.apply("subtract", value, bias), site.like(0, value))
+    return site.apply("where", low, site.apply("add", value, bias), outer)
+
+
+def _swish(site: Site) -> Node:
+    value = site.input()
+    alpha = site.attribute("alpha", 1.0)
+    scaled = value if alpha == 1 else site.apply("multiply", value, site.like(alpha, value))
+    return site.apply("multiply", value, site.apply("sigmoid", scaled))
+
+
+def _dropout(site: Site) -> list[Node]:
+    """The identity, with a mask of true: training is a boundary."""
+    if site.has(2) and site.array(2, "the training mode").any():
+        raise UnsupportedError("Dropout in training mode draws random numbers")
+    kept = site.expand(site.scalar(True, DType.BOOL), site.input().shape)
+    return [_identity(site), kept]
+
+
+ELEMENTWISE: dict[str, Importer] = {
+    **{op: _fixed(function, 1) for op, function in _UNARY.items()},
+    **{op: _fixed(function, 2) for op, function in _BINARY.items()},
+    **{op: _folded(function) for op, function in _VARIADIC.items()},
+    "BitShift": _bit_shift,
+    "Cast": _cast,
+    "CastLike": _cast_like,
+    "Clip": _clip,
+    "Dropout": _dropout,
+    "Elu": _elu,
+    "HardSigmoid": _hard_sigmoid,
+    "Identity": _identity,
+    "IsInf": _is_inf,
+    "LeakyRelu": _leaky_relu,
+    "Mean": _mean,
+    "Mod": _mod,
+    "PRelu": _prelu,
+    "Pow": _pow,
+    "Relu": _relu,
+    "Selu": _selu,
+    "Shrink": _shrink,
+    "Softsign": _softsign,
+    "Swish": _swish,
+    "ThresholdedRelu": _thresholded_relu,
+    "Where": _where,
+}

@@ -1,0 +1,102 @@
+"""Composite operators: the bodies that ONNX's own schemas carry, and the functions of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import onnx
+
+from noyau.errors import UnsupportedError
+from noyau.ir.graph import Node
+
+Attributes = Mapping[str, onnx.AttributeProto]
+
+
+def canonical(domain: str) -> str:
+    """The default domain has two names."""
+    return "" if domain == "ai.onnx" else domain
+
+
+def opsets_of(imports: list[onnx.OperatorSetIdProto]) -> dict[str, int]:
+    """Versions by domain."""
+    return {canonical(entry.domain): entry.version for entry in imports}
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A function, and the attributes that its call binds."""
+
+    function: onnx.FunctionProto
+    attributes: Attributes
+
+    @property
+    def opsets(self) -> dict[str, int]:
+        return opsets_of(list(self.function.opset_import))
+
+
+def model_body(function: onnx.FunctionProto, call: onnx.NodeProto) -> Body:
+    """The body of a model-local function, where a call leaves out what has a default."""
+    given = {attribute.name: attribute for attribute in call.attribute}
+    return Body(function, {**{default.name: default for default in function.attribute_proto}, **given})
+
+
+def schema_body(call: onnx.NodeProto, opset: int, inputs: list[Node | None]) -> Body | None:
+    """The body that ONNX's schema gives an operator at an opset, or None."""
+    try:
+        schema = onnx.defs.get_schema(call.op_type, opset, canonical(call.domain))
+    except onnx.defs.SchemaError:
+        return None
+    text = _context_body(schema, call, opset, inputs) or _plain_body(schema, opset)
+    if text is None:
+        return None
+    given = {attribute.name: attribute for attribute in call.attribute}
+    defaults = {name: entry.default_value for name, entry in schema.attributes.items() if entry.default_value.name}
+    function = onnx.FunctionProto.FromString(text) if isinstance(text, bytes) else text
+    return Body(function, {**defaults, **given})
+
+
+def _plain_body(schema: onnx.defs.OpSchema, opset: int) -> bytes | onnx.FunctionProto | None:
+    versions = [version for version in schema.function_opset_versions if version <= opset]
+    if not schema.has_function or not versions:
+        return None
+    return schema.get_function_with_opset_version(max(versions))  # type: ignore[no-any-return]
+
+
+def _context_body(schema: onnx.defs.OpSchema, call: onnx.NodeProto, opset: int, inputs: list[Node | None]) -> bytes | None:
+    """A body that depends on attributes and on the types of the inputs."""
+    versions = [version for version in schema.context_dependent_function_opset_versions if version <= opset]
+    if not schema.has_context_dependent_function or not versions:
+        return None
+    types = [type_of(node).SerializeToString() if node else b"" for node in inputs]
+    text = call.SerializeToString()
+    return schema.get_context_dependent_function_with_opset_version(max(versions), text, types) or None
+
+
+def type_of(node: Node) -> onnx.TypeProto:
+    """The ONNX type of a value of noyau: names of sizes as dimension names, other Dims in words."""
+    dims = [dim.constant if dim.constant is not None else str(dim) for dim in node.shape]
+    return onnx.helper.make_tensor_type_proto(node.dtype.onnx, dims)
+
+
+def resolved(node: onnx.NodeProto, bound: Attributes) -> onnx.NodeProto:
+    """A node of a body whose references to the function's attributes are replaced by their values."""
+    if not any(attribute.ref_attr_name or _has_graph(attribute) for attribute in node.attribute):
+        return node
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    del copy.attribute[:]
+    for attribute in node.attribute:
+        if _has_graph(attribute):
+            raise UnsupportedError(f"{node.op_type} is control flow")
+        if not attribute.ref_attr_name:
+            copy.attribute.append(attribute)
+        elif attribute.ref_attr_name in bound:
+            value = copy.attribute.add()
+            value.CopyFrom(bound[attribute.ref_attr_name])
+            value.name = attribute.name
+    return copy
+
+
+def _has_graph(attribute: onnx.AttributeProto) -> bool:
+    return attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)

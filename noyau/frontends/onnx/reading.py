@@ -1,0 +1,32 @@
+"""Reading a model file, without its external data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from noyau.errors import ModelError
+from noyau.frontends.onnx.tensors import external_slice, is_external
+from noyau.frontends.onnx.verifying import verify
+
+
+def read(path: Path) -> onnx.ModelProto:
+    """The model of a file; its external data stays on disk. ModelError, one line, where it is no usable model."""
+    try:
+        content = path.read_bytes()
+    except OSError as fault:
+        raise ModelError(f"{path} cannot be read: {fault.strerror or fault}") from fault
+    if not content:
+        raise ModelError(f"{path} is empty")
+    try:
+        model = onnx.ModelProto.FromString(content)
+    except DecodeError as fault:
+        raise ModelError(f"{path} is no ONNX model, or it is cut off") from fault
+    if not model.HasField("graph") or not model.opset_import:
+        raise ModelError(f"{path} is no ONNX model: it has no graph or no opset")
+    for tensor in model.graph.initializer:
+        if is_external(tensor):
+            external_slice(tensor, path.parent)
+    return verify(model)

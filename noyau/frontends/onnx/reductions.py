@@ -1,0 +1,118 @@
+"""Reductions and running results: a monoid over axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.frontends.onnx.sites import Importer, Site
+from noyau.ir.dims import product
+from noyau.ir.graph import Node, Scan
+
+
+def reduced_axes(site: Site) -> tuple[int, ...]:
+    """The axes of a ReduceX, an attribute or (ReduceSum since 13, all since 18) a constant input."""
+    rank = site.rank()
+    listed = site.attributes.get("axes")
+    if listed is None and site.has(1):
+        listed = site.integers(1, "the axes")
+    if not listed:
+        return () if site.attribute("noop_with_empty_axes", 0) else tuple(range(rank))
+    return site.axes(listed, rank)
+
+
+def _reduction(before: Callable[[Site, Node], Node], monoid: str, after: Callable[[Site, Node], Node]) -> Importer:
+    """`after(monoid(before(x)))`. Half types are widened first where a sum or a square may overflow them."""
+
+    def reduce(site: Site) -> Node:
+        axes, value = reduced_axes(site), site.input()
+        wide = site.cast(value, value.dtype.compute) if monoid in ("sum", "prod") else value
+        result = after(site, site.reduce(monoid, before(site, wide), axes, keep=bool(site.attribute("keepdims", 1))))
+        return site.cast(site.apply("identity", result) if result is value else result, value.dtype)
+
+    return reduce
+
+
+def _same(site: Site, value: Node) -> Node:
+    return value
+
+
+def _called(function: str) -> Callable[[Site, Node], Node]:
+    """A scalar function; on integers it is computed in float64."""
+
+    def call(site: Site, value: Node) -> Node:
+        return site.apply(function, value if value.dtype.is_float else site.cast(value, DType.F64))
+
+    return call
+
+
+def _square(site: Site, value: Node) -> Node:
+    return site.apply("multiply", value, value)
+
+
+def _absolute(site: Site, value: Node) -> Node:
+    return value if value.dtype.kind == "uint" else site.apply("abs", value)
+
+
+def mean(site: Site, value: Node, axes: tuple[int, ...], *, keep: bool = True) -> Node:
+    """The sum over axes divided by their number of cells."""
+    wide = site.cast(value, value.dtype.compute)
+    total = site.reduce("sum", wide, axes, keep=keep)
+    count = site.iota(product(value.shape[axis] for axis in axes), (), wide.dtype)
+    return site.cast(site.apply("divide", total, count), value.dtype)
+
+
+def _reduce_mean(site: Site) -> Node:
+    return mean(site, site.input(), reduced_axes(site), keep=bool(site.attribute("keepdims", 1)))
+
+
+def _log_sum_exp(site: Site) -> Node:
+    axes, value = reduced_axes(site), site.input()
+    if not axes:
+        return site.apply("identity", value)
+    wide = value if value.dtype.is_float else site.cast(value, DType.F64)
+    return site.cast(site.reduce("logsumexp", wide, axes, keep=bool(site.attribute("keepdims", 1))), value.dtype)
+
+
+def _arg(monoid: str) -> Importer:
+    def reduce(site: Site) -> Node:
+        value = site.input()
+        axis = site.axis(site.attribute("axis", 0), len(value.shape))
+        last = bool(site.attribute("select_last_index", 0))
+        source = site.slice(value, axis, value.shape[axis] - 1, value.shape[axis], -1) if last else value
+        result = site.reduce(monoid, source, [axis], keep=bool(site.attribute("keepdims", 1)))
+        return site.apply("subtract", site.iota(value.shape[axis] - 1), result) if last else result
+
+    return reduce
+
+
+def _running(monoid: str) -> Importer:
+    """CumSum and CumProd along a constant axis."""
+
+    def scan(site: Site) -> Node:
+        axes, value = site.integers(1, "the axis"), site.input()
+        if len(axes) != 1:
+            raise UnsupportedError(f"{site.op} is given {len(axes)} axes")
+        exclusive, reverse = bool(site.attribute("exclusive", 0)), bool(site.attribute("reverse", 0))
+        return site.scan(value, Scan(monoid, site.axis(axes[0], len(value.shape)), exclusive, reverse))
+
+    return scan
+
+
+REDUCTIONS: dict[str, Importer] = {
+    "ArgMax": _arg("argmax"),
+    "ArgMin": _arg("argmin"),
+    "CumProd": _running("prod"),
+    "CumSum": _running("sum"),
+    "ReduceL1": _reduction(_absolute, "sum", _same),
+    "ReduceL2": _reduction(_square, "sum", _called("sqrt")),
+    "ReduceLogSum": _reduction(_same, "sum", _called("log")),
+    "ReduceLogSumExp": _log_sum_exp,
+    "ReduceMax": _reduction(_same, "max", _same),
+    "ReduceMean": _reduce_mean,
+    "ReduceMin": _reduction(_same, "min", _same),
+    "ReduceProd": _reduction(_same, "prod", _same),
+    "ReduceSum": _reduction(_same, "sum", _same),
+    "ReduceSumSquare": _reduction(_square, "sum", _same),
+}

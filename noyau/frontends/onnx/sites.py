@@ -1,0 +1,105 @@
+"""One ONNX node as the family files see it: its inputs, its attributes, and an emitter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.frontends.onnx.building import Contents, Emitter, Values
+from noyau.ir.graph import Constant, Node
+
+Importer: TypeAlias = "Callable[[Site], Node | Sequence[Node]]"
+
+
+class Site(Emitter):
+    """An ONNX node being imported. Whatever it lacks is refused with an UnsupportedError, which makes a boundary."""
+
+    def __init__(
+        self,
+        values: Values,
+        op: str,
+        opset: int,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        attributes: Mapping[str, Any],
+        emitter: Emitter,
+    ) -> None:
+        super().__init__(values, emitter.stem, emitter.place, emitter.sources)
+        self.first = emitter.first
+        self.op, self.opset, self.inputs, self.outputs, self.attributes = op, opset, inputs, outputs, attributes
+
+    def has(self, position: int) -> bool:
+        """Whether an optional input is given."""
+        return position < len(self.inputs) and bool(self.inputs[position])
+
+    def input(self, position: int = 0) -> Node:
+        """An input of a dtype and a rank that noyau knows."""
+        name = self._name(position)
+        if name not in self.values.by_name and name not in self.values.contents:
+            raise UnsupportedError(f"{name} is not known")
+        node = self.values.node(name)
+        if node.dtype is DType.OTHER:
+            raise UnsupportedError(f"the type or the rank of {name} is unknown")
+        return node
+
+    def all_inputs(self) -> list[Node]:
+        return [self.input(k) for k in range(len(self.inputs))]
+
+    def rank(self, position: int = 0) -> int:
+        return len(self.input(position).shape)
+
+    def contents(self, position: int) -> Contents | None:
+        """What is known of an integer input's cells."""
+        return self.values.contents.get(self.inputs[position]) if self.has(position) else None
+
+    def known(self, position: int, what: str) -> Contents:
+        """The cells of an integer input, as Dims; refused where they are only known when the model runs."""
+        contents = self.contents(position)
+        if contents is None:
+            raise UnsupportedError(f"{what} of {self.op} are only known when the model runs")
+        return contents
+
+    def integers(self, position: int, what: str) -> tuple[int, ...]:
+        """The cells of an integer input; refused where they are not constant."""
+        found = self.known(position, what).integers
+        if found is None:
+            raise UnsupportedError(f"{what} of {self.op} are not constant")
+        return found
+
+    def array(self, position: int, what: str) -> np.ndarray:
+        """The cells of a small constant input."""
+        kind = self.input(position).kind
+        if not isinstance(kind, Constant):
+            raise UnsupportedError(f"{what} of {self.op} is not constant")
+        return kind.value
+
+    def attribute(self, name: str, default: Any) -> Any:
+        """An attribute, of the type of its default (None: of any)."""
+        value = self.attributes.get(name, default)
+        if default is not None and value is not default:
+            wanted = (int, float) if isinstance(default, float) else type(default)
+            if not isinstance(value, wanted):
+                raise UnsupportedError(f"the attribute {name} of {self.op} is no {type(default).__name__}")
+        return value
+
+    def axis(self, value: int, rank: int) -> int:
+        """An axis counted from the front."""
+        if not -rank <= value < rank:
+            raise UnsupportedError(f"the axis {value} of {self.op} is outside a rank of {rank}")
+        return value % rank
+
+    def axes(self, values: Sequence[int], rank: int) -> tuple[int, ...]:
+        """Axes counted from the front, in order."""
+        found = sorted({self.axis(value, rank) for value in values})
+        if len(found) != len(values):
+            raise UnsupportedError(f"{self.op} names an axis twice")
+        return tuple(found)
+
+    def _name(self, position: int) -> str:
+        if not self.has(position):
+            raise UnsupportedError(f"{self.op} lacks its input {position}")
+        return self.inputs[position]

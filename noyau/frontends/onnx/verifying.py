@@ -1,0 +1,115 @@
+"""What a model must be before it is imported: named once, in order, complete, and of a size that exists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+
+from noyau.errors import ModelError
+from noyau.frontends.onnx.functions import opsets_of
+from noyau.frontends.onnx.opaque import captured
+from noyau.frontends.onnx.tensors import check_dims
+
+OLDEST_OPSET = 13
+
+
+def verify(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model itself; ModelError with one line where it is not well formed."""
+    opset = opsets_of(list(model.opset_import)).get("", OLDEST_OPSET)
+    if opset < OLDEST_OPSET:
+        raise ModelError(
+            f"the model has opset {opset}; noyau reads {OLDEST_OPSET} and later: convert it with "
+            f"onnx.version_converter.convert_version(model, {OLDEST_OPSET})"
+        )
+    for value in model.graph.input:
+        tensor = value.type.tensor_type
+        check_dims(f"the input {value.name!r}", [dim.dim_value for dim in tensor.shape.dim if dim.HasField("dim_value")])
+    for tensor in model.graph.initializer:
+        check_dims(f"the initializer {tensor.name!r}", list(tensor.dims))
+    _check_names(model.graph)
+    _check_order(model.graph)
+    return model
+
+
+def _given(graph: onnx.GraphProto) -> Iterator[str]:
+    """The names of the values that no node makes; initializers may be listed as inputs too."""
+    yield from dict.fromkeys(
+        [*(value.name for value in graph.input), *(tensor.name for tensor in graph.initializer)]
+        + [tensor.values.name for tensor in graph.sparse_initializer]
+    )
+
+
+def _check_names(graph: onnx.GraphProto) -> None:
+    for what, names in (
+        ("input", [value.name for value in graph.input]),
+        ("initializer", [tensor.name for tensor in graph.initializer]),
+    ):
+        repeated = next((name for k, name in enumerate(names) if name in set(names[:k])), None) if len(
+            set(names)
+        ) < len(names) else None
+        if repeated is not None:
+            raise ModelError(f"two {what}s are called {repeated!r}")
+    seen = set(_given(graph))
+    if "" in seen:
+        raise ModelError("an input or an initializer has no name")
+    for place, node in enumerate(graph.node):
+        for name in node.output:
+            if name in seen:
+                raise ModelError(f"{name!r} is made twice; the second time by {_spell(place, node)}")
+            if name:
+                seen.add(name)
+
+
+def _check_order(graph: onnx.GraphProto) -> None:
+    ready = set(_given(graph))
+    makers = {name: place for place, node in enumerate(graph.node) for name in node.output if name}
+    for place, node in enumerate(graph.node):
+        for name in [*node.input, *captured(node)]:
+            if not name or name in ready:
+                continue
+            if name not in makers:
+                raise ModelError(f"{_spell(place, node)} uses {name!r}, which nothing makes")
+            cycle = _cycle(graph, makers)
+            if cycle:
+                raise ModelError(f"the graph has a cycle through {' -> '.join(cycle)}")
+            raise ModelError(
+                f"the nodes are not in order: {_spell(place, node)} uses {name!r}, which "
+                f"{_spell(makers[name], graph.node[makers[name]])} makes later; sort them topologically"
+            )
+        ready.update(node.output)
+    absent = next((value.name for value in graph.output if value.name not in ready), None)
+    if absent is not None:
+        raise ModelError(f"the output {absent!r} is never made")
+
+
+def _cycle(graph: onnx.GraphProto, makers: dict[str, int]) -> list[str]:
+    """The places of one cycle, or nothing: what is left when every node that can run has run."""
+    needs = {
+        place: {makers[name] for name in [*node.input, *captured(node)] if name in makers}
+        for place, node in enumerate(graph.node)
+    }
+    left = set(needs)
+    users: dict[int, list[int]] = {}
+    for place, sources in needs.items():
+        for source in sources:
+            users.setdefault(source, []).append(place)
+    waiting = {place: len(sources) for place, sources in needs.items()}
+    free = [place for place, count in waiting.items() if not count]
+    while free:
+        place = free.pop()
+        left.discard(place)
+        for user in users.get(place, []):
+            waiting[user] -= 1
+            if not waiting[user]:
+                free.append(user)
+    if not left:
+        return []
+    path = [min(left)]
+    while path[-1] not in path[:-1]:
+        path.append(min(needs[path[-1]] & left))
+    return [_spell(place, graph.node[place]) for place in path[path.index(path[-1]) :]]
+
+
+def _spell(place: int, node: onnx.NodeProto) -> str:
+    return f"{node.op_type}#{place}"

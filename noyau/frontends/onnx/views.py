@@ -1,0 +1,184 @@
+"""Operators that only move cells: reshapes, transposes, splits, expansions, tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from noyau.errors import UnsupportedError
+from noyau.frontends.onnx.sites import Importer, Site
+from noyau.ir.dims import Dim, Shape, indices, product
+from noyau.ir.graph import Node
+
+
+def reshaped(shape: Shape, target: Sequence[Dim], *, keep_zero: bool) -> Shape:
+    """The shape that Reshape's second input asks for: -1 is what is left, 0 the old extent unless `keep_zero`."""
+    wanted = list(target)
+    for axis, dim in enumerate(wanted):
+        if dim == Dim.of(0) and not keep_zero:
+            if axis >= len(shape):
+                raise UnsupportedError(f"Reshape copies axis {axis} of a value of rank {len(shape)}")
+            wanted[axis] = shape[axis]
+    free = [axis for axis, dim in enumerate(wanted) if dim == Dim.of(-1)]
+    if len(free) > 1 or any((dim.constant or 0) < -1 for dim in wanted):
+        raise UnsupportedError("Reshape is given a shape that is none")
+    if free:
+        others = product(dim for axis, dim in enumerate(wanted) if axis != free[0])
+        if others == Dim.of(0):
+            raise UnsupportedError("Reshape cannot tell an extent of a value without cells")
+        wanted[free[0]] = product(shape) // others
+    return tuple(wanted)
+
+
+def _reshape(site: Site) -> Node:
+    value, target = site.input(), site.known(1, "the extents")
+    return site.reshape(value, reshaped(value.shape, target.dims, keep_zero=bool(site.attribute("allowzero", 0))))
+
+
+def _flatten(site: Site) -> Node:
+    value = site.input()
+    rank, axis = len(value.shape), site.attribute("axis", 1)
+    if not -rank <= axis <= rank:
+        raise UnsupportedError(f"the axis {axis} of Flatten is outside a rank of {rank}")
+    axis = axis + rank if axis < 0 else axis
+    return site.reshape(value, (product(value.shape[:axis]), product(value.shape[axis:])))
+
+
+def _transpose(site: Site) -> Node:
+    value = site.input()
+    order = site.attribute("perm", list(range(len(value.shape)))[::-1])
+    if sorted(order) != list(range(len(value.shape))):
+        raise UnsupportedError(f"{order} does not permute the axes of a value of rank {len(value.shape)}")
+    return site.transpose(value, order)
+
+
+def listed_axes(site: Site, rank: int) -> tuple[int, ...] | None:
+    """The axes of Squeeze and Unsqueeze, a constant input; None where there are none."""
+    return site.axes(site.integers(1, "the axes"), rank) if site.has(1) else None
+
+
+def _squeeze(site: Site) -> Node:
+    value = site.input()
+    axes = listed_axes(site, len(value.shape))
+    if axes is None:
+        if any(dim.constant is None for dim in value.shape):
+            raise UnsupportedError("which axes Squeeze drops is only known when the model runs")
+        axes = tuple(axis for axis, dim in enumerate(value.shape) if dim == Dim.of(1))
+    for axis in axes:
+        site.demand_equal(value.shape[axis], Dim.of(1))
+    return site.drop_axes(value, axes)
+
+
+def _unsqueeze(site: Site) -> Node:
+    value = site.input()
+    axes = site.integers(1, "the axes")
+    return site.restore_axes(value, site.axes(axes, len(value.shape) + len(axes)))
+
+
+def _expand(site: Site) -> Node:
+    value = site.input()
+    target = site.known(1, "the extents").dims
+    if any((dim.constant or 0) < 0 for dim in target):
+        raise UnsupportedError("Expand is given a negative extent")
+    return site.expand(value, site.broadcast([value.shape, target]))
+
+
+def _concat(site: Site) -> Node:
+    pieces = site.all_inputs()
+    rank = len(pieces[0].shape)
+    axis = site.axis(site.attribute("axis", 0), rank)
+    for piece in pieces:
+        if len(piece.shape) != rank or piece.dtype is not pieces[0].dtype:
+            raise UnsupportedError("Concat is given pieces of several ranks or types")
+        for other in range(rank):
+            if other != axis:
+                site.demand_equal(pieces[0].shape[other], piece.shape[other])
+    shape = pieces[0].shape
+    alike = [_with_shape(site, piece, (*shape[:axis], piece.shape[axis], *shape[axis + 1 :])) for piece in pieces]
+    return site.concat(alike, axis)
+
+
+def _with_shape(site: Site, value: Node, shape: Shape) -> Node:
+    """The value under a shape that it has whenever the model runs."""
+    return value if value.shape == shape else site.view(value, shape, indices(len(shape)))
+
+
+def _split(site: Site) -> list[Node]:
+    value = site.input()
+    axis = site.axis(site.attribute("axis", 0), len(value.shape))
+    lengths = _split_lengths(site, value.shape[axis])
+    pieces, start = [], Dim.of(0)
+    for length in lengths:
+        pieces.append(site.slice(value, axis, start, length))
+        start = start + length
+    site.demand_equal(start, value.shape[axis])
+    return pieces
+
+
+def _split_lengths(site: Site, extent: Dim) -> list[Dim]:
+    count = len(site.outputs)
+    if site.has(1):
+        lengths = list(site.known(1, "the lengths").dims)
+        if len(lengths) != count or any((length.constant or 0) < 0 for length in lengths):
+            raise UnsupportedError(f"Split has {count} outputs and {len(lengths)} lengths")
+        return lengths
+    if site.attribute("num_outputs", count) != count:
+        raise UnsupportedError(f"Split has {count} outputs and num_outputs={site.attribute('num_outputs', count)}")
+    chunk = -(-extent // count) if site.opset >= 18 else extent // count
+    last = extent - chunk * (count - 1)
+    if (last.constant or 0) < 0 or (site.opset < 18 and last != chunk):
+        raise UnsupportedError(f"Split cannot cut {extent} into {count} pieces")
+    if last.constant is None and last != chunk:
+        raise UnsupportedError(f"whether Split cuts {extent} into {count} pieces is only known when the model runs")
+    return [chunk] * (count - 1) + [last]
+
+
+def _tile(site: Site) -> Node:
+    value = site.input()
+    repeats = site.known(1, "the repeats").dims
+    if len(repeats) != len(value.shape) or any((count.constant or 0) < 0 for count in repeats):
+        raise UnsupportedError(f"Tile is given {len(repeats)} repeats for a rank of {len(value.shape)}")
+    shape = tuple(dim * count for dim, count in zip(value.shape, repeats, strict=True))
+    if Dim.of(0) in shape:
+        return site.view(value, shape, [0] * len(shape))
+    return site.view(value, shape, [at % dim for at, dim in zip(indices(len(shape)), value.shape, strict=True)])
+
+
+def _space_to_depth(site: Site) -> Node:
+    value, block = site.input(), _block(site)
+    n, c, h, w = value.shape
+    cut = site.reshape(value, (n, c, h // block, Dim.of(block), w // block, Dim.of(block)))
+    moved = site.transpose(cut, [0, 3, 5, 1, 2, 4])
+    return site.reshape(moved, (n, c * block * block, h // block, w // block))
+
+
+def _depth_to_space(site: Site) -> Node:
+    value, block = site.input(), _block(site)
+    n, c, h, w = value.shape
+    rest, size = c // (block * block), Dim.of(block)
+    if site.attribute("mode", "DCR") == "CRD":
+        moved = site.transpose(site.reshape(value, (n, rest, size, size, h, w)), [0, 1, 4, 2, 5, 3])
+    else:
+        moved = site.transpose(site.reshape(value, (n, size, size, rest, h, w)), [0, 3, 4, 1, 5, 2])
+    return site.reshape(moved, (n, rest, h * block, w * block))
+
+
+def _block(site: Site) -> int:
+    block = int(site.attribute("blocksize", 0))
+    if block < 1 or site.rank() != 4:
+        raise UnsupportedError(f"{site.op} needs a rank of 4 and a block size")
+    return block
+
+
+VIEWS: dict[str, Importer] = {
+    "Concat": _concat,
+    "DepthToSpace": _depth_to_space,
+    "Expand": _expand,
+    "Flatten": _flatten,
+    "Reshape": _reshape,
+    "SpaceToDepth": _space_to_depth,
+    "Split": _split,
+    "Squeeze": _squeeze,
+    "Tile": _tile,
+    "Transpose": _transpose,
+    "Unsqueeze": _unsqueeze,
+}

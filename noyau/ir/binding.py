@@ -1,0 +1,86 @@
+"""How the sizes of a computation follow from the shapes of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from noyau.errors import InputError
+from noyau.ir.dims import Dim, Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """size = (extent of `axis` of input `input` - offset) // factor, where `offset` names sizes bound before."""
+
+    size: str
+    input: int
+    axis: int
+    offset: Dim
+    factor: int
+
+
+def plan(shapes: Sequence[Shape]) -> tuple[Binding, ...]:
+    """One Binding for each size that the shapes determine, in an order in which they can be solved."""
+    bound: dict[str, Binding] = {}
+    places = [(k, axis, dim) for k, shape in enumerate(shapes) for axis, dim in enumerate(shape)]
+    found = True
+    while found:
+        found = False
+        for k, axis, dim in places:
+            binding = _solve(k, axis, dim, bound)
+            if binding is not None:
+                bound[binding.size] = binding
+                found = True
+    return tuple(bound.values())
+
+
+def _solve(position: int, axis: int, dim: Dim, bound: Collection[str]) -> Binding | None:
+    """The Binding of the one size of `dim` that is not bound yet, where it stands alone and linear."""
+    unknown = [name for name in dim.names if name not in bound]
+    if len(unknown) != 1:
+        return None
+    factor = dict(dim.terms).get((unknown[0],), 0)
+    offset = dim - Dim.of(unknown[0]) * factor
+    if factor <= 0 or unknown[0] in offset.names:
+        return None
+    return Binding(unknown[0], position, axis, offset, factor)
+
+
+def bind(shapes: Sequence[Shape], actual: Sequence[Sequence[int]], names: Sequence[str]) -> dict[str, int]:
+    """The sizes, from the actual shapes of the inputs. InputError where they do not fit; `names` are for the message."""
+    for shape, got, name in zip(shapes, actual, names, strict=True):
+        if len(shape) != len(got):
+            raise InputError(f"{name} has rank {len(got)} {tuple(got)}, but its shape is {_spell(shape)}")
+    sizes: dict[str, int] = {}
+    for binding in plan(shapes):
+        extent = actual[binding.input][binding.axis]
+        sizes[binding.size] = (extent - binding.offset.evaluate(sizes)) // binding.factor
+    for shape, got, name in zip(shapes, actual, names, strict=True):
+        _check(shape, got, name, sizes)
+    return sizes
+
+
+def extend(sizes: Mapping[str, int], shape: Shape, actual: Sequence[int], name: str) -> dict[str, int]:
+    """The sizes, with those that the actual shape of one more value binds. InputError where it does not fit."""
+    if len(shape) != len(actual):
+        raise InputError(f"{name} has rank {len(actual)} {tuple(actual)}, but its shape is {_spell(shape)}")
+    found = dict(sizes)
+    for _ in shape:
+        for axis, dim in enumerate(shape):
+            binding = _solve(0, axis, dim, found)
+            if binding is not None:
+                found[binding.size] = (actual[axis] - binding.offset.evaluate(found)) // binding.factor
+    _check(shape, actual, name, found)
+    return found
+
+
+def _check(shape: Shape, actual: Sequence[int], name: str, sizes: Mapping[str, int]) -> None:
+    for dim, extent in zip(shape, actual, strict=True):
+        if dim.names <= sizes.keys() and dim.evaluate(sizes) != extent:
+            known = ", ".join(f"{size}={value}" for size, value in sizes.items())
+            raise InputError(f"{name} has shape {tuple(actual)}, which does not fit {_spell(shape)} where {known}")
+
+
+def _spell(shape: Shape) -> str:
+    return "[" + ", ".join(map(str, shape)) + "]"

@@ -1,0 +1,330 @@
+"""Dims: integer polynomials of named sizes and indices, with floor division, modulo and max.
+
+A `Dim` is in normal form from the moment it is made, so `==` is equality of normal forms. Shapes are
+tuples of Dims; so are index maps, whose names begin with `#` (`#0` is the index along axis 0), a sign
+that no size may bear. Sizes are never negative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias, Union
+
+import numpy as np
+
+Atom: TypeAlias = Union[str, "Op"]
+Monomial: TypeAlias = tuple[Atom, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One of floordiv, mod and max of two Dims, where the polynomial stops."""
+
+    kind: str
+    left: Dim
+    right: Dim
+
+    def __str__(self) -> str:
+        if self.kind == "max":
+            return f"max({self.left}, {self.right})"
+        return f"({self.left}){'//' if self.kind == 'floordiv' else '%'}({self.right})"
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """A sum of integer multiples of monomials: `Dim.of("n") * 2 + 1`."""
+
+    terms: tuple[tuple[Monomial, int], ...]
+
+    @staticmethod
+    def of(value: DimLike) -> Dim:
+        """The Dim of an integer, a name or a Dim."""
+        match value:
+            case Dim():
+                return value
+            case str():
+                return Dim((((value,), 1),))
+            case _:
+                return Dim((((), int(value)),) if int(value) else ())
+
+    def __add__(self, other: DimLike) -> Dim:
+        return _add(self, Dim.of(other))
+
+    def __radd__(self, other: DimLike) -> Dim:
+        return _add(self, Dim.of(other))
+
+    def __neg__(self) -> Dim:
+        return Dim(tuple((monomial, -factor) for monomial, factor in self.terms))
+
+    def __sub__(self, other: DimLike) -> Dim:
+        return _add(self, -Dim.of(other))
+
+    def __rsub__(self, other: DimLike) -> Dim:
+        return _add(Dim.of(other), -self)
+
+    def __mul__(self, other: DimLike) -> Dim:
+        return _multiply(self, Dim.of(other))
+
+    def __rmul__(self, other: DimLike) -> Dim:
+        return _multiply(self, Dim.of(other))
+
+    def __floordiv__(self, other: DimLike) -> Dim:
+        return _divide(self, Dim.of(other))[0]
+
+    def __mod__(self, other: DimLike) -> Dim:
+        return _divide(self, Dim.of(other))[1]
+
+    @property
+    def constant(self) -> int | None:
+        """The integer that this Dim is, or None if it has a name in it."""
+        if not self.terms:
+            return 0
+        return self.terms[0][1] if len(self.terms) == 1 and not self.terms[0][0] else None
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Every name in it, also within divisions."""
+        return _names(self)
+
+    def replace(self, values: Mapping[str, DimLike]) -> Dim:
+        """This Dim with names replaced by Dims."""
+        return _replace(self, {name: Dim.of(value) for name, value in values.items()})
+
+    def evaluate(self, values: Mapping[str, Any]) -> Any:
+        """Its value where each name is an integer or an array of integers."""
+        total: Any = 0
+        for monomial, factor in self.terms:
+            for atom in monomial:
+                factor = factor * (values[atom] if isinstance(atom, str) else _evaluate(atom, values))
+            total = total + factor
+        return total
+
+    def __str__(self) -> str:
+        return " + ".join(_spell(*term) for term in self.terms).replace("+ -", "- ") or "0"
+
+    def __repr__(self) -> str:
+        return f"Dim({self})"
+
+
+DimLike: TypeAlias = Union[int, str, Dim]
+Shape: TypeAlias = tuple[Dim, ...]
+
+
+def shape_of(dims: Iterable[DimLike]) -> Shape:
+    return tuple(Dim.of(dim) for dim in dims)
+
+
+def equal(left: DimLike, right: DimLike) -> bool | None:
+    """True or False where it is so for every binding of the names, else None: unknown."""
+    difference = Dim.of(left) - right
+    if difference.constant is not None:
+        return difference.constant == 0
+    return False if never_negative(difference - 1) or never_negative(-difference - 1) else None
+
+
+def same_shape(left: Shape, right: Shape) -> bool:
+    return len(left) == len(right) and all(equal(a, b) is True for a, b in zip(left, right, strict=True))
+
+
+def never_negative(dim: Dim, least: int = 0) -> bool:
+    """Whether it is surely >= 0 when every name is at least `least` (0 or 1)."""
+    if least:
+        dim = _replace(dim, {name: Dim.of(name) + least for name in dim.names})
+    return all(factor > 0 for _, factor in dim.terms)
+
+
+def maximum(left: DimLike, right: DimLike) -> Dim:
+    """The larger of two Dims."""
+    left, right = Dim.of(left), Dim.of(right)
+    if never_negative(left - right):
+        return left
+    if never_negative(right - left):
+        return right
+    left, right = sorted((left, right), key=str)
+    return _atom(Op("max", left, right))
+
+
+def product(dims: Iterable[DimLike]) -> Dim:
+    """The product of Dims: 1 for none."""
+    total = Dim.of(1)
+    for dim in dims:
+        total = total * dim
+    return total
+
+
+def strides_of(shape: Shape) -> Shape:
+    """Elements between neighbours along each axis of a packed array in C order."""
+    return tuple(product(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def index_name(axis: int) -> str:
+    """The name of the index along an axis, in index maps."""
+    return f"#{axis}"
+
+
+def indices(rank: int) -> tuple[Dim, ...]:
+    """The identity index map of that rank."""
+    return tuple(Dim.of(index_name(axis)) for axis in range(rank))
+
+
+def _spell(monomial: Monomial, factor: int) -> str:
+    atoms = [str(atom) for atom in monomial]
+    return "*".join([*([str(factor)] if factor != 1 or not atoms else []), *atoms])
+
+
+def _atom(atom: Atom) -> Dim:
+    return Dim((((atom,), 1),))
+
+
+def _collect(factors: dict[Monomial, int]) -> Dim:
+    kept = [(monomial, factor) for monomial, factor in factors.items() if factor]
+    return Dim(tuple(sorted(kept, key=lambda term: (-len(term[0]), [str(atom) for atom in term[0]]))))
+
+
+def _add(left: Dim, right: Dim) -> Dim:
+    if not left.terms or not right.terms:
+        return left if left.terms else right
+    factors = dict(left.terms)
+    for monomial, factor in right.terms:
+        factors[monomial] = factors.get(monomial, 0) + factor
+    return _rejoin(_collect(factors))
+
+
+@lru_cache(maxsize=65536)
+def _multiply(left: Dim, right: Dim) -> Dim:
+    factors: dict[Monomial, int] = {}
+    for a, x in left.terms:
+        for b, y in right.terms:
+            monomial = tuple(sorted(a + b, key=str))
+            factors[monomial] = factors.get(monomial, 0) + x * y
+    return _rejoin(_collect(factors))
+
+
+def _rejoin(dim: Dim) -> Dim:
+    """Write c * (r // c) + r % c as r, wherever both are there."""
+    factors = dict(dim.terms)
+    for monomial, factor in dim.terms:
+        for atom in monomial:
+            if isinstance(atom, Op) and atom.kind == "mod":
+                rest = _without(monomial, atom)
+                whole = Dim(((rest, factor),)) if rest else Dim.of(factor)
+                partner = _raw_multiply(whole, _raw_multiply(_atom(Op("floordiv", atom.left, atom.right)), atom.right))
+                if all(factors.get(m) == f for m, f in partner.terms):
+                    return dim - partner - Dim(((monomial, factor),)) + whole * atom.left
+    return dim
+
+
+def _raw_multiply(left: Dim, right: Dim) -> Dim:
+    factors: dict[Monomial, int] = {}
+    for a, x in left.terms:
+        for b, y in right.terms:
+            monomial = tuple(sorted(a + b, key=str))
+            factors[monomial] = factors.get(monomial, 0) + x * y
+    return _collect(factors)
+
+
+def _without(monomial: Monomial, atom: Atom) -> Monomial:
+    at = monomial.index(atom)
+    return monomial[:at] + monomial[at + 1 :]
+
+
+@lru_cache(maxsize=65536)
+def _divide(left: Dim, right: Dim) -> tuple[Dim, Dim]:
+    """Floor division and modulo: what divides term by term leaves the operation."""
+    if left.constant is not None and right.constant:
+        return Dim.of(left.constant // right.constant), Dim.of(left.constant % right.constant)
+    quotient, rest = exact_part(left, right)
+    if not rest.terms:
+        return quotient, rest
+    if right.constant is not None and (inner := _nested(rest)) is not None:
+        return quotient + inner.left // (inner.right * right), _atom(Op("mod", rest, right))
+    return quotient + _atom(Op("floordiv", rest, right)), _atom(Op("mod", rest, right))
+
+
+def _nested(dim: Dim) -> Op | None:
+    """The division that a Dim is, by a positive constant."""
+    match dim.terms:
+        case (((Op(kind="floordiv") as inner,), 1),) if (inner.right.constant or 0) > 0:
+            return inner
+        case _:
+            return None
+
+
+def exact_part(left: Dim, right: Dim) -> tuple[Dim, Dim]:
+    """Quotient and rest, by the polynomial division that needs no fractions."""
+    if not right.terms:
+        return Dim.of(0), left
+    (lead, factor), quotient, rest, done = right.terms[0], Dim.of(0), left, Dim.of(0)
+    while rest.terms:
+        monomial, count = rest.terms[0]
+        piece = _monomial_quotient(monomial, lead)
+        if piece is None or (count % factor and len(right.terms) > 1) or not count // factor:
+            done, rest = _raw_add(done, Dim((rest.terms[0],))), Dim(rest.terms[1:])
+            continue
+        part = Dim(((piece, count // factor),))
+        quotient = _raw_add(quotient, part)
+        rest = _raw_add(rest, -_raw_multiply(part, right))
+        if count % factor:  # a multiple left over below one whole divisor
+            done, rest = _raw_add(done, Dim((rest.terms[0],))), Dim(rest.terms[1:])
+    return quotient, done
+
+
+def _raw_add(left: Dim, right: Dim) -> Dim:
+    factors = dict(left.terms)
+    for monomial, factor in right.terms:
+        factors[monomial] = factors.get(monomial, 0) + factor
+    return _collect(factors)
+
+
+def _monomial_quotient(monomial: Monomial, divisor: Monomial) -> Monomial | None:
+    rest = list(monomial)
+    for atom in divisor:
+        if atom not in rest:
+            return None
+        rest.remove(atom)
+    return tuple(rest)
+
+
+@lru_cache(maxsize=65536)
+def _names(dim: Dim) -> frozenset[str]:
+    found: set[str] = set()
+    for monomial, _ in dim.terms:
+        for atom in monomial:
+            found |= {atom} if isinstance(atom, str) else _names(atom.left) | _names(atom.right)
+    return frozenset(found)
+
+
+def _replace(dim: Dim, values: Mapping[str, Dim]) -> Dim:
+    if not any(name in values for name in dim.names):
+        return dim
+    total = Dim.of(0)
+    for monomial, factor in dim.terms:
+        part = Dim.of(factor)
+        for atom in monomial:
+            part = part * (values.get(atom, _atom(atom)) if isinstance(atom, str) else _replace_in(atom, values))
+        total = total + part
+    return total
+
+
+def _replace_in(op: Op, values: Mapping[str, Dim]) -> Dim:
+    left, right = _replace(op.left, values), _replace(op.right, values)
+    match op.kind:
+        case "floordiv":
+            return left // right
+        case "mod":
+            return left % right
+        case _:
+            return maximum(left, right)
+
+
+def _evaluate(op: Op, values: Mapping[str, Any]) -> Any:
+    left, right = op.left.evaluate(values), op.right.evaluate(values)
+    match op.kind:
+        case "floordiv":
+            return left // right
+        case "mod":
+            return left % right
+        case _:
+            return np.maximum(left, right)

@@ -1,0 +1,203 @@
+"""The graph IR: a flat tuple of named values in order, one value a node; pure, and nothing is implicit.
+
+It never promotes, broadcasts or guesses: operands of a Map have one shape, and dtypes are made equal by casts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+
+from noyau.dtypes import DType, from_numpy
+from noyau.ir.dims import Dim, DimLike, Shape, indices, maximum, shape_of
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A value given from outside."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant:
+    """A value known now; compared by its bits."""
+
+    value: np.ndarray
+
+    def _key(self) -> tuple[str, tuple[int, ...], bytes]:
+        return str(self.value.dtype), self.value.shape, self.value.tobytes()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Constant) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+
+@dataclass(frozen=True, slots=True)
+class Iota:
+    """An index, or a size, as a value: `index` over the names `#0`, `#1`... of the axes."""
+
+    index: Dim
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """A scalar function of the operator table, cell by cell. A cast goes to the node's dtype."""
+
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """A monoid over axes, which disappear."""
+
+    monoid: str
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """The running result of a monoid along an axis."""
+
+    monoid: str
+    axis: int
+    exclusive: bool = False
+    reverse: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """out[i] = input[index(i)]: transpose, reshape, slice, expand, flip."""
+
+    index: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """Pieces side by side along an axis: input k lies from starts[k] to starts[k + 1], the last to the end."""
+
+    axis: int
+    starts: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """An index that is itself a value: indices[at(i)], where `indices` is an input of the Gather."""
+
+    input: int
+    at: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """out[i] = input0[index(i)], where some of the indices are looked up. A negative or too large one is an error."""
+
+    index: tuple[Dim | Lookup, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """A copy of input0 in which input2 is merged at the places that input1 names, along an axis; the inverse of
+    Gather. `monoid` None: the last one written wins."""
+
+    index: tuple[Dim | Lookup, ...]
+    monoid: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """An einsum of two operands; a library call."""
+
+    equation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """A boundary: an operation that noyau does not look into. `evaluate` maps input arrays to output arrays."""
+
+    name: str
+    evaluate: Callable[..., tuple[np.ndarray, ...]] | None = field(compare=False, default=None)
+    attributes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One result of an Opaque with several, its only input."""
+
+    position: int
+
+
+Kind: TypeAlias = (
+    Input | Constant | Iota | Map | Reduce | Scan | View | Select | Gather | Scatter | Contract | Opaque | Part
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One value: how it is made, of what, its dtype and shape, and the names of what it came from."""
+
+    output: str
+    kind: Kind
+    inputs: tuple[str, ...]
+    dtype: DType
+    shape: Shape
+    sources: tuple[str, ...] = ()
+
+    @property
+    def extents(self) -> Mapping[str, Dim]:
+        """The extent of each index of this value, by the index's name."""
+        return {f"#{axis}": dim for axis, dim in enumerate(self.shape)}
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Nodes in an order in which each comes after its inputs; outputs are names of values."""
+
+    nodes: tuple[Node, ...]
+    outputs: tuple[str, ...]
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Node]:
+        return {node.output: node for node in self.nodes}
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return tuple(node for node in self.nodes if isinstance(node.kind, Input))
+
+    def __getitem__(self, name: str) -> Node:
+        return self.by_name[name]
+
+
+def constant(output: str, value: np.ndarray, sources: Iterable[str] = ()) -> Node:
+    """The node of a known array, whose dtype must be one of noyau's."""
+    dtype = from_numpy(value.dtype)
+    assert dtype is not None, value.dtype
+    return Node(output, Constant(value), (), dtype, shape_of(value.shape), tuple(sources))
+
+
+def expand_index(shape: Shape, target: Shape) -> Shape:
+    """The index map of NumPy's broadcasting: axes are aligned at the end; an extent of 1 is read at 0.
+
+    Where an extent is only known when it runs, the index is multiplied by 0 or 1 then: min(extent - 1, 1)."""
+    own = indices(len(target))[len(target) - len(shape) :]
+    return tuple(_broadcast(dim, goal, at) for dim, goal, at in zip(shape, target[len(target) - len(shape) :], own, strict=True))
+
+
+def _broadcast(dim: Dim, goal: Dim, at: Dim) -> Dim:
+    if dim == goal:
+        return at
+    return Dim.of(0) if dim == Dim.of(1) else at * step_of(dim)
+
+
+def step_of(dim: DimLike) -> Dim:
+    """0 for an extent of 1, and 1 for a larger one."""
+    return 1 - maximum(2 - Dim.of(dim), 0)
+
+
+def names_of(graph: Graph) -> frozenset[str]:
+    """Every size that a shape in the graph names."""
+    return frozenset(name for node in graph.nodes for dim in node.shape for name in dim.names)

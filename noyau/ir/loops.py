@@ -1,0 +1,199 @@
+"""The loop IR: a kernel is launches in order; a launch is loops, folds, loads and stores over packed buffers.
+
+An index is a `Dim` over sizes and names that begin with `#`: loop variables and indices that were looked up.
+float16 and bfloat16 are types of buffers only: a Load of one gives float32, and a Store rounds once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from noyau.dtypes import DType
+from noyau.ir.binding import Binding
+from noyau.ir.dims import Dim, Shape
+
+
+class Axis(Enum):
+    """How a loop runs."""
+
+    SERIAL = "serial"  # one after the other
+    THREADS = "threads"  # in any order, on any thread
+    LANES = "lanes"  # in any order, side by side in one thread
+
+
+class Role(Enum):
+    """What a buffer is to its kernel."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+    SCRATCH = "scratch"
+
+
+class Space(Enum):
+    """Where memory lies that a launch allocates for itself."""
+
+    REGISTER = "register"  # a few cells, of a size known now
+    THREAD = "thread"  # a row or a tile of one thread
+    SHARED = "shared"  # of the threads of one block
+    CLUSTER = "cluster"  # of the blocks of one cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A packed array in C order: an input, an output, or global scratch. `source` is the model's name for it."""
+
+    name: str
+    dtype: DType
+    shape: Shape
+    role: Role
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """A number of a dtype."""
+
+    value: float | int | bool
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    """A name that a Let binds."""
+
+    name: str
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index expression as a value, int64."""
+
+    dim: Dim
+    dtype: DType = DType.I64
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One cell of a buffer; where `where` is false the cell is not touched and the value is `other`."""
+
+    buffer: str
+    index: Shape
+    dtype: DType
+    where: Expr | None = None
+    other: Const | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A scalar function of the operator table."""
+
+    function: str
+    operands: tuple[Expr, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """A monoid over loops: `body` runs for each, then `value` joins the state at the position `at`, which is its flat
+    index over the loops where it is None."""
+
+    monoid: str
+    loops: tuple[tuple[str, Dim], ...]
+    body: tuple[Statement, ...]
+    value: Expr
+    dtype: DType
+    at: Dim | None = None
+
+
+Expr: TypeAlias = Const | Var | Index | Load | Call | Fold
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """A name for a value. `origin` is the value of the graph, and its index, that it holds."""
+
+    name: str
+    value: Expr
+    origin: tuple[str, Shape] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Values into one cell of each buffer; with `merge`, the monoid joins them, as a state, to what is there."""
+
+    buffers: tuple[str, ...]
+    index: Shape
+    values: tuple[Expr, ...]
+    merge: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """`body` for each value of `var` from 0 to `extent`."""
+
+    var: str
+    extent: Dim
+    axis: Axis
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """`body` where the condition, a bool, is true."""
+
+    condition: Expr
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Alloc:
+    """Memory for the rest of the block that it stands in; unset at first."""
+
+    name: str
+    dtype: DType
+    shape: Shape
+    space: Space
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """Every thread of the scope comes here before any goes on."""
+
+    scope: Space
+
+
+@dataclass(frozen=True, slots=True)
+class Require:
+    """The kernel fails with "index out of bounds" unless 0 <= index < extent."""
+
+    index: Dim
+    extent: Dim
+
+
+Statement: TypeAlias = Let | Store | Loop | If | Alloc | Sync | Require
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Statements of which the outermost loops are bound to THREADS."""
+
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One callable: buffers in the order inputs, outputs, scratch; launches in order; `binding` gives the sizes."""
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    binding: tuple[Binding, ...]
+    launches: tuple[Launch, ...]
+
+    def of(self, role: Role) -> tuple[Buffer, ...]:
+        return tuple(buffer for buffer in self.buffers if buffer.role is role)
+
+    def __getitem__(self, name: str) -> Buffer:
+        return next(buffer for buffer in self.buffers if buffer.name == name)

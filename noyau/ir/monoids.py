@@ -1,0 +1,171 @@
+"""The table of monoids: Reduce, Scan, Scatter, and the merges of lanes, threads and chunks share these.
+
+A monoid's functions are written once over an `Algebra`: arrays (the interpreters) or expressions (the printers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from noyau.dtypes import DType
+
+State = tuple[Any, ...]
+
+
+class Algebra(Protocol):
+    """Where scalar functions can be applied: to arrays, or to expressions."""
+
+    def call(self, name: str, *operands: Any) -> Any: ...
+
+    def like(self, value: float, other: Any) -> Any:
+        """A constant of the dtype of another value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Monoid:
+    """`init(dtype)` is the empty state, `step` takes in one value at a position, `merge` joins two states, the
+    earlier first, `finish` gives the result. `exact`: the order of merges cannot change a bit."""
+
+    name: str
+    exact: bool
+    commutative: bool
+    init: Callable[[DType], State]
+    lift: Callable[[Algebra, Any, Any], State]  # the state of one value at a position
+    merge: Callable[[Algebra, State, State], State]
+    states: Callable[[DType], tuple[DType, ...]] = lambda dtype: (dtype.compute,)
+    result: Callable[[DType], DType] = lambda dtype: dtype
+    finish: Callable[[Algebra, State], Any] = lambda algebra, state: state[0]
+    accepts: frozenset[str] = frozenset({"float", "int", "uint"})
+    flops: int = 1
+
+
+def lowest(dtype: DType) -> Any:
+    """The least value of a dtype: -inf for floats."""
+    if dtype.is_float:
+        return -np.inf
+    return False if dtype is DType.BOOL else int(np.iinfo(dtype.numpy).min)
+
+
+def highest(dtype: DType) -> Any:
+    """The greatest value of a dtype: inf for floats."""
+    if dtype.is_float:
+        return np.inf
+    return True if dtype is DType.BOOL else int(np.iinfo(dtype.numpy).max)
+
+
+def _single(name: str, call: str, init: Callable[[DType], Any], *, exact: bool, accepts: str = "float int uint") -> Monoid:
+    """A monoid whose state is one value and whose merge is one scalar function."""
+    return Monoid(
+        name,
+        exact,
+        True,
+        lambda dtype: (init(dtype),),
+        lambda algebra, value, position: (value,),
+        lambda algebra, a, b: (algebra.call(call, a[0], b[0]),),
+        accepts=frozenset(accepts.split()),
+    )
+
+
+def _arg(name: str, beats: str, init: Callable[[DType], Any]) -> Monoid:
+    """argmax or argmin: the first of ties wins, and the first NaN beats everything."""
+
+    def merge(algebra: Algebra, a: State, b: State) -> State:
+        call = algebra.call
+        tie = call("logical_or", call("equal", a[0], b[0]), call("logical_and", _nan(call, a[0]), _nan(call, b[0])))
+        wins = call("logical_or", call(beats, b[0], a[0]), call("logical_and", _nan(call, b[0]), _number(call, a[0])))
+        wins = call("logical_and", wins, _number(call, a[0]))
+        wins = call("logical_or", wins, call("logical_and", tie, call("less", b[1], a[1])))
+        return call("where", wins, b[0], a[0]), call("where", wins, b[1], a[1])
+
+    return Monoid(
+        name,
+        True,
+        True,
+        lambda dtype: (init(dtype), int(np.iinfo(np.int64).max)),
+        lambda algebra, value, position: (value, position),
+        merge,
+        states=lambda dtype: (dtype.compute, DType.I64),
+        result=lambda dtype: DType.I64,
+        finish=lambda algebra, state: state[1],
+        flops=4,
+    )
+
+
+def _nan(call: Callable[..., Any], x: Any) -> Any:
+    return call("not_equal", x, x)
+
+
+def _number(call: Callable[..., Any], x: Any) -> Any:
+    return call("equal", x, x)
+
+
+def _logsumexp() -> Monoid:
+    """State (m, s): the largest value, and the sum of exp(x - m). Milakov and Gimelshein, 2018, algorithm 3."""
+
+    def scaled(algebra: Algebra, state: State, top: Any) -> Any:
+        call = algebra.call
+        factor = call("where", call("equal", state[0], top), algebra.like(1.0, top), call("exp", call("subtract", state[0], top)))
+        return call("multiply", state[1], factor)
+
+    def merge(algebra: Algebra, a: State, b: State) -> State:
+        top = algebra.call("maximum", a[0], b[0])
+        return top, algebra.call("add", scaled(algebra, a, top), scaled(algebra, b, top))
+
+    return Monoid(
+        "logsumexp",
+        False,
+        True,
+        lambda dtype: (-np.inf, 0.0),
+        lambda algebra, value, position: (value, algebra.like(1.0, value)),
+        merge,
+        states=lambda dtype: (dtype.compute, dtype.compute),
+        finish=lambda algebra, state: algebra.call("add", state[0], algebra.call("log", state[1])),
+        accepts=frozenset({"float"}),
+        flops=24,
+    )
+
+
+def _moments() -> Monoid:
+    """State (count, mean, M2), merged as Chan, Golub and LeVeque, 1979; the result is the variance of all values."""
+
+    def merge(algebra: Algebra, a: State, b: State) -> State:
+        call, like = algebra.call, algebra.like
+        count = call("add", a[0], b[0])
+        share = call("divide", b[0], call("maximum", count, like(1.0, count)))
+        delta = call("subtract", b[1], a[1])
+        mean = call("add", a[1], call("multiply", delta, share))
+        spread = call("multiply", call("multiply", delta, delta), call("multiply", a[0], share))
+        return count, mean, call("add", call("add", a[2], b[2]), spread)
+
+    return Monoid(
+        "variance",
+        False,
+        True,
+        lambda dtype: (0.0, 0.0, 0.0),
+        lambda algebra, value, position: (algebra.like(1.0, value), value, algebra.like(0.0, value)),
+        merge,
+        states=lambda dtype: (dtype.compute,) * 3,
+        finish=lambda algebra, state: algebra.call("divide", state[2], state[0]),
+        accepts=frozenset({"float"}),
+        flops=12,
+    )
+
+
+_TABLE = (
+    _single("sum", "add", lambda dtype: 0, exact=False),
+    _single("prod", "multiply", lambda dtype: 1, exact=False),
+    _single("max", "maximum", lowest, exact=True, accepts="float int uint bool"),
+    _single("min", "minimum", highest, exact=True, accepts="float int uint bool"),
+    _single("any", "logical_or", lambda dtype: False, exact=True, accepts="bool"),
+    _single("all", "logical_and", lambda dtype: True, exact=True, accepts="bool"),
+    _arg("argmax", "greater", lowest),
+    _arg("argmin", "less", highest),
+    _logsumexp(),
+    _moments(),
+)
+
+MONOIDS = {monoid.name: monoid for monoid in _TABLE}

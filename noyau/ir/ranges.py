@@ -1,0 +1,135 @@
+"""What is known of an index within its loops: bounds, and the simplifications that they allow.
+
+Inside a loop every size that an extent names is at least 1, for else the loop would not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from math import gcd
+
+from noyau.ir.dims import Atom, Dim, Monomial, Op, exact_part, maximum, never_negative
+
+Extents = Mapping[str, Dim]
+
+
+def simplify(dim: Dim, extents: Extents) -> Dim:
+    """`dim` with each division and modulo dropped that the extents of its indices make idle."""
+    if dim.constant is not None:
+        return dim
+    return _simplify(dim, tuple((name, extents[name]) for name in sorted(extents) if name in dim.names))
+
+
+@lru_cache(maxsize=65536)
+def _simplify(dim: Dim, extents: tuple[tuple[str, Dim], ...]) -> Dim:
+    known, total = dict(extents), Dim.of(0)
+    for monomial, factor in dim.terms:
+        part = Dim.of(factor)
+        for atom in monomial:
+            part = part * (_simplify_name(atom, known) if isinstance(atom, str) else _simplify_op(atom, known))
+        total = total + part
+    return total
+
+
+def _simplify_name(name: str, extents: Extents) -> Dim:
+    """The name, or 0 for the index of a loop that runs once."""
+    return Dim.of(0) if name in extents and extents[name] == Dim.of(1) else Dim.of(name)
+
+
+def _simplify_op(op: Op, extents: Extents) -> Dim:
+    left, right = simplify(op.left, extents), simplify(op.right, extents)
+    if op.kind == "max":
+        return maximum(left, right)
+    for common in _common_factors(left, right):
+        whole, part = exact_part(left, common)
+        if within(part, common, extents):
+            share = exact_part(right, common)[0]
+            return simplify(whole // share if op.kind == "floordiv" else (whole % share) * common + part, extents)
+    quotient, rest = left // right, left % right
+    match rest.terms:
+        case (((Op(kind="mod") as inner,), 1),) if within(inner.left, inner.right, extents):
+            quotient, rest = quotient - Dim((((Op("floordiv", inner.left, inner.right),), 1),)), inner.left
+        case _:
+            pass
+    return quotient if op.kind == "floordiv" else rest
+
+
+def _common_factors(left: Dim, right: Dim) -> list[Dim]:
+    """Factors that a one-term divisor shares with terms of the dividend, largest first."""
+    if len(right.terms) != 1:
+        return []
+    divisor, count = right.terms[0]
+    found = []
+    for monomial, factor in left.terms:
+        rest, shared = list(monomial), []
+        for atom in divisor:
+            if atom in rest:
+                rest.remove(atom)
+                shared.append(atom)
+        common = Dim(((tuple(shared), gcd(factor, count)),))
+        if common not in (Dim.of(1), right) and common not in found:
+            found.append(common)
+    return sorted(found, key=lambda common: -len(common.terms[0][0]))
+
+
+def within(dim: Dim, end: Dim, extents: Extents) -> bool:
+    """Whether 0 <= dim < end is certain."""
+    low, high = lowest(dim, extents), highest(dim, extents)
+    if low is None or high is None:
+        return False
+    return never_negative(low, least=1) and never_negative(end - 1 - high, least=1)
+
+
+def highest(dim: Dim, extents: Extents) -> Dim | None:
+    """An upper bound without indices, or None."""
+    return _bound(dim, extents, upper=True)
+
+
+def lowest(dim: Dim, extents: Extents) -> Dim | None:
+    """A lower bound without indices, or None."""
+    return _bound(dim, extents, upper=False)
+
+
+def _bound(dim: Dim, extents: Extents, *, upper: bool) -> Dim | None:
+    total = Dim.of(0)
+    for monomial, factor in dim.terms:
+        part = _bound_of(monomial, extents, upper=upper == (factor > 0))
+        if part is None:
+            return None
+        total = total + part * factor
+    return total
+
+
+def _bound_of(monomial: Monomial, extents: Extents, *, upper: bool) -> Dim | None:
+    total = Dim.of(1)
+    for atom in monomial:
+        low, high = _interval(atom, extents)
+        if low is None or high is None or not never_negative(low, least=1):
+            return None
+        total = total * (high if upper else low)
+    return total
+
+
+def _interval(atom: Atom, extents: Extents) -> tuple[Dim | None, Dim | None]:
+    if isinstance(atom, str):
+        if not atom.startswith("#"):
+            return Dim.of(atom), Dim.of(atom)
+        return (Dim.of(0), extents[atom] - 1) if atom in extents else (None, None)
+    low, high = lowest(atom.left, extents), highest(atom.left, extents)
+    if low is None or high is None or not never_negative(low, least=1):
+        return (Dim.of(0), atom.right - 1) if atom.kind == "mod" else (None, None)
+    match atom.kind:
+        case "mod":
+            return Dim.of(0), atom.right - 1
+        case "floordiv":
+            return Dim.of(0), _steps(high, atom.right)
+        case _:
+            return None, None
+
+
+def _steps(high: Dim, step: Dim) -> Dim | None:
+    """The highest of x // step for x <= high, where it is a polynomial."""
+    if (high // step).constant is not None:
+        return high // step
+    return (high + 1) // step - 1 if (high + 1) % step == Dim.of(0) else None

@@ -1,0 +1,299 @@
+"""Kernels in plain Python: the text that `run` executes; the rules of the loop IR are checked as it is written.
+
+Every name in the text is made here (`v0`, `v1`...), so that no name of a model reaches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, assert_never
+
+from noyau.dtypes import DType
+from noyau.errors import GraphError
+from noyau.ir.dims import Atom, Dim, Shape
+from noyau.ir.loops import (
+    Alloc,
+    Axis,
+    Buffer,
+    Call,
+    Const,
+    Expr,
+    Fold,
+    If,
+    Index,
+    Kernel,
+    Launch,
+    Let,
+    Load,
+    Loop,
+    Require,
+    Role,
+    Space,
+    Statement,
+    Store,
+    Sync,
+    Var,
+)
+from noyau.ir.monoids import MONOIDS
+from noyau.ir.operators import OPERATORS, dtype_of
+from noyau.ir.walk import dims_in, every_expression, every_statement
+
+PRIVATE = (Space.REGISTER, Space.THREAD)
+
+
+class Translator:
+    """One kernel in the making: its lines, the names that are in scope, the objects that the text refers to.
+
+    The text defines `launches`, a list of functions (generators, where there are Syncs), over `R`, the `Running` of
+    one run, and `K`, the objects of the kernel."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel, self.lines, self.depth, self.count = kernel, list[str](), 0, 0
+        self.objects: list[Any] = []
+        self.values: dict[str, tuple[str, DType]] = {}  # Lets
+        self.indices: dict[str, str] = {}  # sizes, loop variables, looked-up indices
+        self.memories: dict[str, tuple[str, Buffer | Alloc, int]] = {}  # and the number of THREADS loops around each
+        self.threads = 0
+
+    def text(self) -> str:
+        for size in sorted(_sizes(self.kernel)):
+            self.indices[size] = self.let(f"R.size({self.spell(size)})")
+        for position, buffer in enumerate(self.kernel.buffers):
+            self.memories[buffer.name] = (self.let(f"R.memories[{position}]"), buffer, 0)
+        self.write("launches = []")
+        for launch in self.kernel.launches:
+            self.launch(launch)
+        return "\n".join(self.lines) + "\n"
+
+    def launch(self, launch: Launch) -> None:
+        name = self.fresh()
+        with self.block(f"def {name}():"):
+            self.body(launch.body)
+        self.write(f"launches.append({name})")
+
+    def write(self, line: str) -> None:
+        self.lines.append("    " * self.depth + line)
+
+    def fresh(self) -> str:
+        self.count += 1
+        return f"v{self.count - 1}"
+
+    def let(self, text: str) -> str:
+        name = self.fresh()
+        self.write(f"{name} = {text}")
+        return name
+
+    def spell(self, value: Any) -> str:
+        """The spelling of an object of the kernel's own."""
+        self.objects.append(value)
+        return f"K[{len(self.objects) - 1}]"
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """Lines under a head; what they name is forgotten after them."""
+        kept = self.values, self.indices, self.memories
+        self.values, self.indices, self.memories = dict(self.values), dict(self.indices), dict(self.memories)
+        self.write(head)
+        self.depth += 1
+        self.write("pass")
+        yield
+        self.depth -= 1
+        self.values, self.indices, self.memories = kept
+
+    def fault(self, reason: str) -> GraphError:
+        return GraphError(f"{self.kernel.name}: {reason}")
+
+    # Statements.
+
+    def body(self, statements: Iterable[Statement]) -> None:
+        for statement in statements:
+            self.statement(statement)
+
+    def statement(self, statement: Statement) -> None:
+        match statement:
+            case Let(name, value, _):
+                self.bind(name, value)
+            case Store(buffers, index, values, merge):
+                self.store(buffers, index, values, merge)
+            case Loop(var, extent, axis, body):
+                self.loop(var, extent, axis, body)
+            case If(condition, body):
+                if condition.dtype is not DType.BOOL:
+                    raise self.fault(f"an If needs a bool, not {condition.dtype.value}")
+                with self.block(f"if {self.expression(condition)}:"):
+                    self.body(body)
+            case Alloc(name, _, shape, space):
+                if space is Space.REGISTER and any(dim.constant is None for dim in shape):
+                    raise self.fault(f"{name} lies in registers, but its size is not known now")
+                made = self.let(f"R.memory({self.spell(statement)}, [{self.dims(shape)}])")
+                self.memories[name] = made, statement, self.threads
+            case Sync(scope):
+                self.write(f"yield {self.spell(scope)}")
+            case Require(index, extent):
+                self.write(f"R.require({self.dim(index)}, {self.dim(extent)})")
+            case _:
+                assert_never(statement)
+
+    def bind(self, name: str, value: Expr) -> None:
+        text = self.let(self.expression(value))
+        if name.startswith("#"):
+            if value.dtype is not DType.I64:
+                raise self.fault(f"the index {name} is {value.dtype.value}, not i64")
+            self.indices[name] = self.let(f"int({text})")
+        self.values[name] = text, value.dtype
+
+    def store(self, buffers: tuple[str, ...], index: Shape, values: tuple[Expr, ...], merge: str | None) -> None:
+        wanted = len(MONOIDS[merge].init(DType.F32)) if merge else len(buffers)
+        if not len(buffers) == len(values) == wanted:
+            raise self.fault(f"a Store of {len(values)} values into {len(buffers)} buffers, of {wanted}")
+        for buffer, value in zip(buffers, values, strict=True):
+            target = self.memory(buffer)[1]
+            if isinstance(target, Buffer) and target.role is Role.INPUT:
+                raise self.fault(f"a Store into the input {buffer}")
+            if target.dtype.compute is not value.dtype:
+                raise self.fault(f"a Store of {value.dtype.value} into {buffer}, which is {target.dtype.value}")
+        places = [self.place(buffer, index) for buffer in buffers]
+        made = [self.let(self.expression(value)) for value in values]
+        if merge:
+            old = _tuple(f"{memory}.load({at})" for memory, at in places)
+            state = self.let(f"{self.spell(MONOIDS[merge])}.merge(R, {old}, {_tuple(made)})")
+            made = [f"{state}[{part}]" for part in range(len(places))]
+        for (memory, at), value_name in zip(places, made, strict=True):
+            self.write(f"{memory}.store({value_name}, {at})")
+
+    def loop(self, var: str, extent: Dim, axis: Axis, body: tuple[Statement, ...]) -> None:
+        count, self.threads = self.dim(extent), self.threads + (axis is Axis.THREADS)
+        if axis is not Axis.SERIAL and _waits(body):
+            name, argument = self.fresh(), self.fresh()
+            with self.block(f"def {name}({argument}):"):
+                self.indices[var] = argument
+                self.body(body)
+            self.write(f"yield from R.together({name}, {count}, {axis is Axis.LANES})")
+        else:
+            name = self.fresh()
+            with self.block(f"for {name} in {'range' if axis is Axis.SERIAL else 'R.shuffled'}({count}):"):
+                self.indices[var] = name
+                self.body(body)
+        self.threads -= axis is Axis.THREADS
+
+    # Expressions.
+
+    def expression(self, expr: Expr) -> str:
+        match expr:
+            case Const(value, dtype):
+                return self.spell(dtype.numpy.type(value))
+            case Var(name, dtype):
+                if name not in self.values or self.values[name][1] is not dtype:
+                    raise self.fault(f"no Let here binds {name} as {dtype.value}")
+                return self.values[name][0]
+            case Index(dim, _):
+                return f"R.int64({self.dim(dim)})"
+            case Load():
+                return self.load(expr)
+            case Call():
+                return self.call(expr)
+            case Fold():
+                return self.fold(expr)
+            case _:
+                assert_never(expr)
+
+    def load(self, load: Load) -> str:
+        memory = self.memory(load.buffer)[1]
+        if memory.dtype.compute is not load.dtype:
+            raise self.fault(f"a Load of {load.dtype.value} from {load.buffer}, which is {memory.dtype.value}")
+        name, at = self.place(load.buffer, load.index)
+        if load.where is None:
+            return f"{name}.load({at})"
+        if load.other is None or load.other.dtype is not load.dtype or load.where.dtype is not DType.BOOL:
+            raise self.fault(f"a masked Load of {load.buffer} needs a bool and another {load.dtype.value}")
+        return f"({name}.load({at}) if {self.expression(load.where)} else {self.expression(load.other)})"
+
+    def call(self, call: Call) -> str:
+        operands = ", ".join(map(self.expression, call.operands))
+        if call.function == "cast":
+            return f"R.cast({operands}, {self.spell(call.dtype)})"
+        if call.function not in OPERATORS:
+            raise self.fault(f"{call.function} is not in the operator table")
+        if (made := dtype_of(call.function, tuple(operand.dtype for operand in call.operands))) is not call.dtype:
+            raise self.fault(f"{call.function} gives {made.value}, not {call.dtype.value}")
+        scalar, function = self.spell(call.dtype.numpy.type), self.spell(OPERATORS[call.function].evaluate)
+        return f"{scalar}({function}({operands}))"
+
+    def fold(self, fold: Fold) -> str:
+        """Loops in order, before the statement that the fold stands in; its spelling is the result."""
+        monoid, dtype = MONOIDS[fold.monoid], fold.value.dtype
+        if dtype.kind not in monoid.accepts or monoid.result(dtype).compute is not fold.dtype:
+            raise self.fault(f"{fold.monoid} of {dtype.value} does not give {fold.dtype.value}")
+        empty = tuple(s.numpy.type(x) for s, x in zip(monoid.states(dtype), monoid.init(dtype), strict=True))
+        spelled, state, position = self.spell(monoid), self.let(self.spell(empty)), self.let("0")
+        self.nest(fold, 0, spelled, state, position)
+        return f"{self.spell(fold.dtype.numpy.type)}({spelled}.finish(R, {state}))"
+
+    def nest(self, fold: Fold, level: int, monoid: str, state: str, position: str) -> None:
+        if level < len(fold.loops):
+            var, extent = fold.loops[level]
+            name = self.fresh()
+            with self.block(f"for {name} in range({self.dim(extent)}):"):
+                self.indices[var] = name
+                self.nest(fold, level + 1, monoid, state, position)
+            return
+        self.body(fold.body)
+        lifted = f"{monoid}.lift(R, {self.expression(fold.value)}, R.int64({position}))"
+        self.write(f"{state} = {monoid}.merge(R, {state}, {lifted})")
+        self.write(f"{position} += 1")
+
+    # Memory and indices.
+
+    def memory(self, name: str) -> tuple[str, Buffer | Alloc, int]:
+        if name not in self.memories:
+            raise self.fault(f"there is no memory {name} here")
+        made = self.memories[name]
+        if isinstance(made[1], Alloc) and made[1].space in PRIVATE and made[2] != self.threads:
+            raise self.fault(f"{name} is memory of one thread, but a THREADS loop lies between it and its use")
+        return made
+
+    def place(self, name: str, index: Shape) -> tuple[str, str]:
+        """A cell: its memory, and its index there; one index into another rank is an offset in elements."""
+        made, memory, _ = self.memory(name)
+        if len(index) not in (1, len(memory.shape)):
+            raise self.fault(f"{name} of rank {len(memory.shape)} with {len(index)} indices")
+        return made, self.dims(index)
+
+    def dims(self, dims: Shape) -> str:
+        return ", ".join(map(self.dim, dims))
+
+    def dim(self, dim: Dim) -> str:
+        """A Dim as Python: integers without a width."""
+        return " + ".join("*".join([str(factor), *map(self.atom, atoms)]) for atoms, factor in dim.terms) or "0"
+
+    def atom(self, atom: Atom) -> str:
+        if isinstance(atom, str):
+            if atom not in self.indices:
+                raise self.fault(f"no loop here, and no input, binds {atom}")
+            return self.indices[atom]
+        left, right = self.dim(atom.left), self.dim(atom.right)
+        if atom.kind == "max":
+            return f"max({left}, {right})"
+        return f"(({left}) {'//' if atom.kind == 'floordiv' else '%'} ({right}))"
+
+
+def _waits(statements: Iterable[Statement]) -> bool:
+    return any(isinstance(statement, Sync) for statement in every_statement(statements))
+
+
+def _tuple(parts: Iterable[str]) -> str:
+    return "(" + "".join(f"{part}, " for part in parts) + ")"
+
+
+def _sizes(kernel: Kernel) -> frozenset[str]:
+    """The sizes that buffers, loops and indices name."""
+    dims = [dim for buffer in kernel.buffers for dim in buffer.shape]
+    for launch in kernel.launches:
+        dims += dims_in(launch.body)
+        for statement in every_statement(launch.body):
+            dims += [statement.extent] if isinstance(statement, Loop | Require) else []
+            dims += statement.shape if isinstance(statement, Alloc) else ()
+        for expr in every_expression(launch.body):
+            dims += [extent for _, extent in expr.loops] if isinstance(expr, Fold) else []
+    return frozenset(name for dim in dims for name in dim.names if not name.startswith("#"))

@@ -1,0 +1,181 @@
+"""What statements contain: the walks that schedules, costs and printers share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import assert_never
+
+from noyau.ir.dims import Dim, DimLike
+from noyau.ir.loops import (
+    Alloc,
+    Call,
+    Const,
+    Expr,
+    Fold,
+    If,
+    Index,
+    Let,
+    Load,
+    Loop,
+    Require,
+    Statement,
+    Store,
+    Sync,
+    Var,
+)
+
+
+def expressions(statement: Statement) -> tuple[Expr, ...]:
+    """The expressions that stand directly in a statement."""
+    match statement:
+        case Let(_, value, _):
+            return (value,)
+        case Store(_, _, values, _):
+            return values
+        case If(condition, _):
+            return (condition,)
+        case Loop() | Alloc() | Sync() | Require():
+            return ()
+        case _:
+            assert_never(statement)
+
+
+def operands(expr: Expr) -> tuple[Expr, ...]:
+    """The expressions that stand directly in an expression, not those in the body of a Fold."""
+    match expr:
+        case Call(_, inner, _):
+            return inner
+        case Load(_, _, _, where, _):
+            return () if where is None else (where,)
+        case Fold(_, _, _, value, _, _):
+            return (value,)
+        case Const() | Var() | Index():
+            return ()
+        case _:
+            assert_never(expr)
+
+
+def every_expression(statements: Iterable[Statement]) -> Iterator[Expr]:
+    """Every expression, in loops and in the bodies of folds too, each before its operands."""
+    for statement in every_statement(statements):
+        waiting = list(expressions(statement))
+        while waiting:
+            expr = waiting.pop()
+            yield expr
+            waiting += operands(expr)
+
+
+def every_statement(statements: Iterable[Statement]) -> Iterator[Statement]:
+    """Every statement, in loops and in the bodies of folds too, in order."""
+    for statement in statements:
+        yield statement
+        if isinstance(statement, Loop | If):
+            yield from every_statement(statement.body)
+        for expr in expressions(statement):
+            yield from _in_folds(expr)
+
+
+def _in_folds(expr: Expr) -> Iterator[Statement]:
+    if isinstance(expr, Fold):
+        yield from every_statement(expr.body)
+    for operand in operands(expr):
+        yield from _in_folds(operand)
+
+
+def dims_in(statements: Iterable[Statement]) -> Iterator[Dim]:
+    """Every index that statements use."""
+    kept = list(statements)
+    for statement in every_statement(kept):
+        match statement:
+            case Store(_, index, _, _):
+                yield from index
+            case Require(at, _):
+                yield at
+            case _:
+                pass
+    for expr in every_expression(kept):
+        match expr:
+            case Load(_, index, _, _, _):
+                yield from index
+            case Index(dim, _):
+                yield dim
+            case _:
+                pass
+
+
+def rewrite(statements: Iterable[Statement], change: Callable[[Expr], Expr]) -> tuple[Statement, ...]:
+    """The statements with `change` applied to every expression, operands first."""
+    return tuple(_rewrite_statement(statement, change) for statement in statements)
+
+
+def _rewrite_statement(statement: Statement, change: Callable[[Expr], Expr]) -> Statement:
+    match statement:
+        case Let(_, value, _):
+            return replace(statement, value=rewrite_expression(value, change))
+        case Store(_, _, values, _):
+            return replace(statement, values=tuple(rewrite_expression(value, change) for value in values))
+        case Loop(_, _, _, body):
+            return replace(statement, body=rewrite(body, change))
+        case If(condition, body):
+            return If(rewrite_expression(condition, change), rewrite(body, change))
+        case Alloc() | Sync() | Require():
+            return statement
+        case _:
+            assert_never(statement)
+
+
+def rewrite_expression(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """The expression with `change` applied to it and all in it, operands first."""
+    match expr:
+        case Call(_, inner, _):
+            expr = replace(expr, operands=tuple(rewrite_expression(operand, change) for operand in inner))
+        case Load(_, _, _, where, _) if where is not None:
+            expr = replace(expr, where=rewrite_expression(where, change))
+        case Fold(_, _, body, value, _, _):
+            expr = replace(expr, body=rewrite(body, change), value=rewrite_expression(value, change))
+        case _:
+            pass
+    return change(expr)
+
+
+def substitute(statements: Iterable[Statement], values: dict[str, DimLike]) -> tuple[Statement, ...]:
+    """The statements with index names replaced by Dims, everywhere."""
+
+    def dim(old: Dim) -> Dim:
+        return old.replace(values)
+
+    def change(expr: Expr) -> Expr:
+        match expr:
+            case Load(_, index, _, _, _):
+                return replace(expr, index=tuple(map(dim, index)))
+            case Index(at, _):
+                return replace(expr, dim=dim(at))
+            case Fold(_, loops, body, _, _, at):
+                loops = tuple((variable, dim(extent)) for variable, extent in loops)
+                return replace(expr, loops=loops, body=_substitute_dims(body, dim), at=None if at is None else dim(at))
+            case _:
+                return expr
+
+    return _substitute_dims(rewrite(statements, change), dim)
+
+
+def _substitute_dims(statements: Iterable[Statement], dim: Callable[[Dim], Dim]) -> tuple[Statement, ...]:
+    made: list[Statement] = []
+    for statement in statements:
+        match statement:
+            case Store(_, index, _, _):
+                made.append(replace(statement, index=tuple(map(dim, index))))
+            case Require(at, extent):
+                made.append(Require(dim(at), dim(extent)))
+            case Loop(_, extent, _, body):
+                made.append(replace(statement, extent=dim(extent), body=_substitute_dims(body, dim)))
+            case If(_, body):
+                made.append(replace(statement, body=_substitute_dims(body, dim)))
+            case Alloc(_, _, shape, _):
+                made.append(replace(statement, shape=tuple(map(dim, shape))))
+            case Let() | Sync():
+                made.append(statement)
+            case _:
+                assert_never(statement)
+    return tuple(made)

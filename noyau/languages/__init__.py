@@ -1,0 +1,1 @@
+"""Languages: kernels as source text. One file a language; printers only spell."""

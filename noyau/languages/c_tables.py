@@ -1,0 +1,140 @@
+"""The spellings of C: types, operators, functions."""
+
+from __future__ import annotations
+
+from noyau.dtypes import DType
+
+TYPES = {
+    DType.BOOL: "bool",
+    DType.I8: "int8_t",
+    DType.I16: "int16_t",
+    DType.I32: "int32_t",
+    DType.I64: "int64_t",
+    DType.U8: "uint8_t",
+    DType.U16: "uint16_t",
+    DType.U32: "uint32_t",
+    DType.U64: "uint64_t",
+    DType.F16: "uint16_t",
+    DType.BF16: "uint16_t",
+    DType.F32: "float",
+    DType.F64: "double",
+}
+INFIX = {
+    "add": "+",
+    "subtract": "-",
+    "multiply": "*",
+    "divide": "/",
+    "equal": "==",
+    "not_equal": "!=",
+    "less": "<",
+    "less_equal": "<=",
+    "greater": ">",
+    "greater_equal": ">=",
+    "logical_and": "&",
+    "logical_or": "|",
+    "logical_xor": "!=",
+    "bitwise_and": "&",
+    "bitwise_or": "|",
+    "bitwise_xor": "^",
+}
+PREFIX = {"negative": "-", "logical_not": "!", "bitwise_not": "~"}
+FLAT = {
+    "is_nan": "({0} != {0})",
+    "is_inf": "(({0} == INFINITY) | ({0} == -INFINITY))",
+    "identity": "{0}",
+}
+
+# functions of the operator table -> names in languages/cmath, for floats
+SCALARS = {
+    "abs": "abs",
+    "sign": "sign",
+    "floor_mod": "floor_mod",
+    "fmod": "fmod",
+    "power": "pow",
+    "exp": "exp",
+    "exp2": "exp2",
+    "expm1": "expm1",
+    "log": "log",
+    "log2": "log2",
+    "log10": "log10",
+    "log1p": "log1p",
+    "sqrt": "sqrt",
+    "rsqrt": "rsqrt",
+    "reciprocal": "reciprocal",
+    "sin": "sin",
+    "cos": "cos",
+    "tan": "tan",
+    "asin": "asin",
+    "acos": "acos",
+    "atan": "atan",
+    "sinh": "sinh",
+    "cosh": "cosh",
+    "tanh": "tanh",
+    "asinh": "asinh",
+    "acosh": "acosh",
+    "atanh": "atanh",
+    "erf": "erf",
+    "sigmoid": "sigmoid",
+    "softplus": "softplus",
+    "floor": "floor",
+    "ceil": "ceil",
+    "truncate": "trunc",
+    "round_even": "round_even",
+    "maximum": "maximum",
+    "minimum": "minimum",
+    "fmax": "fmax",
+    "fmin": "fmin",
+}
+
+# bodies over T and its unsigned twin U, of a and b; division by zero gives what division by one does: no trap
+INTEGER_FUNCTIONS = {
+    "abs": ("a", "return a < 0 ? (T)(0 - (U)a) : a;", "return a;"),
+    "sign": ("a", "return (T)((a > 0) - (a < 0));", "return a > 0;"),
+    "maximum": ("a, b", "return a > b ? a : b;", "return a > b ? a : b;"),
+    "minimum": ("a, b", "return a < b ? a : b;", "return a < b ? a : b;"),
+    "fmax": ("a, b", "return a > b ? a : b;", "return a > b ? a : b;"),
+    "fmin": ("a, b", "return a < b ? a : b;", "return a < b ? a : b;"),
+    "divide": ("a, b", "return b == -1 ? (T)(0 - (U)a) : (T)(a / (b ? b : 1));", "return a / (b ? b : 1);"),
+    "fmod": ("a, b", "return b == -1 ? 0 : (T)(a % (b ? b : 1));", "return a % (b ? b : 1);"),
+    "floor_divide": (
+        "a, b",
+        "if (b == -1) return (T)(0 - (U)a);\n    if (!b) return a;\n    return (T)(a / b - (a % b != 0 && (a < 0) != (b < 0)));",
+        "return a / (b ? b : 1);",
+    ),
+    "floor_mod": (
+        "a, b",
+        "if (b == -1 || !b) return 0;\n    const T m = (T)(a % b);\n    return m != 0 && (m < 0) != (b < 0) ? (T)(m + b) : m;",
+        "return a % (b ? b : 1);",
+    ),
+    "power": (
+        "a, b",
+        "if (b < 0) return a == 1 ? 1 : a == -1 ? (b & 1 ? -1 : 1) : 0;\n"
+        "    U base = (U)a, made = 1;\n    for (T left = b; left > 0; left /= 2) {\n"
+        "        if (left & 1) made = (U)(made * base);\n        base = (U)(base * base);\n    }\n    return (T)made;",
+        "T made = 1;\n    for (T left = b; left > 0; left /= 2) {\n"
+        "        if (left & 1) made = (T)(made * a);\n        a = (T)(a * a);\n    }\n    return made;",
+    ),
+    "shift_left": (
+        "a, b",
+        "return b >= 0 && b < (T)(8 * sizeof(T)) ? (T)((U)a << b) : 0;",
+        "return b < 8 * sizeof(T) ? (T)((uint64_t)a << b) : 0;",
+    ),
+    "shift_right": (
+        "a, b",
+        "return b >= 0 && b < (T)(8 * sizeof(T)) ? (T)(a >> b) : 0;",
+        "return b < 8 * sizeof(T) ? (T)(a >> b) : 0;",
+    ),
+}
+
+
+def integer_function(function: str, dtype: str) -> str:
+    """The C function of an integer operation, as its text."""
+    parameters, signed, unsigned = INTEGER_FUNCTIONS[function]
+    kind = TYPES[DType(dtype)]
+    twin = kind if kind.startswith("u") or kind == "bool" else f"u{kind}"
+    body = signed if kind.startswith("int") else unsigned
+    arguments = ", ".join(f"{kind} {name.strip()}" for name in parameters.split(","))
+    text = body.replace("(T)", f"({kind})").replace("(U)", f"({twin})").replace("sizeof(T)", f"sizeof({kind})")
+    text = text.replace("const T ", f"const {kind} ").replace("T made", f"{kind} made").replace("T left", f"{kind} left")
+    text = text.replace("U base", f"{twin} base")
+    return f"static inline {kind} noyau_{function}_{dtype}({arguments})\n{{\n    {text}\n}}"

@@ -1,0 +1,39 @@
+/* rest less the whole multiples of y 2^k that it holds, all exact; inverse is about 1/y and power is 2^k. */
+static inline double noyau_wide_fmod_step(double rest, double y, double inverse, double power) {
+    return rest - trunc(rest * inverse / power) * (y * power);
+}
+
+/* Long division, 28 bits of the quotient at a time; the sign of x. 0.0 ulp. */
+static inline float noyau_fmod_f32(float x, float y) {
+    const double a = fabs((double)x), b = fabs((double)y) < INFINITY ? fabs((double)y) : 0x1p130, c = 1 / b;
+    double rest = a;
+    rest = noyau_wide_fmod_step(rest, b, c, 0x1p252);
+    rest = noyau_wide_fmod_step(rest, b, c, 0x1p224);
+    rest = noyau_wide_fmod_step(rest, b, c, 0x1p196);
+    rest = noyau_wide_fmod_step(rest, b, c, 0x1p168);
+    rest = noyau_wide_fmod_step(rest, b, c, 0x1p140);
+    rest = noyau_wide_fmod_step(rest, b, c, 0x1p112);
+    rest = noyau_wide_fmod_step(rest, b, c, 0x1p84);
+    rest = noyau_wide_fmod_step(rest, b, c, 0x1p56);
+    rest = noyau_wide_fmod_step(rest, b, c, 0x1p28);
+    rest = noyau_wide_fmod_step(rest, b, c, 1);
+    rest = rest < 0 ? rest + b : rest >= b ? rest - b : rest; /* the inverse was rounded */
+    return copysignf((float)rest, x);
+}
+
+/* The C library's. 0.0 ulp. */
+static inline double noyau_fmod_f64(double x, double y) {
+    return fmod(x, y);
+}
+
+/* x - floor(x / y) y: the sign of y, also of a zero. 0.5 ulp. */
+static inline float noyau_floor_mod_f32(float x, float y) {
+    const float rest = noyau_fmod_f32(x, y);
+    return rest == 0 ? copysignf(rest, y) : (rest < 0) != (y < 0) ? rest + y : rest;
+}
+
+/* As noyau_floor_mod_f32. 0.5 ulp. */
+static inline double noyau_floor_mod_f64(double x, double y) {
+    const double rest = fmod(x, y);
+    return rest == 0 ? copysign(rest, y) : (rest < 0) != (y < 0) ? rest + y : rest;
+}

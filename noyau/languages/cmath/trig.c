@@ -1,0 +1,162 @@
+/* x as a turn and a part of one: r - whole/parts, where x is r turns but for whole turns, and |r| <= 1/(2 parts)
+   about shift/parts; whole goes to *whole.
+   1/(2 pi) is cut into six chunks of 26 bits, so that a float times a chunk is exact and its whole turns
+   can be dropped, however large x is; the rest is summed from the top, where it cancels exactly. */
+static inline double noyau_wide_turn(double x, double parts, double shift, double *whole) {
+    const double p0 = x * 0x1.45f307p-3, f0 = p0 - rint(p0);
+    const double p1 = x * -0x1.1b1bbfp-30, f1 = p1 - rint(p1);
+    const double p2 = x * 0x1.4a7f0ap-56, f2 = p2 - rint(p2);
+    const double p3 = x * -0x1.505c16p-83, f3 = p3 - rint(p3);
+    const double p4 = x * 0x1.a6ee06p-109, f4 = p4 - rint(p4);
+    const double p5 = x * 0x1.b6295993c439p-134;
+    *whole = rint((f0 + f1 + f2 + f3 + f4 + p5) * parts - shift) + shift;
+    return f0 - *whole / parts + f1 + f2 + f3 + f4 + p5;
+}
+
+/* sin(2 pi r), for |r| <= 1/4, turned round where `odd` is an odd number: r p(r^2), p minimax. */
+static inline double noyau_wide_sin_half(double r, double odd) {
+    const double z = r * r;
+    double p = -14.380726179905947;
+    p = p * z + 42.007701187003285;
+    p = p * z - 76.70416544484657;
+    p = p * z + 81.60522359344465;
+    p = p * z - 41.34170209629227;
+    p = p * z + 6.283185307046695;
+    const uint64_t sign = noyau_bits_f64(odd + 0x1.8p52) << 63;
+    return noyau_from_bits_f64(noyau_bits_f64(p * r) ^ sign);
+}
+
+/* 0.6 ulp, for all x. */
+static inline float noyau_sin_f32(float x) {
+    double whole;
+    const double wide = x, r = noyau_wide_turn(wide, 2, 0, &whole);
+    return (float)(wide == 0 ? wide : noyau_wide_sin_half(r, whole)); /* -0 stays */
+}
+
+/* cos(x) is -sin about the odd quarters of a turn. 0.6 ulp, for all x. */
+static inline float noyau_cos_f32(float x) {
+    double whole;
+    const double r = noyau_wide_turn(x, 2, 0.5, &whole);
+    return (float)noyau_wide_sin_half(r, whole + 0.5);
+}
+
+/* sin / cos, both minimax for an eighth of a turn; -cos / sin about the odd quarters. 0.6 ulp, for all x. */
+static inline float noyau_tan_f32(float x) {
+    double whole;
+    const double wide = x, r = noyau_wide_turn(wide, 4, 0, &whole), z = r * r;
+    double sine = 41.468948465363475;
+    sine = sine * z - 76.69774860515005;
+    sine = sine * z + 81.60520359654306;
+    sine = sine * z - 41.341702150030756;
+    sine = sine * z + 6.283185307150943;
+    double cosine = 59.20099745647847;
+    cosine = cosine * z - 85.44224853332173;
+    cosine = cosine * z + 64.9393103347987;
+    cosine = cosine * z - 19.739208632040196;
+    cosine = cosine * z + 0.9999999999437932;
+    sine = sine * r;
+    const double half = whole * 0.5;
+    const int odd = rint(half) != half;
+    const double y = (odd ? -cosine : sine) / (odd ? sine : cosine);
+    return (float)(wide == 0 ? wide : y); /* -0 stays */
+}
+
+/* asin(x) for x in [0, 1/2]: x + x^3 p(x^2), p minimax. */
+static inline double noyau_wide_asin_part(double x, double z) {
+    double p = 0.032942893840070014;
+    p = p * z + 0.001948084405324903;
+    p = p * z + 0.020658855333137202;
+    p = p * z + 0.021863123262048652;
+    p = p * z + 0.030426818596573608;
+    p = p * z + 0.044640689959756515;
+    p = p * z + 0.07500005032299444;
+    p = p * z + 0.1666666662687815;
+    return p * z * x + x;
+}
+
+/* Beyond 1/2, asin(x) = pi/2 - 2 asin(sqrt((1 - x)/2)). 0.6 ulp. */
+static inline float noyau_asin_f32(float x) {
+    const double a = fabs((double)x), far = 0.5 * (1 - a);
+    const double z = a > 0.5 ? far : a * a;
+    const double part = noyau_wide_asin_part(a > 0.5 ? sqrt(far) : a, z);
+    return copysignf((float)(a > 0.5 ? 1.5707963267948966 - 2 * part : part), x);
+}
+
+/* As noyau_asin_f32. 0.6 ulp. */
+static inline float noyau_acos_f32(float x) {
+    const double wide = x, a = fabs(wide), far = 0.5 * (1 - a);
+    const double z = a > 0.5 ? far : a * a;
+    const double part = noyau_wide_asin_part(a > 0.5 ? sqrt(far) : a, z);
+    const double right = a > 0.5 ? 2 * part : 1.5707963267948966 - part; /* acos(a) */
+    return (float)(wide < 0 ? 3.141592653589793 - right : right);
+}
+
+/* atan(x) for x in [0, 1]: x + x^3 p(x^2), p minimax. */
+static inline double noyau_wide_atan_part(double x) {
+    const double z = x * x;
+    double p = 0.0004493265909408363;
+    p = p * z - 0.003378109627344768;
+    p = p * z + 0.011913566875993176;
+    p = p * z - 0.02675011961154884;
+    p = p * z + 0.044371216403778474;
+    p = p * z - 0.06068975583964447;
+    p = p * z + 0.07515510046582322;
+    p = p * z - 0.09054990645639725;
+    p = p * z + 0.1110637620272861;
+    p = p * z - 0.14285343971374215;
+    p = p * z + 0.19999985359568834;
+    p = p * z - 0.3333333313045246;
+    return p * z * x + x;
+}
+
+/* Beyond 1, atan(x) = pi/2 - atan(1/x). 0.6 ulp. */
+static inline float noyau_atan_f32(float x) {
+    const double a = fabs((double)x);
+    const double part = noyau_wide_atan_part(a > 1 ? 1 / a : a);
+    return copysignf((float)(a > 1 ? 1.5707963267948966 - part : part), x);
+}
+
+/* The angle of the point (x, y). 0.6 ulp. */
+static inline float noyau_atan2_f32(float y, float x) {
+    const double ax = fabs((double)x), ay = fabs((double)y);
+    const double high = ay > ax ? ay : ax, low = ay > ax ? ax : ay;
+    const double ratio = high == 0 ? 0 : low == high ? 1 : low / high; /* also 0/0 and infinity/infinity */
+    const double part = noyau_wide_atan_part(ratio);
+    const double right = ay > ax ? 1.5707963267948966 - part : part;
+    return copysignf((float)(copysign(1, (double)x) < 0 ? 3.141592653589793 - right : right), y);
+}
+
+/* The C library's. 1.0 ulp. */
+static inline double noyau_sin_f64(double x) {
+    return sin(x);
+}
+
+/* The C library's. 1.0 ulp. */
+static inline double noyau_cos_f64(double x) {
+    return cos(x);
+}
+
+/* The C library's. 1.0 ulp. */
+static inline double noyau_tan_f64(double x) {
+    return tan(x);
+}
+
+/* The C library's. 1.0 ulp. */
+static inline double noyau_asin_f64(double x) {
+    return asin(x);
+}
+
+/* The C library's. 1.0 ulp. */
+static inline double noyau_acos_f64(double x) {
+    return acos(x);
+}
+
+/* The C library's. 1.0 ulp. */
+static inline double noyau_atan_f64(double x) {
+    return atan(x);
+}
+
+/* The C library's. 1.0 ulp. */
+static inline double noyau_atan2_f64(double y, double x) {
+    return atan2(y, x);
+}

@@ -1,0 +1,207 @@
+"""Choose the loops of a group, and lower its outputs into them: one nest, whatever views lie between.
+
+The largest output gives the loops. Loops that reductions depend on come first, so that each reduction is done once
+a row; the other outputs are stored in the same loops, or in the outer ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from noyau.errors import UnsupportedError
+from noyau.ir.binding import plan
+from noyau.ir.dims import Dim, Op, Shape, equal, index_name, never_negative, product
+from noyau.ir.graph import Graph, Node
+from noyau.ir.loops import Axis, Buffer, Kernel, Launch, Loop, Role, Statement, Store
+from noyau.ir.ranges import simplify
+from noyau.ir.walk import dims_in
+from noyau.lowering.names import Names
+from noyau.lowering.values import CutNeeded, Lowering, Scope
+
+CUTS = 16  # loops are cut at so many places at most
+ONE = Dim.of(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The loops of a nest, outermost first; the index of the main output over them; where loops are cut."""
+
+    main: str
+    loops: tuple[tuple[str, Dim], ...]
+    index: Shape
+    cuts: Mapping[str, tuple[Dim, ...]]
+
+    def index_of(self, node: Node) -> tuple[Shape, int]:
+        """The index of another output, and the number of loops around its Store; UnsupportedError if it fits none."""
+        axes = [axis for axis, dim in enumerate(node.shape) if dim != ONE]
+        own = [dim for dim in self.index if dim != Dim.of(0)]
+        if len(axes) == len(own) and node.shape and self._same(node, axes):
+            found = iter(own)
+            return tuple(next(found) if axis in axes else Dim.of(0) for axis in range(len(node.shape))), len(self.loops)
+        outer = self.loops[: len(axes)]
+        if len(axes) <= len(self.loops) and all(
+            equal(node.shape[axis], extent) for axis, (_, extent) in zip(axes, outer, strict=True)
+        ):
+            variables = iter(outer)
+            index = tuple(Dim.of(next(variables)[0]) if axis in axes else Dim.of(0) for axis in range(len(node.shape)))
+            return index, len(axes)
+        raise UnsupportedError(f"{node.output} and {self.main} have different loops")
+
+    def _same(self, node: Node, axes: Sequence[int]) -> bool:
+        """Whether the extents are those of the main output, axis by axis."""
+        extents = dict(self.loops)
+        wanted = [
+            dim.replace({name: extents[name] - 1 for name in dim.names if name in extents}) + 1
+            for dim in self.index
+            if dim != Dim.of(0)
+        ]
+        return all(equal(node.shape[axis], extent) for axis, extent in zip(axes, wanted, strict=True))
+
+
+def lower(graph: Graph, name: str) -> Kernel:
+    """The kernel of a group, in serial loops; UnsupportedError says why there is none."""
+    names, buffers = Names(), []
+    for role, values in ((Role.INPUT, [node.output for node in graph.inputs]), (Role.OUTPUT, list(graph.outputs))):
+        for value in values:
+            node = graph[value]
+            stem = value if role is Role.INPUT or value not in graph_inputs(graph) else f"{value}_out"
+            buffers.append(Buffer(names.fresh(stem), node.dtype, node.shape, role, value))
+    binding = plan([node.shape for node in graph.inputs])
+    body = lower_outputs(graph, names, buffers)
+    kernel = Kernel(name, tuple(buffers), binding, (Launch(body),))
+    return require_bound(graph, kernel)
+
+
+def graph_inputs(graph: Graph) -> frozenset[str]:
+    return frozenset(node.output for node in graph.inputs)
+
+
+def require_bound(graph: Graph, kernel: Kernel) -> Kernel:
+    """The kernel itself; UnsupportedError where a size does not follow from the shapes of the inputs."""
+    bound = {binding.size for binding in kernel.binding}
+    for node in graph.nodes:
+        for size in sorted(name for dim in node.shape for name in dim.names if name not in bound):
+            raise UnsupportedError(f"the size {size} of {node.output} does not follow from the shapes of the inputs")
+    return kernel
+
+
+def lower_outputs(graph: Graph, names: Names, buffers: Sequence[Buffer]) -> tuple[Statement, ...]:
+    """The statements that store every output, in one nest."""
+    space, stores = first_space(graph), {b.source: b.name for b in buffers if b.role is Role.OUTPUT}
+    loads = {b.source: b.name for b in buffers if b.role is Role.INPUT}
+    for _ in range(CUTS):
+        lowering = Lowering(graph, names_copy(names), loads)
+        try:
+            statements = fill(lowering, space, stores)
+        except CutNeeded as cut:
+            space = with_cut(space, cut)
+            continue
+        better = split_divided(reorder(space, lowering), statements)
+        if better == space:
+            return statements
+        space = better
+    raise UnsupportedError(f"the loops of {space.main} would have to be cut in more than {CUTS} places")
+
+
+def names_copy(names: Names) -> Names:
+    made = Names()
+    made._taken = set(names._taken)
+    return made
+
+
+def first_space(graph: Graph) -> Space:
+    """The loops of the largest output, in the order of its axes."""
+    def extent(name: str) -> tuple[int, int]:
+        dims = [dim for dim in graph[name].shape if dim != ONE]
+        return len(dims), product(dims).constant or 0
+
+    main = max(graph.outputs, key=extent)
+    kept = [(f"#i{axis}", dim) for axis, dim in enumerate(graph[main].shape) if dim != ONE]
+    index = tuple(Dim.of(f"#i{axis}") if dim != ONE else Dim.of(0) for axis, dim in enumerate(graph[main].shape))
+    return Space(main, tuple(kept), index, {})
+
+
+def reorder(space: Space, lowering: Lowering) -> Space:
+    """Loops that the reductions depend on first, so that a reduction is done once for all others."""
+    inner = [used for used in lowering.folds if used < {name for name, _ in space.loops}]
+    first = set().union(*inner) if inner else set()
+    order = sorted(space.loops, key=lambda loop: loop[0] not in first) if first else list(space.loops)
+    return replace(space, loops=tuple(order))
+
+
+def with_cut(space: Space, cut: CutNeeded) -> Space:
+    """The space with one more cut, in order; UnsupportedError where the order is not certain."""
+    points = [*space.cuts.get(cut.variable, ()), cut.point]
+    ordered = sorted(points, key=lambda point: sum(1 for other in points if never_negative(point - other, least=1)))
+    for low, high in pairwise(ordered):
+        if not never_negative(high - low, least=1) or low == high:
+            raise UnsupportedError(f"it is not certain which of {low} and {high} comes first")
+    return replace(space, cuts={**space.cuts, cut.variable: tuple(ordered)})
+
+
+def split_divided(space: Space, statements: Sequence[Statement]) -> Space:
+    """The space with a loop in two where indices divide its variable: i = i_hi * c + i_lo."""
+    extents = dict(space.loops)
+    for op in divisions(statements):
+        variable, step = str(op.left), op.right
+        if variable not in extents or variable in space.cuts or step.names & extents.keys():
+            continue
+        if extents[variable] % step == Dim.of(0):
+            high, low = f"{variable}a", f"{variable}b"
+            parts = {variable: Dim.of(high) * step + Dim.of(low)}
+            at = [name for name, _ in space.loops].index(variable)
+            loops = (*space.loops[:at], (high, extents[variable] // step), (low, step), *space.loops[at + 1 :])
+            return replace(space, loops=loops, index=tuple(dim.replace(parts) for dim in space.index))
+    return space
+
+
+def divisions(statements: Sequence[Statement]) -> list[Op]:
+    """Every division and modulo in the indices of statements."""
+    found: list[Op] = []
+    waiting = list(dims_in(statements))
+    while waiting:
+        for monomial, _ in waiting.pop().terms:
+            for atom in monomial:
+                if isinstance(atom, Op):
+                    found.append(atom)
+                    waiting += [atom.left, atom.right]
+    return [op for op in found if op.kind in ("floordiv", "mod")]
+
+
+def fill(lowering: Lowering, space: Space, stores: Mapping[str, str]) -> tuple[Statement, ...]:
+    """The nest: each output stored at its depth."""
+    places: dict[int, list[tuple[str, Shape]]] = {}
+    for output in stores:
+        index, depth = (space.index, len(space.loops)) if output == space.main else space.index_of(lowering.graph[output])
+        places.setdefault(depth, []).append((output, index))
+    descend(lowering, space, stores, places, 0, {})
+    return tuple(lowering.scopes[0].statements)
+
+
+def descend(
+    lowering: Lowering,
+    space: Space,
+    stores: Mapping[str, str],
+    places: Mapping[int, Sequence[tuple[str, Shape]]],
+    depth: int,
+    shifted: Mapping[str, Dim],
+) -> None:
+    """Fill the loops from `depth` inwards; `shifted` is what each outer variable stands for in its segment."""
+    scope = lowering.scopes[-1]
+    for output, index in places.get(depth, ()):
+        here = tuple(simplify(dim.replace(shifted), lowering.extents) for dim in index)
+        value = lowering.value(output, here)
+        scope.statements.append(Store((stores[output],), here, (value,)))
+    if depth == len(space.loops) or not any(place > depth for place in places):
+        return
+    variable, extent = space.loops[depth]
+    bounds = [Dim.of(0), *space.cuts.get(variable, ()), extent]
+    for start, end in pairwise(bounds):
+        inner = Scope({variable})
+        lowering.scopes.append(inner)
+        lowering.extents[variable], lowering.offsets[variable] = end - start, start
+        descend(lowering, space, stores, places, depth + 1, {**shifted, variable: Dim.of(variable) + start})
+        lowering.scopes.pop()
+        scope.statements.append(Loop(variable, end - start, Axis.SERIAL, tuple(inner.statements)))

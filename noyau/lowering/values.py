@@ -1,0 +1,231 @@
+"""Lower values of a graph at an index: each becomes a Let in the outermost loop whose variables its index names.
+
+So reductions leave the loops that they do not depend on, and a value that is used twice at one index is computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.ir.dims import Dim, Shape, index_name, never_negative
+from noyau.ir.graph import (
+    Constant,
+    Contract,
+    Gather,
+    Graph,
+    Input,
+    Iota,
+    Lookup,
+    Map,
+    Node,
+    Opaque,
+    Part,
+    Reduce,
+    Scan,
+    Scatter,
+    Select,
+    View,
+)
+from noyau.ir.loops import Call, Const, Expr, Fold, Index, Let, Load, Require, Statement, Var
+from noyau.ir.monoids import MONOIDS
+from noyau.ir.ranges import simplify, within
+from noyau.lowering.names import Names
+
+Key = tuple[str, Shape, Expr | None]
+
+
+@dataclass(slots=True)
+class Scope:
+    """An open loop: its variables, what it does so far, and the values that it holds."""
+
+    variables: set[str] = field(default_factory=set)
+    statements: list[Statement] = field(default_factory=list)
+    known: dict[Key, Expr] = field(default_factory=dict)
+
+
+class CutNeeded(Exception):
+    """The loop over `variable` must be cut at `point`, for a piece of a Select ends there."""
+
+    def __init__(self, variable: str, point: Dim) -> None:
+        self.variable, self.point = variable, point
+
+
+class Lowering:
+    """One nest in the making: the stack of open scopes, the extents of all variables, the names given out."""
+
+    def __init__(self, graph: Graph, names: Names, buffers: Mapping[str, str]) -> None:
+        self.graph, self.names, self.buffers = graph, names, buffers
+        self.scopes = [Scope()]
+        self.extents: dict[str, Dim] = {}
+        self.offsets: dict[str, Dim] = {}  # of the loops of the nest: where the open segment starts
+        self.folds: list[frozenset[str]] = []  # the variables that each Fold depends on
+        self.guard: Expr | None = None
+        self.count = 0
+
+    def value(self, name: str, index: Sequence[Dim]) -> Expr:
+        """The value `name` at an index, in the scope where it belongs."""
+        node = self.graph[name]
+        exact = tuple(simplify(dim, self.extents) for dim in index)
+        scope = self.scopes[self.depth(exact)]
+        key = (name, exact, self.guard)
+        if key not in scope.known:
+            made = self.make(node, exact)
+            if isinstance(made, Call | Load | Fold):
+                made = self.let(scope, node, made, exact)
+            scope.known[key] = made
+        return scope.known[key]
+
+    def let(self, scope: Scope, node: Node, made: Expr, index: Shape) -> Var:
+        name = self.names.fresh(node.output)
+        scope.statements.append(Let(name, made, (node.output, index)))
+        return Var(name, made.dtype)
+
+    def depth(self, index: Shape) -> int:
+        """The position of the innermost scope whose variables the index, or the guard, names."""
+        used = {name for dim in index for name in dim.names}
+        if self.guard is not None:
+            used |= _names_in(self.guard)
+        return max((at for at, scope in enumerate(self.scopes) if scope.variables & used), default=0)
+
+    def make(self, node: Node, index: Shape) -> Expr:
+        here = {index_name(axis): dim for axis, dim in enumerate(index)}
+        match node.kind:
+            case Input():
+                other = None if self.guard is None else Const(0, node.dtype.compute)
+                return Load(self.buffers[node.output], index, node.dtype.compute, self.guard, other)
+            case Constant(value) if value.size == 1:
+                return Const(value.reshape(()).astype(node.dtype.compute.numpy).item(), node.dtype.compute)
+            case Iota(dim):
+                counted = Index(simplify(dim.replace(here), self.extents))
+                return counted if node.dtype is DType.I64 else Call("cast", (counted,), node.dtype.compute)
+            case Map(function):
+                operands = tuple(self.value(operand, index) for operand in node.inputs)
+                if function == "identity" or (function == "cast" and operands[0].dtype is node.dtype.compute):
+                    return operands[0]
+                return Call(function, operands, node.dtype.compute)
+            case View(index=source):
+                return self.value(node.inputs[0], [dim.replace(here) for dim in source])
+            case Select(axis, starts):
+                return self.select(node, axis, starts, index)
+            case Gather(index=source):
+                return self.gather(node, source, here)
+            case Reduce(monoid, axes):
+                return self.fold(node, monoid, axes, index)
+            case Constant() | Scan() | Scatter() | Contract() | Opaque() | Part():
+                raise UnsupportedError(f"{node.output}: no loop strategy for {type(node.kind).__name__} yet")
+            case _:
+                assert_never(node.kind)
+
+    def select(self, node: Node, axis: int, starts: Shape, index: Shape) -> Expr:
+        """The piece that the index falls in: certain, or made so by cutting the loop, or chosen as it runs."""
+        at, ends = index[axis], (*starts[1:], node.shape[axis])
+        pieces = [
+            (piece, (*index[:axis], at - start, *index[axis + 1 :]), start, end)
+            for piece, start, end in zip(node.inputs, starts, ends, strict=True)
+            if start != end
+        ]
+        for piece, where, start, end in pieces:
+            if within(simplify(at - start, self.extents), end - start, self.extents):
+                return self.value(piece, where)
+        for _, _, start, _ in pieces[1:]:
+            self.cut(at, start)
+        return self.choose(node, at, pieces)
+
+    def cut(self, at: Dim, start: Dim) -> None:
+        """Ask for the loop to be cut where `at` reaches `start`, if one loop of the nest alone decides that."""
+        mine = [name for name in at.names if name.startswith("#")]
+        if len(mine) != 1 or mine[0] not in self.offsets:
+            return
+        variable = mine[0]
+        point = start - (at - Dim.of(variable))
+        inside = never_negative(point, least=1) and never_negative(self.extents[variable] - point, least=1)
+        if not [name for name in point.names if name.startswith("#")] and inside and point != Dim.of(0):
+            raise CutNeeded(variable, self.offsets[variable] + point)
+
+    def choose(self, node: Node, at: Dim, pieces: Sequence[tuple[str, Shape, Dim, Dim]]) -> Expr:
+        """Nested selects, of which the branch not taken touches no memory."""
+        outer, chosen, left = self.guard, None, Index(at)
+        below: list[Expr] = [Call("less", (left, Index(end)), DType.BOOL) for _, _, _, end in pieces]
+        for position in reversed(range(len(pieces))):
+            guards = [] if outer is None else [outer]
+            guards += [Call("logical_not", (below[position - 1],), DType.BOOL)] if position else []
+            guards += [below[position]] if position < len(pieces) - 1 else []
+            self.guard = _all_of(guards)
+            got = self.value(pieces[position][0], pieces[position][1])
+            chosen = got if chosen is None else Call("where", (below[position], got, chosen), node.dtype.compute)
+        self.guard = outer
+        assert chosen is not None, "a Select with pieces"
+        return chosen
+
+    def gather(self, node: Node, source: Sequence[Dim | Lookup], here: Mapping[str, Dim]) -> Expr:
+        operand, index = self.graph[node.inputs[0]], []
+        for axis, entry in enumerate(source):
+            if isinstance(entry, Lookup):
+                index.append(self.lookup(node, entry, here, operand.shape[axis]))
+            else:
+                index.append(entry.replace(here))
+        return self.value(operand.output, index)
+
+    def lookup(self, node: Node, entry: Lookup, here: Mapping[str, Dim], extent: Dim) -> Dim:
+        """A looked-up index, required to be inside, under a name that Dims can use."""
+        indices = node.inputs[entry.input]
+        at = tuple(simplify(dim.replace(here), self.extents) for dim in entry.at)
+        found = self.value(indices, at)
+        scope = self.scopes[self.depth(at)]
+        key = (f"#{indices}", (*at, extent), self.guard)
+        if key not in scope.known:
+            self.count += 1
+            variable = f"#{self.names.fresh('at')}"
+            wide = found if found.dtype is DType.I64 else Call("cast", (found,), DType.I64)
+            if self.guard is not None:
+                wide = Call("where", (self.guard, wide, Const(0, DType.I64)), DType.I64)
+            scope.statements += [Let(variable, wide), Require(Dim.of(variable), extent)]
+            scope.variables.add(variable)
+            self.extents[variable] = extent
+            scope.known[key] = Index(Dim.of(variable))
+        known = scope.known[key]
+        assert isinstance(known, Index)
+        return known.dim
+
+    def fold(self, node: Node, monoid: str, axes: tuple[int, ...], index: Shape) -> Fold:
+        operand, depth = self.graph[node.inputs[0]], self.depth(index)
+        if operand.dtype.kind not in MONOIDS[monoid].accepts:
+            raise UnsupportedError(f"{node.output}: no {monoid} of {operand.dtype.value}")
+        used = {name for dim in index for name in dim.names if name.startswith("#")}
+        self.folds.append(frozenset(used))
+        loops, full, rest = [], [], list(index)
+        for axis, extent in enumerate(operand.shape):
+            if axis in axes:
+                self.count += 1
+                loops.append((f"#r{self.count}", extent))
+                full.append(Dim.of(loops[-1][0]))
+            else:
+                full.append(rest.pop(0))
+        hidden, self.scopes = self.scopes, self.scopes[: depth + 1]
+        scope = Scope({name for name, _ in loops})
+        self.scopes.append(scope)
+        self.extents |= dict(loops)
+        value = self.value(operand.output, full)
+        self.scopes = hidden
+        return Fold(monoid, tuple(loops), tuple(scope.statements), value, node.dtype.compute)
+
+
+def _all_of(conditions: Sequence[Expr]) -> Expr | None:
+    joined: Expr | None = None
+    for condition in conditions:
+        joined = condition if joined is None else Call("logical_and", (joined, condition), DType.BOOL)
+    return joined
+
+
+def _names_in(expr: Expr) -> set[str]:
+    match expr:
+        case Index(dim):
+            return set(dim.names)
+        case Call(_, operands, _):
+            return {name for operand in operands for name in _names_in(operand)}
+        case _:
+            return set()

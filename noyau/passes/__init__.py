@@ -1,0 +1,1 @@
+"""Graph -> Graph: one file a concern."""

@@ -1,0 +1,1 @@
+"""Where kernels run as citizens: one file a runtime."""

@@ -1,0 +1,261 @@
+"""The original subgraph of a fused node, as the body of a model-local function.
+
+It needs no import of onnx: messages are made from those of the model.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from noyau.dtypes import DType
+from noyau.errors import GraphError
+
+if TYPE_CHECKING:
+    import onnx
+
+DOMAIN = "noyau"
+CORE_DOMAINS = ("", "ai.onnx")
+
+# A constant of at most this size is written into a body; a larger one is handed to it as an input.
+_SMALL_BYTES = 4096
+# A value that the body reads and the kernel does not is computed anew in the body where these alone lead to it.
+_SHAPE_ARITHMETIC = frozenset(
+    {"Constant", "ConstantOfShape", "Range", "Shape", "Size", "Identity", "Cast", "Where", "Equal", "ReduceProd"}
+    | {"Add", "Sub", "Mul", "Div", "Mod", "Neg", "Max", "Min", "Ceil", "Floor"}
+    | {"Gather", "Concat", "Slice", "Reshape", "Squeeze", "Unsqueeze"}
+)
+_MOST_COPIED = 64
+_LONGEST_NAME = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ValueType:
+    """Element type and shape of a value; a dimension is a number, a name, or None where nothing is known."""
+
+    dtype: DType
+    shape: tuple[int | str | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """A part of a model that one operator computes.
+
+    `nodes` are the positions of its nodes in `model.graph.node`; `inputs` and `outputs` are values of the model, in the
+    order of the kernel's. `output_types`, where given, are written for outputs that the model has no types of.
+    """
+
+    operator: str
+    nodes: tuple[int, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    output_types: tuple[ValueType, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Where the values of a graph come from: the node that makes each, and the initializers that nothing overrides."""
+
+    nodes: tuple[onnx.NodeProto, ...]
+    producers: dict[str, int]
+    constants: dict[str, onnx.TensorProto]
+
+    @staticmethod
+    def of(graph: onnx.GraphProto) -> Values:
+        nodes = tuple(graph.node)
+        producers = {name: position for position, node in enumerate(nodes) for name in node.output if name}
+        inputs = {value.name for value in graph.input}
+        constants = {tensor.name: tensor for tensor in graph.initializer if tensor.name not in inputs}
+        return Values(nodes, producers, constants)
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The nodes of a function, as the model spells them. `extras` are inputs that the kernel itself does not read."""
+
+    nodes: tuple[onnx.NodeProto, ...]
+    inputs: tuple[str, ...]
+    extras: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The graphs among the attributes of a node: the branches of an If, the body of a Loop."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def reads(node: onnx.NodeProto) -> set[str]:
+    """The values that a node reads, those that its subgraphs take from outside included."""
+    found = {name for name in node.input if name}
+    for graph in subgraphs(node):
+        inner = {name for each in graph.node for name in reads(each)} | {value.name for value in graph.output}
+        own = {name for each in graph.node for name in each.output}
+        own.update(value.name for value in graph.input)
+        own.update(tensor.name for tensor in graph.initializer)
+        own.update(tensor.values.name for tensor in graph.sparse_initializer)
+        found |= inner - own
+    return found
+
+
+def refusal(fused: Fused, values: Values) -> str | None:
+    """Why this part cannot become one node, or None where it can."""
+    if not fused.nodes or any(not 0 <= position < len(values.nodes) for position in fused.nodes):
+        return "it has no nodes, or positions that the model does not have"
+    made = {name for position in fused.nodes for name in values.nodes[position].output if name}
+    if any(True for position in fused.nodes for _ in subgraphs(values.nodes[position])):
+        return "one of its nodes has a subgraph"
+    if not all(fused.inputs) or len(set(fused.inputs)) < len(fused.inputs):
+        return "an input has no name or is there twice"
+    if not fused.outputs or len(set(fused.outputs)) < len(fused.outputs):
+        return "it has no outputs, or one twice"
+    if not made.isdisjoint(fused.inputs):
+        return f"its input {min(made.intersection(fused.inputs))!r} is made inside it"
+    if not made.issuperset(fused.outputs):
+        return f"its output {min(set(fused.outputs) - made)!r} is not made inside it"
+    if fused.output_types and len(fused.output_types) != len(fused.outputs):
+        return "it has not one type for each output"
+    return None
+
+
+def body_of(fused: Fused, values: Values) -> Body:
+    """The nodes of a part, and the constants and shape arithmetic that they need. What else they read is an extra."""
+    positions, extras, constants = set(fused.nodes), list[str](), list[str]()
+    known = {name for position in fused.nodes for name in values.nodes[position].output} | set(fused.inputs)
+    wanted = {name: None for position in sorted(positions) for name in values.nodes[position].input if name}
+    for name in wanted:
+        if name in known:
+            continue
+        found = recomputed(name, values, known)
+        if found is None:
+            extras.append(name)
+            continue
+        positions.update(found[0])
+        constants.extend(constant for constant in found[1] if constant not in constants)
+    made = [_constant_node(values.constants[name], values.nodes[fused.nodes[0]]) for name in constants]
+    nodes = (*made, *(values.nodes[position] for position in sorted(positions)))
+    return Body(nodes, fused.inputs, tuple(extras), fused.outputs)
+
+
+def recomputed(name: str, values: Values, known: Iterable[str] = ()) -> tuple[set[int], list[str]] | None:
+    """The nodes and small initializers that make a value of `known` ones by shape arithmetic alone; else None."""
+    known, nodes, constants, pending = set(known), set[int](), list[str](), [name]
+    while pending:
+        name = pending.pop()
+        if name in known:
+            continue
+        known.add(name)
+        position = values.producers.get(name)
+        if name in values.constants and is_small(values.constants[name]):
+            constants.append(name)
+        elif position is None or len(nodes) == _MOST_COPIED or not _is_shape_arithmetic(values.nodes[position]):
+            return None
+        else:
+            nodes.add(position)
+            known.update(values.nodes[position].output)
+            pending.extend(sorted(reads(values.nodes[position])))
+    return nodes, constants
+
+
+def is_small(tensor: onnx.TensorProto) -> bool:
+    """Whether an initializer is in the model itself and small enough to be repeated."""
+    return bool(tensor.data_location != tensor.EXTERNAL and tensor.ByteSize() <= _SMALL_BYTES)
+
+
+def function_of(body: Body, operator: str, model: onnx.ModelProto, renamed: Callable[[str], str]) -> onnx.FunctionProto:
+    """The body as a function of a new kind, its values and nodes renamed."""
+    function = type(model)().functions.add()
+    function.domain, function.name = DOMAIN, operator
+    function.input.extend(renamed(name) for name in (*body.inputs, *body.extras))
+    function.output.extend(renamed(name) for name in body.outputs)
+    for node in body.nodes:
+        copy = function.node.add()
+        copy.op_type, copy.domain = node.op_type, node.domain
+        copy.input.extend(renamed(name) if name else "" for name in node.input)
+        copy.output.extend(renamed(name) if name else "" for name in node.output)
+        copy.attribute.extend(node.attribute)
+        for attribute in copy.attribute:
+            attribute.ClearField("doc_string")
+            if attribute.HasField("t"):
+                attribute.t.ClearField("name")
+                attribute.t.ClearField("doc_string")
+    _import_domains(function, model)
+    return function
+
+
+def spelled_alike(first: Body, second: Body, model: onnx.ModelProto) -> bool:
+    """Whether two bodies are equal up to the names of their values."""
+    one, other = (function_of(body, "same", model, _numbered()) for body in (first, second))
+    return bool(one.SerializeToString(deterministic=True) == other.SerializeToString(deterministic=True))
+
+
+def cleaned() -> Callable[[str], str]:
+    """A renaming to identifiers: the same name always becomes the same identifier, two names never one."""
+    given: dict[str, str] = {}
+    taken: set[str] = set()
+
+    def renamed(name: str) -> str:
+        if name not in given:
+            plain = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")[-_LONGEST_NAME:].lstrip("_0123456789") or "value"
+            given[name] = unused(plain, taken)
+            taken.add(given[name])
+        return given[name]
+
+    return renamed
+
+
+def unused(name: str, taken: Iterable[str]) -> str:
+    """The name itself where it is not taken, else with the first number that makes it new."""
+    number, candidate = 1, name
+    taken = taken if isinstance(taken, (set, frozenset, dict)) else set(taken)
+    while candidate in taken:
+        number += 1
+        candidate = f"{name}_{number}"
+    return candidate
+
+
+def _numbered() -> Callable[[str], str]:
+    given: dict[str, str] = {}
+    return lambda name: given.setdefault(name, f"v{len(given)}")
+
+
+def _is_shape_arithmetic(node: onnx.NodeProto) -> bool:
+    small = all(attribute.ByteSize() <= _SMALL_BYTES for attribute in node.attribute)
+    return node.domain in CORE_DOMAINS and node.op_type in _SHAPE_ARITHMETIC and small
+
+
+def _constant_node(tensor: onnx.TensorProto, like: onnx.NodeProto) -> onnx.NodeProto:
+    node = type(like)(op_type="Constant", output=[tensor.name])
+    attribute = node.attribute.add()
+    attribute.name, attribute.type = "value", attribute.TENSOR
+    attribute.t.CopyFrom(tensor)
+    return node
+
+
+def _import_domains(function: onnx.FunctionProto, model: onnx.ModelProto) -> None:
+    used = {"" if node.domain in CORE_DOMAINS else node.domain for node in function.node}
+    for entry in model.opset_import:
+        domain = "" if entry.domain in CORE_DOMAINS else entry.domain
+        if domain in used:
+            used.discard(domain)
+            function.opset_import.add(domain=domain, version=entry.version)
+    if used:
+        raise GraphError(f"the model imports no operator set of the domain {min(used)!r}, which its nodes use")
+
+
+def used_functions(nodes: Sequence[onnx.NodeProto], model: onnx.ModelProto) -> list[onnx.FunctionProto]:
+    """The model's own functions that some nodes call, directly or through one another, in the model's order."""
+    by_name = {(function.domain, function.name): function for function in model.functions}
+    pending, found = list(nodes), set[tuple[str, str]]()
+    while pending:
+        node = pending.pop()
+        pending.extend(each for graph in subgraphs(node) for each in graph.node)
+        key = (node.domain, node.op_type)
+        if key in by_name and key not in found:
+            found.add(key)
+            pending.extend(by_name[key].node)
+    return [function for key, function in by_name.items() if key in found]

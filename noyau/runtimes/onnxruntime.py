@@ -1,0 +1,163 @@
+"""Kernels as onnxruntime operators: the library that registers them, and sessions that use it.
+
+The only file that imports onnxruntime.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+from noyau.builders import cc
+from noyau.dtypes import DType
+from noyau.errors import BuildError, GraphError, InputError, MissingExtraError, ModelError, UnsupportedError
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
+_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+
+def shim_text(operators: Sequence[str], simulated_level: int | None = None) -> str:
+    """The C text that registers operators with onnxruntime; compile it for the oldest CPU of the machine.
+
+    Each operator NAME is defined by an object that has `const noyau_kernel NAME_kernel`, visible in the library.
+    `simulated_level` (1, 2 or 3, for tests) makes it believe that the CPU is of that x86-64 level.
+    """
+    for name in operators:
+        if not _IDENTIFIER.fullmatch(name):
+            raise GraphError(f"{name!r} cannot name an operator: letters, digits and _ alone make a C name")
+    if not operators or len(set(operators)) < len(operators):
+        raise GraphError("a library needs one operator or more, each once")
+    table = [f'extern __attribute__((visibility("hidden"))) const noyau_kernel {name}_kernel;' for name in operators]
+    table += ["static const noyau_kernel *const noyau_kernels[] = {", *(f"    &{name}_kernel," for name in operators)]
+    simulated = [] if simulated_level is None else [f"#define NOYAU_SIMULATED_LEVEL {simulated_level:d}"]
+    parts = [_text("languages", "noyau.h"), _text("runtimes", "onnxruntime.h"), *simulated]
+    return "\n".join([*parts, _text("runtimes", "cpu_check.h"), *table, "};", "", _text("runtimes", "onnxruntime.c")])
+
+
+def cpu_needs_text() -> str:
+    """The C text that records what its compiler may use; compile it with the kernels' own options."""
+    return _text("runtimes", "cpu_needs.c")
+
+
+def build_library(
+    kernels: Mapping[str, str], output: Path, options: cc.Options = cc.DEFAULTS, simulated_level: int | None = None
+) -> None:
+    """Write the shared library that gives onnxruntime these kernels: operator name -> C text.
+
+    BuildError where the compiler is missing or refuses a text, OutputError where `output` cannot be written.
+    """
+    oldest = replace(options, target=cc.level_of(platform.machine(), frozenset()))
+    objects = [cc.compile_object(text, options) for text in (*kernels.values(), cpu_needs_text())]
+    objects.append(cc.compile_object(shim_text(tuple(kernels), simulated_level), oldest))
+    cc.link(objects, output, options)
+
+
+def open_session(
+    model: Path | bytes,
+    library: Path | None = None,
+    *,
+    threads: int = 0,
+    spinning: bool = False,
+    optimized: bool = True,
+) -> onnxruntime.InferenceSession:
+    """A CPU session of a model file, or of a model's bytes, with a library's operators where one is given.
+
+    `threads` 0 leaves the number to onnxruntime. `spinning` lets idle threads wait without sleep: sessions in one
+    process then slow each other. ModelError where onnxruntime refuses the model, BuildError where the library.
+    """
+    runtime = _import()
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 4  # what it would print is in the exception
+    for pool in ("intra_op", "inter_op"):
+        options.add_session_config_entry(f"session.{pool}.allow_spinning", "1" if spinning else "0")
+    levels = runtime.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
+    if library is not None:
+        try:
+            options.register_custom_ops_library(str(library.absolute()))
+        except Exception as error:
+            raise BuildError(f"onnxruntime does not load {str(library)!r}: {_line(error)}") from error
+    try:
+        return runtime.InferenceSession(
+            model if isinstance(model, bytes) else str(model), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception as error:
+        raise ModelError(f"onnxruntime does not open {_title(model)}: {_line(error)}") from error
+
+
+def run(session: onnxruntime.InferenceSession, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The outputs of a session, by name, for arrays by name; bfloat16 goes in and comes out as ml_dtypes.bfloat16.
+
+    InputError where onnxruntime refuses the arrays, UnsupportedError where an output is no array that noyau has.
+    """
+    names = [output.name for output in session.get_outputs()]
+    try:
+        values = session.run_with_ort_values(names, {name: ort_value(array) for name, array in feeds.items()})
+    except UnsupportedError:
+        raise
+    except Exception as error:
+        raise InputError(f"onnxruntime does not run: {_line(error)}") from error
+    return {name: _array(name, value) for name, value in zip(names, values, strict=True)}
+
+
+def ort_value(array: np.ndarray) -> onnxruntime.OrtValue:
+    """An array as onnxruntime takes it; it shares the memory of a contiguous array."""
+    runtime = _import()
+    packed = np.require(array, requirements="C")  # ascontiguousarray would make a scalar one-dimensional
+    if packed.dtype != _BFLOAT16:
+        return runtime.OrtValue.ortvalue_from_numpy(packed)
+    if not hasattr(runtime.OrtValue, "ortvalue_from_numpy_with_onnx_type"):
+        raise UnsupportedError(f"onnxruntime {runtime.__version__} takes no bfloat16 from Python; install a newer one")
+    return runtime.OrtValue.ortvalue_from_numpy_with_onnx_type(packed.view(np.uint16), DType.BF16.onnx)
+
+
+def version() -> str:
+    """The version of the onnxruntime that is installed; MissingExtraError where there is none."""
+    return str(_import().__version__)
+
+
+def _array(name: str, value: Any) -> np.ndarray:
+    if not value.is_tensor():
+        raise UnsupportedError(f"the output {name!r} is {value.data_type()}, not a tensor; remove it from the outputs")
+    if value.data_type() != "tensor(bfloat16)":
+        return np.asarray(value.numpy())
+    shape = tuple(value.shape())
+    if 0 in shape:
+        return np.empty(shape, _BFLOAT16)
+    size_bytes = int(np.prod(shape, dtype=np.int64)) * _BFLOAT16.itemsize
+    return np.frombuffer(ctypes.string_at(value.data_ptr(), size_bytes), _BFLOAT16).reshape(shape).copy()
+
+
+def _import() -> Any:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise MissingExtraError("onnxruntime is not installed; run: pip install 'noyau[onnx]'") from error
+    return onnxruntime
+
+
+def _text(folder: str, name: str) -> str:
+    return files("noyau").joinpath(folder, name).read_text(encoding="utf-8")
+
+
+def _title(model: Path | bytes) -> str:
+    return "the model" if isinstance(model, bytes) else repr(str(model))
+
+
+def _line(error: Exception) -> str:
+    """The message of onnxruntime as one line that is safe to print: names of the model are in it."""
+    told = " ".join(str(error).split()) or type(error).__name__
+    return "".join(letter if letter.isprintable() else "?" for letter in told)[:600]

@@ -1,0 +1,101 @@
+"""Which strategy a lowered kernel takes, told from its loops, its folds and how its loads run through memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from noyau.ir.dims import Dim
+from noyau.ir.loops import Expr, Fold, Kernel, Launch, Let, Load, Loop, Statement
+from noyau.ir.walk import every_expression, every_statement
+from noyau.schedules.columns import columns
+from noyau.schedules.full import full
+from noyau.schedules.maps import map_
+from noyau.schedules.rows import folds_of, row
+from noyau.schedules.steps import Statements, flatten
+from noyau.schedules.transposes import transpose
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a schedule may choose: how many partial states a fold has, and whether a row is kept."""
+
+    lanes: int = 32
+    kept: bool = True
+
+
+def schedule(kernel: Kernel, options: Options = Options()) -> Kernel:
+    """The kernel, flat and with every loop bound, by the strategy that fits it."""
+    flat = launches_apart(flatten(kernel))
+    if len(flat.launches) != 1:
+        return row(flat, lanes=options.lanes, kept=False)
+    body = flat.launches[0].body
+    folds = folds_of(body)
+    if not folds:
+        along = reads_along(body)
+        return map_(flat) if along is None else transpose(flat, along=along)
+    if _is_full(body):
+        return full(flat, lanes=options.lanes)
+    if _is_columns(body, folds):
+        return columns(flat)
+    return row(flat, lanes=options.lanes, kept=options.kept)
+
+
+def launches_apart(kernel: Kernel) -> Kernel:
+    """A launch for each loop at the root, with what stands before it: loops side by side can then all use threads."""
+    (launch,) = kernel.launches
+    loops = [s for s in launch.body if isinstance(s, Loop)]
+    if len(loops) < 2 or len(loops) + sum(_is_light(s) for s in launch.body) != len(launch.body):
+        return kernel
+    lets = tuple(s for s in launch.body if not isinstance(s, Loop))
+    return replace(kernel, launches=tuple(Launch((*lets, loop)) for loop in loops))
+
+
+def _is_light(statement: Statement) -> bool:
+    return isinstance(statement, Let) and not isinstance(statement.value, Fold)
+
+
+def _is_full(body: Statements) -> bool:
+    """One fold, at the root, and no loop after it."""
+    return len(folds_of(body)) == 1 and not any(isinstance(s, Loop) for s in body)
+
+
+def _is_columns(body: Statements, folds: list[Fold]) -> bool:
+    """The one fold is in the innermost loop, and its loads run along that loop, not along the fold."""
+    inner = body
+    while inner and isinstance(inner[-1], Loop):
+        variable, inner = inner[-1].var, inner[-1].body
+    if inner is body or len(folds) != 1 or not any(isinstance(s, Let) and s.value is folds[0] for s in inner):
+        return False
+    if any(isinstance(s, Loop) for s in every_statement(inner)):
+        return False
+    along = [stride_of(load, variable) for load in loads_of(folds[0].body)]
+    across = [stride_of(load, folds[0].loops[-1][0]) for load in loads_of(folds[0].body)]
+    return along.count(Dim.of(1)) > across.count(Dim.of(1))
+
+
+def reads_along(body: Statements) -> str | None:
+    """The loop, not the innermost one, that loads run along with stride 1 while the innermost one strides; or None."""
+    loops: list[Loop] = []
+    inner = body
+    while len(inner) == 1 and isinstance(inner[0], Loop):
+        loops.append(inner[0])
+        inner = inner[0].body
+    if len(loops) < 2 or any(isinstance(s, Loop) for s in inner):
+        return None
+    for load in loads_of(inner):
+        if stride_of(load, loops[-1].var) not in (Dim.of(0), Dim.of(1)):
+            for loop in loops[:-1]:
+                if stride_of(load, loop.var) == Dim.of(1):
+                    return loop.var
+    return None
+
+
+def loads_of(body: Statements) -> list[Load]:
+    found: list[Expr] = [expr for expr in every_expression(body) if isinstance(expr, Load)]
+    return [load for load in found if isinstance(load, Load)]
+
+
+def stride_of(load: Load, variable: str) -> Dim:
+    """How far the load moves when a variable moves by one, where that is a polynomial."""
+    (offset,) = load.index
+    return offset.replace({variable: Dim.of(variable) + 1}) - offset

@@ -1,0 +1,75 @@
+"""Strategy row: reductions along a row. Rows on threads; a row is passed over once a reduction, and once to write.
+
+Streamed, each pass computes anew what it needs; kept, what is dear stays in memory of the thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from noyau.ir.dims import Dim
+from noyau.ir.loops import Axis, Call, Expr, Fold, Kernel, Launch, Let, Loop, Statement
+from noyau.ir.operators import OPERATORS
+from noyau.ir.walk import every_statement, expressions
+from noyau.schedules.folds import expand_folds
+from noyau.schedules.steps import Statements, bind, coalesce, keep, lone_loops, memory, sink, widen, with_bodies
+
+DEAR = 8  # flops from which keeping a value is cheaper than computing it again
+
+
+def row(kernel: Kernel, *, lanes: int = 32, kept: bool = True) -> Kernel:
+    """Outer loops on threads, folds over `lanes` partial states, other innermost loops in lanes."""
+    kernel = with_bodies(kernel, lambda body: sink(coalesce(body)))
+    kernel = with_bodies(kernel, lambda body: bind(body, lone_loops(body)))
+    if kept:
+        kernel = replace(kernel, launches=tuple(map(_kept, kernel.launches)))
+    return with_bodies(kernel, lambda body: widen(expand_folds(body, lanes)))
+
+
+def _kept(launch: Launch) -> Launch:
+    """The launch with the dear values of a row in memory of the thread."""
+    found = [fold for fold in folds_of(launch.body) if len(fold.loops) == 1]
+    if not found:
+        return launch
+    variable, extent = found[-1].loops[0]
+    if any(name.startswith("#") for name in extent.names):
+        return launch
+    dear = _dear(found[-1].body)
+    for let in dear[-1:]:
+        name = f"kept_{let.name}"
+        changed = _in_row(launch.body, frozenset({let.origin[0]} if let.origin else ()), name)
+        if changed != launch.body:
+            return Launch((memory(name, let.value, extent), *changed))
+    return launch
+
+
+def _in_row(body: Statements, values: frozenset[str], name: str) -> Statements:
+    match body:
+        case (*before, Loop(axis=Axis.THREADS) as loop):
+            return (*before, replace(loop, body=_in_row(loop.body, values, name)))
+        case _:
+            return keep(body, values, name)
+
+
+def _dear(body: Iterable[Statement]) -> list[Let]:
+    """The Lets of a fold whose function costs much."""
+    return [s for s in body if isinstance(s, Let) and isinstance(s.value, Call) and _flops(s.value) >= DEAR]
+
+
+def _flops(call: Call) -> int:
+    return OPERATORS[call.function].flops
+
+
+def folds_of(body: Iterable[Statement]) -> list[Fold]:
+    """The folds in statements, in order."""
+    found: list[Expr] = [expr for s in every_statement(body) for expr in expressions(s) if isinstance(expr, Fold)]
+    return [fold for fold in found if isinstance(fold, Fold)]
+
+
+def extent_of(fold: Fold) -> Dim:
+    """How many values a fold joins."""
+    total = Dim.of(1)
+    for _, extent in fold.loops:
+        total = total * extent
+    return total

@@ -1,0 +1,217 @@
+"""The schedule functions. Each takes statements (or a kernel) and gives others that compute the same.
+
+In a lowered nest every loop may run in any order: each cell is stored once, and only folds carry a state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from noyau.ir.dims import Dim, Op, maximum, strides_of
+from noyau.ir.loops import Alloc, Axis, Expr, Fold, Kernel, Launch, Let, Load, Loop, Space, Statement, Store, Var
+from noyau.ir.walk import dims_in, every_expression, every_statement, expressions, rewrite, substitute
+
+Statements = tuple[Statement, ...]
+
+
+def minimum(left: Dim, right: Dim) -> Dim:
+    return -maximum(-left, -right)
+
+
+def flatten(kernel: Kernel) -> Kernel:
+    """Each index into a buffer as one offset in elements."""
+    strides = {buffer.name: strides_of(buffer.shape) for buffer in kernel.buffers}
+
+    def offset(name: str, index: Sequence[Dim]) -> tuple[Dim]:
+        return (sum((at * step for at, step in zip(index, strides[name], strict=True)), Dim.of(0)),)
+
+    def change(expr: Expr) -> Expr:
+        return replace(expr, index=offset(expr.buffer, expr.index)) if isinstance(expr, Load) else expr
+
+    def stores(statement: Statement) -> Statement:
+        match statement:
+            case Store(buffers, index, _, _):
+                return replace(statement, index=offset(buffers[0], index))
+            case Loop(_, _, _, body):
+                return replace(statement, body=tuple(map(stores, body)))
+            case _:
+                return statement
+
+    return with_bodies(kernel, lambda body: tuple(map(stores, rewrite(body, change))))
+
+
+def with_bodies(kernel: Kernel, change: Callable[[Statements], Statements]) -> Kernel:
+    """The kernel with the body of every launch changed."""
+    return replace(kernel, launches=tuple(Launch(change(launch.body)) for launch in kernel.launches))
+
+
+def coalesce(statements: Statements) -> Statements:
+    """Loops that stand alone in each other, as one, where no index then needs a division."""
+    made: list[Statement] = []
+    for statement in statements:
+        if isinstance(statement, Loop):
+            statement = replace(statement, body=coalesce(statement.body))
+            statement = _joined(statement)
+        made.append(statement)
+    return rewrite(made, _coalesce_fold)
+
+
+def _joined(outer: Loop) -> Loop:
+    match outer.body:
+        case (Loop(var, extent, axis, body),) if axis is outer.axis and not _uses(extent, outer.var):
+            changed = _in_one(outer.var, var, extent, body)
+            return outer if changed is None else Loop(var, outer.extent * extent, axis, changed)
+        case _:
+            return outer
+
+
+def _in_one(outer: str, inner: str, extent: Dim, body: Statements) -> Statements | None:
+    """The body over one variable, named as the inner one, that counts through both; or None."""
+    counter = Dim.of("#both")
+    made = substitute(body, {outer: counter // extent, inner: counter % extent})
+    clean = not any(_divides(dim, "#both") for dim in _all_dims(made))
+    return substitute(made, {"#both": inner}) if clean else None
+
+
+def _coalesce_fold(expr: Expr) -> Expr:
+    if not isinstance(expr, Fold):
+        return expr
+    body, loops = coalesce(expr.body), list(expr.loops)
+    at = len(loops) - 2
+    while at >= 0:
+        (outer, count), (inner, extent) = loops[at], loops[at + 1]
+        whole = (*body, Let("#value", expr.value))
+        made = _in_one(outer, inner, extent, whole)
+        if made is not None and isinstance(last := made[-1], Let):
+            body, expr = made[:-1], replace(expr, value=last.value)
+            loops[at : at + 2] = [(inner, count * extent)]
+        at -= 1
+    return replace(expr, loops=tuple(loops), body=body)
+
+
+def _uses(dim: Dim, variable: str) -> bool:
+    return variable in dim.names
+
+
+def _all_dims(statements: Statements) -> list[Dim]:
+    extents = [s.extent for s in every_statement(statements) if isinstance(s, Loop)]
+    folds = [n for s in every_statement(statements) for e in expressions(s) if isinstance(e, Fold) for _, n in e.loops]
+    return [*dims_in(statements), *extents, *folds]
+
+
+def _divides(dim: Dim, variable: str) -> bool:
+    """Whether a division or modulo of the variable is left in an index."""
+    return any(isinstance(atom, Op) and _uses(Dim((((atom,), 1),)), variable) for monomial, _ in dim.terms for atom in monomial)
+
+
+def sink(statements: Statements) -> Statements:
+    """Cheap Lets before a lone loop go into it, so that loops stand alone in each other and can share threads."""
+    match statements:
+        case (*lets, Loop() as loop) if lets and all(_is_cheap(statement) for statement in lets):
+            return (replace(loop, body=sink((*lets, *loop.body))),)
+        case (Loop() as loop,):
+            return (replace(loop, body=sink(loop.body)),)
+        case _:
+            return statements
+
+
+def _is_cheap(statement: Statement) -> bool:
+    return isinstance(statement, Let) and not isinstance(statement.value, Fold) and not statement.name.startswith("#")
+
+
+def bind(statements: Statements, chain: int) -> Statements:
+    """The first `chain` loops, which stand alone in each other, bound to THREADS."""
+    match statements:
+        case (*before, Loop() as loop) if chain:
+            return (*before, replace(loop, axis=Axis.THREADS, body=bind(loop.body, chain - 1)))
+        case _:
+            return statements
+
+
+def lone_loops(statements: Statements) -> int:
+    """How many loops stand alone in each other from the outside in."""
+    match statements:
+        case (Loop(_, _, _, body),):
+            return 1 + lone_loops(body)
+        case _:
+            return 0
+
+
+def widen(statements: Statements) -> Statements:
+    """Every innermost loop bound to LANES."""
+    made: list[Statement] = []
+    for statement in statements:
+        if isinstance(statement, Loop):
+            inner = any(isinstance(s, Loop) or _folds(s) for s in every_statement(statement.body))
+            axis = statement.axis if inner or statement.axis is not Axis.SERIAL else Axis.LANES
+            statement = replace(statement, axis=axis, body=widen(statement.body))
+        made.append(statement)
+    return tuple(made)
+
+
+def _folds(statement: Statement) -> bool:
+    return any(isinstance(expr, Fold) for expr in expressions(statement))
+
+
+def split(loop: Loop, size: int, outer: str, inner: str) -> Loop:
+    """The loop in tiles of at most `size`: the last one is shorter."""
+    body = substitute(loop.body, {loop.var: Dim.of(outer) * size + Dim.of(inner)})
+    left = loop.extent - Dim.of(outer) * size
+    extent = Dim.of(size) if loop.extent % size == Dim.of(0) else minimum(Dim.of(size), left)
+    tiles = (loop.extent + (size - 1)) // size
+    return Loop(outer, tiles, loop.axis, (Loop(inner, extent, Axis.SERIAL, body),))
+
+
+def keep(statements: Statements, values: frozenset[str], name: str) -> Statements:
+    """Values that the last fold of a row has computed are kept in memory of the thread, and loaded by the loops after it.
+
+    The statements are those of one row; `values` are names of values of the graph. Nothing changes where a value is
+    not found in both at the same index."""
+    at = max((k for k, s in enumerate(statements) if isinstance(s, Let) and isinstance(s.value, Fold)), default=None)
+    if at is None:
+        return statements
+    let = statements[at]
+    assert isinstance(let, Let) and isinstance(let.value, Fold)
+    fold = let.value
+    if len(fold.loops) != 1:
+        return statements
+    for inner in fold.body:
+        if isinstance(inner, Let) and inner.origin and inner.origin[0] in values:
+            after = tuple(_reload(s, inner, fold.loops[0], name) for s in statements[at + 1 :])
+            if after != statements[at + 1 :]:
+                kept = Store((name,), (Dim.of(fold.loops[0][0]),), (Var(inner.name, inner.value.dtype),))
+                where = fold.body.index(inner) + 1
+                body = (*fold.body[:where], kept, *fold.body[where:])
+                return (*statements[:at], replace(let, value=replace(fold, body=body)), *after)
+    return statements
+
+
+def _reload(statement: Statement, kept: Let, loop: tuple[str, Dim], name: str) -> Statement:
+    """A loop after the fold in which the kept value, at the loop's own index, is loaded."""
+    if not isinstance(statement, Loop) or statement.extent != loop[1] or kept.origin is None:
+        return statement
+    wanted = (kept.origin[0], tuple(dim.replace({loop[0]: statement.var}) for dim in kept.origin[1]))
+    body: list[Statement] = []
+    for inner in statement.body:
+        if isinstance(inner, Let) and inner.origin == wanted:
+            inner = replace(inner, value=Load(name, (Dim.of(statement.var),), kept.value.dtype))
+        body.append(inner)
+    return replace(statement, body=drop_unused(tuple(body)))
+
+
+def drop_unused(statements: Statements) -> Statements:
+    """The statements of a block without the Lets that nothing in it reads."""
+    made: list[Statement] = []
+    for statement in reversed(statements):
+        if isinstance(statement, Let) and not statement.name.startswith("#"):
+            used = {expr.name for expr in every_expression(made) if isinstance(expr, Var)}
+            if statement.name not in used:
+                continue
+        made.insert(0, statement)
+    return tuple(made)
+
+
+def memory(name: str, expr: Expr, extent: Dim) -> Alloc:
+    """Memory of one thread for a row."""
+    return Alloc(name, expr.dtype, (extent,), Space.THREAD)

@@ -1,0 +1,1 @@
+"""The clock: interleaved runs, medians, intervals and verdicts."""

@@ -1,0 +1,1 @@
+"""The tests: they mirror the package, file for file; a file without `test_` is shared by several."""

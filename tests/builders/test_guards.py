@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from noyau.builders.guards import GUARD_BYTES, SCRATCH_POISONS, Guarded, poison_of
+from noyau.dtypes import DType
+
+DTYPES = [dtype for dtype in DType if dtype is not DType.OTHER]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.value)
+def test_two_poisons_of_a_type_have_its_size_and_differ(dtype):
+    first, second = poison_of(dtype, 0), poison_of(dtype, 1)
+    assert len(first) == len(second) == dtype.bytes
+    assert first != second
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if dtype.is_float], ids=lambda dtype: dtype.value)
+def test_poisons_of_floats_are_nan(dtype):
+    for which in (0, 1):
+        assert np.isnan(np.frombuffer(poison_of(dtype, which), dtype.numpy).astype(np.float64)).all()
+    assert np.isnan(np.frombuffer(SCRATCH_POISONS[0] * dtype.bytes, dtype.numpy).astype(np.float64)).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.value)
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 5), (7, 3)])
+def test_an_array_is_poisoned_aligned_and_guarded(dtype, shape):
+    made = Guarded.poisoned("it", shape, dtype, poison_of(dtype, 0))
+    assert made.array.shape == shape
+    assert made.array.dtype == dtype.numpy
+    assert made.array.ctypes.data % 64 == 0
+    assert made.array.flags.carray
+    assert made.still_poisoned().shape == shape
+    assert made.still_poisoned().all()
+    assert made.fault() is None
+    assert len(made.around) == made.array.nbytes + 2 * GUARD_BYTES
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.value)
+@pytest.mark.parametrize("cells", [1, 2, 17])
+def test_each_side_is_watched_to_its_end(dtype, cells):
+    for side, at in (("before its start", GUARD_BYTES - cells * dtype.bytes), ("after its end", -GUARD_BYTES)):
+        made = Guarded.poisoned("output 0", (5,), dtype, poison_of(dtype, 0))
+        where = at if side.startswith("before") else at + (cells - 1) * dtype.bytes
+        made.around[len(made.around) + where if where < 0 else where] ^= 1
+        assert made.fault() == f"wrote outside output 0, {cells} cells {side}"
+
+
+def test_the_last_byte_of_a_guard_counts():
+    for where in (0, -1):
+        made = Guarded.poisoned("x", (5,), DType.F32, poison_of(DType.F32, 0))
+        made.around[where] ^= 1
+        assert made.fault() is not None
+
+
+def test_a_written_cell_is_no_longer_poisoned():
+    made = Guarded.poisoned("x", (2, 3), DType.F32, poison_of(DType.F32, 0))
+    made.array[1, 2] = np.nan
+    assert np.argwhere(~made.still_poisoned()).tolist() == [[1, 2]]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.value)
+def test_a_copy_keeps_every_bit(dtype):
+    bits = np.random.default_rng(0).integers(0, 2 if dtype is DType.BOOL else 256, 24 * dtype.bytes, np.uint8)
+    array = bits.view(dtype.numpy).reshape(4, 6)
+    made = Guarded.holding("input 0", array, dtype)
+    assert made.array.tobytes() == array.tobytes()
+    assert not np.shares_memory(made.array, array)
+    assert made.fault() is None

@@ -1,0 +1,391 @@
+"""The steps that random graphs are made of: each takes a value or two and makes another one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import strategies as st
+
+from noyau.dtypes import DType
+from noyau.ir.dims import Dim, Shape, exact_part, indices, never_negative
+from noyau.ir.graph import Gather, Graph, Iota, Lookup, Map, Node, Reduce, Select, expand_index
+from noyau.ir.monoids import MONOIDS
+from noyau.ir.operators import OPERATORS, dtype_of
+from tests.random_graphs import FLOATS, STATIC, Drawn, Seeded, Sketch, Unfit, build, dtype, extent, part_of
+
+ONE = Dim.of(1)
+UNARY = [name for name, operator in OPERATORS.items() if operator.arity == 1 and name != "cast"]
+BINARY = [name for name, operator in OPERATORS.items() if operator.arity == 2]
+POSITIVE = {"log", "log2", "log10", "sqrt", "rsqrt", "reciprocal", "power", "acosh"}
+SMALL = {"exp", "exp2", "expm1", "sinh", "cosh", "asin", "acos", "atanh", "tan", "log1p"}
+USUAL = ("add", "add", "subtract", "multiply", "multiply", "divide", "maximum", "minimum")
+USUAL_MONOIDS = ("sum", "sum", "max", "logsumexp", "variance", "argmax")
+
+
+# Scalar functions.
+
+
+def unary(s: Sketch) -> Node:
+    operand = s.pick()
+    function = s.one_of([name for name in UNARY if operand.dtype.kind in OPERATORS[name].accepts])
+    return apply(s, function, operand)
+
+
+def apply(s: Sketch, function: str, operand: Node) -> Node:
+    """The function of a value that was mostly moved to where the function is tame."""
+    if function in POSITIVE and s.chance(90):
+        operand = s.map("abs", operand)
+        more = s.number(1.5 if function == "acosh" else 0.25, operand.dtype, operand.shape)
+        operand = s.map("add", operand, more)
+    if function in SMALL and s.chance(90):
+        operand = s.map("tanh", operand)
+    return s.map(function, operand, dtype=dtype_of(function, (operand.dtype,)))
+
+
+def binary(s: Sketch) -> Node:
+    left = s.pick()
+    able = [name for name in BINARY if left.dtype.kind in OPERATORS[name].accepts]
+    usual = [name for name in USUAL if name in able]
+    function = s.one_of(usual if usual and s.chance(60) else able)
+    right = partner(s, left.shape, left.dtype)
+    if function == "power" and left.dtype.is_float:
+        left = s.map("add", s.map("abs", left), s.number(0.25, left.dtype, left.shape))
+    elif function == "power":
+        right = s.map("bitwise_and", right, s.number(3, right.dtype, right.shape))
+    elif function.startswith("shift"):
+        right = s.map("bitwise_and", right, s.number(7, right.dtype, right.shape))
+    elif not left.dtype.is_float and function in ("divide", "floor_divide", "floor_mod", "fmod"):
+        right = s.map("bitwise_or", right, s.number(1, right.dtype, right.shape))
+    pair = (right, left) if s.chance(25) and function not in ("power", "divide", "fmod", "floor_mod") else (left, right)
+    if not left.dtype.is_float and pair[0] is right and (function.startswith("shift") or "div" in function):
+        pair = (left, right)
+    return s.map(function, *pair, dtype=dtype_of(function, (left.dtype, left.dtype)))
+
+
+def partner(s: Sketch, shape: Shape, wanted: DType) -> Node:
+    """Another operand of that shape and dtype: a value, a number, or a new input that is expanded to it."""
+    if s.chance(60):
+        return s.cast(s.fitting(shape), wanted)
+    if s.chance(40):
+        value = s.one_of((0, 1, 2, 3)) if not wanted.is_float else s.one_of((0.5, 2.0, -1.25, 1e-5, 3.0))
+        return s.number(value, wanted, shape)
+    if s.chance(20):
+        return run_time_one(s, shape, wanted)
+    return s.fit(s.input(wanted, part_of(s, shape)), shape)
+
+
+def run_time_one(s: Sketch, shape: Shape, wanted: DType) -> Node:
+    """A new input one of whose extents is 1 or the whole one, as is only seen when it runs."""
+    if not shape:
+        raise Unfit
+    axis = s.chooser.integer(0, len(shape) - 1)
+    name = s.one_of([name for name in ("one_a", "one_b") if name not in s.sizes])
+    s.sizes[name] = 1 if s.chance(60) else int(shape[axis].evaluate(s.sizes))
+    own = (*shape[:axis], Dim.of(name), *shape[axis + 1 :])[s.chooser.integer(0, axis) :]
+    made = s.input(wanted, own)
+    return s.view(made, shape, expand_index(own, shape), "broadcast as it runs")
+
+
+def where(s: Sketch) -> Node:
+    left = s.pick()
+    right = partner(s, left.shape, left.dtype)
+    if s.chance(40) and left.dtype is not DType.BOOL:
+        condition = s.map(s.one_of(("less", "equal", "greater_equal")), left, right, dtype=DType.BOOL)
+    else:
+        condition = partner(s, left.shape, DType.BOOL)
+    return s.map("where", condition, left, right, dtype=left.dtype)
+
+
+def cast(s: Sketch) -> Node:
+    operand = s.pick()
+    return s.cast(operand, s.one_of([made for made in (dtype(s), dtype(s)) if made is not operand.dtype]))
+
+
+def iota(s: Sketch) -> Node:
+    """Indices as values: positions, differences of them, sizes; often compared, as a mask."""
+    shape = s.pick().shape
+    here = indices(len(shape))
+    choices = [Dim.of(3), *here, *(dim - 1 - at for dim, at in zip(shape, here, strict=True)), *shape]
+    if len(here) > 1:
+        choices += [here[-1] - here[-2], here[-1] * 2 + here[-2]]
+    index = s.one_of(choices) + s.chooser.integer(-1, 2)
+    index = s.one_of([index, index, index // 2, index % 3])
+    wanted = s.one_of((DType.I64, DType.I64, DType.I32, DType.F32))
+    made = s.add(Iota(index), (), wanted, shape)
+    return s.map("less", made, s.number(2, wanted, shape), dtype=DType.BOOL) if s.chance(40) else made
+
+
+# Views.
+
+
+def view(s: Sketch) -> Node:
+    return s.one_of((transpose, transpose, merge, split, split, cut, cut, flip, expand, squeeze, diagonal))(s)
+
+
+def transpose(s: Sketch) -> Node:
+    operand = s.pick(lambda node: len(node.shape) > 1)
+    order = list(range(len(operand.shape)))
+    for _ in range(s.chooser.integer(1, 2)):
+        a, b = s.one_of(order), s.one_of(order)
+        order[a], order[b] = order[b], order[a]
+    index = [Dim.of(f"#{order.index(axis)}") for axis in range(len(order))]
+    return s.view(operand, [operand.shape[axis] for axis in order], index, "transpose")
+
+
+def merge(s: Sketch) -> Node:
+    """Two axes as one."""
+    operand = s.pick(lambda node: len(node.shape) > 1)
+    axis = s.chooser.integer(0, len(operand.shape) - 2)
+    left, right = operand.shape[axis : axis + 2]
+    here = indices(len(operand.shape) - 1)
+    index = (*here[:axis], here[axis] // right, here[axis] % right, *here[axis + 1 :])
+    return s.view(operand, (*operand.shape[:axis], left * right, *operand.shape[axis + 2 :]), index, "merge")
+
+
+def split(s: Sketch) -> Node:
+    """One axis as two."""
+    operand = s.pick(lambda node: bool(node.shape))
+    axis = s.chooser.integer(0, len(operand.shape) - 1)
+    dim = operand.shape[axis]
+    parts = [Dim.of(part) for part in (2, 3, 4, 8)] + [Dim.of(name) for name in sorted(dim.names)]
+    inner = s.one_of([part for part in parts if not exact_part(dim, part)[1].terms])
+    outer = dim // inner
+    outer, inner = s.one_of([(outer, inner), (inner, outer)])
+    here = indices(len(operand.shape) + 1)
+    index = (*here[:axis], here[axis] * inner + here[axis + 1], *here[axis + 2 :])
+    return s.view(operand, (*operand.shape[:axis], outer, inner, *operand.shape[axis + 1 :]), index, "split")
+
+
+def cut(s: Sketch) -> Node:
+    """A slice: from a start, with a step, forwards or backwards."""
+    operand = s.pick(lambda node: bool(node.shape))
+    axis = s.chooser.integer(0, len(operand.shape) - 1)
+    dim = operand.shape[axis]
+    return s.view(operand, *sliced(operand.shape, axis, *s.one_of(slices(s, dim))), "slice")
+
+
+def slices(s: Sketch, dim: Dim) -> list[tuple[Dim, int, Dim]]:
+    """Start, step and length of slices that stay inside the extent, whatever the sizes are."""
+    known = dim.constant
+    if known is not None and known > 0:
+        start, stop = sorted((s.chooser.integer(0, known - 1), s.chooser.integer(0, known)))
+        step = s.chooser.integer(1, 3)
+        count = -(-(stop - start) // step)
+        return [(Dim.of(start), step, Dim.of(count)), (Dim.of(start + (count - 1) * step), -step, Dim.of(count))]
+    found = [(Dim.of(0), 1, Dim.of(name)) for name in dim.names if never_negative(dim - name)]
+    found += [(dim - name, 1, Dim.of(name)) for name in dim.names if never_negative(dim - name)]
+    if never_negative(dim - 1):
+        found += [(Dim.of(1), 1, dim - 1), (Dim.of(0), 1, dim - 1), (dim - 1, -1, dim)]
+    if not exact_part(dim, Dim.of(2))[1].terms:
+        half = dim // 2
+        found += [(Dim.of(0), 1, half), (half, 1, half), (Dim.of(1), 2, half), (dim - 1, -2, half)]
+    return found
+
+
+def sliced(shape: Shape, axis: int, start: Dim, step: int, length: Dim) -> tuple[Shape, Shape]:
+    here = indices(len(shape))
+    index = (*here[:axis], here[axis] * step + start, *here[axis + 1 :])
+    return (*shape[:axis], length, *shape[axis + 1 :]), index
+
+
+def flip(s: Sketch) -> Node:
+    operand = s.pick(lambda node: bool(node.shape))
+    axis = s.chooser.integer(0, len(operand.shape) - 1)
+    dim = operand.shape[axis]
+    return s.view(operand, *sliced(operand.shape, axis, dim - 1, -1, dim), "flip")
+
+
+def expand(s: Sketch) -> Node:
+    """A new axis, of 1 or more."""
+    operand = s.pick(lambda node: len(node.shape) < 5)
+    axis = s.chooser.integer(0, len(operand.shape))
+    dim = s.one_of((ONE, Dim.of(s.one_of(STATIC)), *s.pick(lambda node: bool(node.shape)).shape))
+    here = indices(len(operand.shape) + 1)
+    shape = (*operand.shape[:axis], dim, *operand.shape[axis:])
+    return s.view(operand, shape, here[:axis] + here[axis + 1 :], "unsqueeze" if dim == ONE else "expand")
+
+
+def squeeze(s: Sketch) -> Node:
+    operand = s.pick(lambda node: ONE in node.shape)
+    axis = s.one_of([axis for axis, dim in enumerate(operand.shape) if dim == ONE])
+    here = indices(len(operand.shape) - 1)
+    shape = operand.shape[:axis] + operand.shape[axis + 1 :]
+    return s.view(operand, shape, (*here[:axis], Dim.of(0), *here[axis:]), "squeeze")
+
+
+def diagonal(s: Sketch) -> Node:
+    operand = s.pick(lambda node: len(set(node.shape)) < len(node.shape))
+    twice = next(dim for dim in operand.shape if operand.shape.count(dim) > 1)
+    axis = operand.shape.index(twice, operand.shape.index(twice) + 1)
+    here = indices(len(operand.shape) - 1)
+    index = (*here[:axis], here[operand.shape.index(twice)], *here[axis:])
+    return s.view(operand, operand.shape[:axis] + operand.shape[axis + 1 :], index, "diagonal")
+
+
+# Pieces.
+
+
+def concat(s: Sketch) -> Node:
+    """Two or three values along an axis: of one shape, or a new one of another extent there."""
+    first = s.pick(lambda node: bool(node.shape))
+    axis = s.chooser.integer(0, len(first.shape) - 1)
+    pieces = [first]
+    for _ in range(s.chooser.integer(1, 2)):
+        if s.chance(70):
+            pieces.append(s.cast(s.fitting(first.shape), first.dtype))
+        else:
+            dim = extent(s, [first.shape[axis]])
+            pieces.append(s.input(first.dtype, (*first.shape[:axis], dim, *first.shape[axis + 1 :])))
+    if s.chance(40):
+        pieces.reverse()
+    return join(s, pieces, axis, "concat")
+
+
+def join(s: Sketch, pieces: list[Node], axis: int, tag: str) -> Node:
+    starts, shape = [Dim.of(0)], pieces[0].shape
+    for piece in pieces:
+        starts.append(starts[-1] + piece.shape[axis])
+    total = (*shape[:axis], starts[-1], *shape[axis + 1 :])
+    return s.add(Select(axis, tuple(starts[:-1])), pieces, pieces[0].dtype, total, tag)
+
+
+def pad(s: Sketch) -> Node:
+    """A number before, after, or on both sides."""
+    operand = s.pick(lambda node: bool(node.shape))
+    axis, shape = s.chooser.integer(0, len(operand.shape) - 1), operand.shape
+
+    def side() -> list[Node]:
+        count = Dim.of(s.chooser.integer(0, 3))
+        whole = (*shape[:axis], count, *shape[axis + 1 :])
+        return [s.number(s.one_of((0, 1)), operand.dtype, whole)] if count.terms else []
+
+    return join(s, [*side(), operand, *side()], axis, "pad")
+
+
+def rotate(s: Sketch) -> Node:
+    """The second half, negated, before the first."""
+    operand = s.pick(
+        lambda n: bool(n.shape) and n.dtype is not DType.BOOL and not exact_part(n.shape[-1], Dim.of(2))[1].terms
+    )
+    axis = len(operand.shape) - 1
+    half = operand.shape[axis] // 2
+    low = s.view(operand, *sliced(operand.shape, axis, Dim.of(0), 1, half), "slice")
+    high = s.view(operand, *sliced(operand.shape, axis, half, 1, half), "slice")
+    return join(s, [s.map("negative", high), low], axis, "rotate")
+
+
+# Gathers.
+
+
+def gather(s: Sketch) -> Node:
+    """Rows by their number: of a new input, or of a value that is already in range."""
+    table = s.pick(lambda node: bool(node.shape))
+    axis = s.chooser.integer(0, len(table.shape) - 1)
+    top = s.value(table).shape[axis]
+    at = ids(s, top, s.pick(lambda node: len(node.shape) < 3).shape)
+    rank = len(at.shape)
+    here = indices(len(table.shape) - 1 + rank)
+    index = (*here[:axis], Lookup(1, here[axis : axis + rank]), *here[axis + rank :])
+    shape = (*table.shape[:axis], *at.shape, *table.shape[axis + 1 :])
+    return s.add(Gather(index), (table, at), table.dtype, shape, "rows")
+
+
+def ids(s: Sketch, top: int, shape: Shape) -> Node:
+    """Indices below `top`."""
+
+    def fits(node: Node) -> bool:
+        array = s.value(node)
+        return node.dtype in (DType.I32, DType.I64) and (not array.size or (array.min() >= 0 and array.max() < top))
+
+    if s.chance(40) and any(map(fits, s.nodes.values())):
+        return s.pick(fits)
+    return s.input(s.one_of((DType.I64, DType.I64, DType.I32)), shape, below=top)
+
+
+def gather_cells(s: Sketch) -> Node:
+    """Cell by cell along an axis, or by two indices at once."""
+    table = s.pick(lambda node: bool(node.shape))
+    axis = s.chooser.integer(0, len(table.shape) - 1)
+    here = indices(len(table.shape))
+    if len(table.shape) == 2 and s.chance(30):
+        shape = s.pick(lambda node: len(node.shape) < 3).shape
+        first, second = (ids(s, top, shape) for top in s.value(table).shape)
+        if first.shape != second.shape:
+            raise Unfit
+        at = indices(len(first.shape))
+        return s.add(Gather((Lookup(1, at), Lookup(2, at))), (table, first, second), table.dtype, first.shape, "points")
+    at_node = ids(s, s.value(table).shape[axis], table.shape)
+    if at_node.shape != table.shape:
+        raise Unfit
+    index = (*here[:axis], Lookup(1, here), *here[axis + 1 :])
+    return s.add(Gather(index), (table, at_node), table.dtype, table.shape, "cells")
+
+
+# Reductions.
+
+
+def reduce(s: Sketch) -> Node:
+    """Any axes with any monoid; often expanded back, into an operation with what was reduced."""
+    operand = s.pick(lambda node: bool(node.shape))
+    able = [name for name, monoid in MONOIDS.items() if operand.dtype.kind in monoid.accepts]
+    monoid = s.one_of([name for name in USUAL_MONOIDS if name in able] if s.chance(60) else able)
+    made = over(s, monoid, operand, axes_of(s, operand))
+    if s.chance(60) and MONOIDS[monoid].result(operand.dtype) is operand.dtype and operand.dtype is not DType.BOOL:
+        back = s.fit(made, operand.shape)
+        return s.map(s.one_of(("subtract", "multiply", "add", "maximum")), operand, back)
+    return made
+
+
+def axes_of(s: Sketch, operand: Node) -> tuple[int, ...]:
+    if s.chance(45):
+        return (len(operand.shape) - 1,)
+    axes = [axis for axis in range(len(operand.shape)) if s.chance(50)]
+    return tuple(axes) or (s.chooser.integer(0, len(operand.shape) - 1),)
+
+
+def over(s: Sketch, monoid: str, operand: Node, axes: tuple[int, ...]) -> Node:
+    left = [dim for axis, dim in enumerate(operand.shape) if axis not in axes]
+    return s.add(Reduce(monoid, axes), (operand,), MONOIDS[monoid].result(operand.dtype), left)
+
+
+def keeping(s: Sketch, monoid: str, operand: Node, axes: tuple[int, ...]) -> Node:
+    """A reduction, expanded to its operand's shape."""
+    made = over(s, monoid, operand, axes)
+    here = [dim for axis, dim in enumerate(indices(len(operand.shape))) if axis not in axes]
+    return s.view(made, operand.shape, here, "broadcast")
+
+
+def softmax(s: Sketch) -> Node:
+    operand = s.pick(lambda node: bool(node.shape) and node.dtype.is_float)
+    axes = axes_of(s, operand)
+    powers = s.map("exp", s.map("subtract", operand, keeping(s, "max", operand, axes)))
+    return s.map("divide", powers, keeping(s, "sum", powers, axes))
+
+
+def norm(s: Sketch) -> Node:
+    operand = s.pick(lambda node: bool(node.shape) and node.dtype.is_float)
+    axes = axes_of(s, operand)
+    squares = keeping(s, "sum", s.map("multiply", operand, operand), axes)
+    scale = s.map("rsqrt", s.map("add", squares, s.number(0.01, operand.dtype, operand.shape)))
+    made = s.map("multiply", operand, scale)
+    return s.map("multiply", made, partner(s, operand.shape, operand.dtype)) if s.chance(50) else made
+
+
+STEPS = (
+    (4, unary),
+    (7, binary),
+    (2, where),
+    (2, cast),
+    (2, iota),
+    (7, view),
+    (2, concat),
+    (1, pad),
+    (1, rotate),
+    (2, gather),
+    (1, gather_cells),
+    (4, reduce),
+    (1, softmax),
+    (1, norm),
+)

@@ -1,0 +1,183 @@
+"""The rules that a syntax tree is enough for, each with texts that break it and a text that keeps it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import typing
+from collections.abc import Callable, Iterator
+from enum import Enum
+from types import ModuleType, UnionType
+
+from noyau import dtypes
+from noyau.ir import graph, loops
+
+FORBIDDEN_WORDS = {"utils", "util", "helpers", "helper", "base", "manager"}
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+Rule = Callable[[ast.Module], list[str]]
+
+
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in ast.walk(tree) if isinstance(node, FUNCTIONS))
+
+
+def lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def words(name: str) -> set[str]:
+    return set(re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower().split("_"))
+
+
+def long_functions(tree: ast.Module) -> list[str]:
+    return [f"{node.name} has {lines(node)} lines" for node in functions(tree) if lines(node) >= 40]
+
+
+def bad_names(tree: ast.Module) -> list[str]:
+    named = [node.name for node in ast.walk(tree) if isinstance(node, (*FUNCTIONS, ast.ClassDef))]
+    return [
+        f"the name {name}"
+        for name in named
+        if words(name) & FORBIDDEN_WORDS or name.lstrip("_").startswith(("get_", "set_"))
+    ]
+
+
+def hidden_failures(tree: ast.Module) -> list[str]:
+    """Handlers of everything that do nothing: a bare one, or one of Exception that passes."""
+    handlers = [node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)]
+    return [f"line {node.lineno} hides every failure" for node in handlers if node.type is None or _is_blind(node)]
+
+
+def _is_blind(node: ast.ExceptHandler) -> bool:
+    caught = {name.id for name in ast.walk(node.type or node) if isinstance(name, ast.Name)}
+    idle = all(isinstance(each, ast.Pass | ast.Continue | ast.Break) or _is_constant(each) for each in node.body)
+    return bool(caught & {"Exception", "BaseException"}) and idle
+
+
+def _is_constant(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr | ast.Return) and (node.value is None or isinstance(node.value, ast.Constant))
+
+
+def closed_sets(*modules: ModuleType) -> dict[str, frozenset[str]]:
+    """The names of the classes of each union of IR nodes, and of the members of each Enum, by the name of the set."""
+    found = {}
+    for name, value in ((name, value) for module in modules for name, value in vars(module).items()):
+        if isinstance(value, UnionType) and all(
+            each.__module__.startswith("noyau.ir") for each in typing.get_args(value)
+        ):
+            found[name] = frozenset(each.__name__ for each in typing.get_args(value))
+        elif isinstance(value, type) and issubclass(value, Enum) and value is not Enum:
+            found[name] = frozenset(value.__members__)
+    return found
+
+
+CLOSED = closed_sets(graph, loops, dtypes)
+
+
+def open_matches(tree: ast.Module) -> list[str]:
+    """Matches over the nodes of an IR, or members of an Enum, that let what nobody thought of pass in silence.
+
+    A match that asks one question of a node spells its answer for all others, in `case _`. One that names more than
+    half of a closed set goes through the set: its last case raises or calls assert_never.
+    """
+    return [
+        f"the match of line {node.lineno} {fault}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Match) and (fault := _openness(node))
+    ]
+
+
+def _openness(node: ast.Match) -> str | None:
+    last, names = node.cases[-1], _names(node)
+    touched = {name: len(names & members) / len(members) for name, members in CLOSED.items() if names & members}
+    takes_all = isinstance(last.pattern, ast.MatchAs) and last.pattern.pattern is None and last.guard is None
+    if touched and not takes_all:
+        return "has no `case _`"
+    through = [name for name, share in touched.items() if share > 0.5]
+    return f"goes through {through[0]} and lets the rest pass" if through and not _ends(last.body[-1]) else None
+
+
+def _names(node: ast.Match) -> set[str]:
+    """The classes and the members that the cases name."""
+    patterns = [each for case in node.cases for each in ast.walk(case.pattern)]
+    named = [each.cls for each in patterns if isinstance(each, ast.MatchClass)]
+    named += [each.value for each in patterns if isinstance(each, ast.MatchValue)]
+    return {each.attr if isinstance(each, ast.Attribute) else getattr(each, "id", "") for each in named}
+
+
+def _ends(last: ast.stmt) -> bool:
+    """It raises, or calls assert_never."""
+    called = last.value if isinstance(last, ast.Expr | ast.Return) else None
+    never = isinstance(called, ast.Call) and isinstance(called.func, ast.Name) and called.func.id == "assert_never"
+    return never or isinstance(last, ast.Raise)
+
+
+def isinstance_ladders(tree: ast.Module) -> list[str]:
+    """Chains of if and elif with three or more tests by isinstance."""
+    found = []
+    for node in ast.walk(tree):
+        rungs, step = 0, node
+        while isinstance(step, ast.If):
+            rungs += _is_by_class(step.test)
+            step = step.orelse[0] if len(step.orelse) == 1 else None
+        if rungs >= 3:
+            found.append(f"a ladder of isinstance from line {node.lineno}")
+    return found
+
+
+def _is_by_class(test: ast.expr) -> bool:
+    return isinstance(test, ast.Call) and isinstance(test.func, ast.Name) and test.func.id == "isinstance"
+
+
+def missing_preamble(tree: ast.Module) -> list[str]:
+    """A module has a docstring; where it defines anything, its annotations are not evaluated."""
+    futures = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
+    defines = any(isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.AnnAssign)) for node in tree.body)
+    complaints = [] if ast.get_docstring(tree) else ["no docstring"]
+    return complaints + ([] if futures or not defines else ["no `from __future__ import annotations`"])
+
+
+RULES: dict[Rule, tuple[str, ...]] = {
+    long_functions: ("def f():\n" + "    x = 1\n" * 39, "class C:\n    async def f(self):\n" + "        x = 1\n" * 39),
+    bad_names: (
+        "def get_size(): ...",
+        "class C:\n    def _set_size(self): ...",
+        "class LoopManager: ...",
+        "class NodeBase: ...",
+        "def shape_helper(): ...",
+    ),
+    hidden_failures: (
+        "try:\n    f()\nexcept:\n    raise",
+        "try:\n    f()\nexcept Exception:\n    pass",
+        "try:\n    f()\nexcept (ValueError, Exception) as error:\n    ...",
+        "for x in y:\n    try:\n        f()\n    except BaseException:\n        continue",
+        "def g():\n    try:\n        f()\n    except Exception:\n        return None",
+    ),
+    open_matches: (
+        "match node:\n    case Load():\n        x = 1",
+        "match node:\n    case ir.Load(buffer=b):\n        x = 1\n    case other if other:\n        raise E",
+        "match node:\n    case A() | Load():\n        x = 1\n    case C():\n        raise E",
+        "match node:\n    case Call() | Load() | Fold():\n        x = 1\n    case Const():\n        raise E\n"
+        "    case _:\n        pass",
+        "match axis:\n    case Axis.SERIAL:\n        x = 1\n    case Axis.LANES | Axis.THREADS:\n        x = 2\n"
+        "    case _:\n        x = 3",
+    ),
+    isinstance_ladders: (
+        "if isinstance(x, A):\n    a\nelif isinstance(x, B):\n    b\nelif isinstance(x, C):\n    c",
+        "if isinstance(x, A):\n    a\nelif isinstance(x, B):\n    b\nelse:\n    if isinstance(x, C):\n        c",
+    ),
+    missing_preamble: ("import os", '"""It."""\ndef f(): ...', "from __future__ import annotations\nx: int = 1"),
+}
+ALLOWED: dict[Rule, str] = {
+    long_functions: "def f():\n" + "    x = 1\n" * 38,
+    bad_names: "def getter(): ...\ndef setup_databases(): ...\nclass Rebase: ...\ndef budget_set(): ...",
+    hidden_failures: "try:\n    f()\nexcept Exception as error:\n    told(error)\nexcept ValueError:\n    pass",
+    open_matches: (
+        "match a:\n    case Call() | Load() | Fold() | Const():\n        x\n    case _:\n        assert_never(a)\n"
+        "match b:\n    case Call() | Load() | Fold() | Const():\n        x\n    case other:\n        raise E(other)\n"
+        "match c:\n    case Load():\n        x\n    case _:\n        y\n"
+        "match d:\n    case int(x):\n        x\n    case 'text':\n        x\n    case [a, b]:\n        x"
+    ),
+    isinstance_ladders: "if isinstance(x, A):\n    a\nelif isinstance(x, B):\n    b\nelse:\n    c",
+    missing_preamble: '"""It."""\nfrom __future__ import annotations\ndef f(): ...',
+}
