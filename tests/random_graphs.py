@@ -1,44 +1,24 @@
 """Random graphs over the whole IR that lowering supports, with inputs: what the tests of fusion feed on.
 
-Every decision is one integer that a `Chooser` gives: a seeded one for long runs, hypothesis where a failure is to be
-made small. A graph is made with its values at hand, so that nothing in it is undefined (float to integer out of
-range, division by zero) and few values are NaN or infinite.
+`generate(seed)` for long runs, `graphs()` for hypothesis, where a failure is to be made small.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from random import Random
-from typing import Protocol, TypeVar
 
 import numpy as np
 from hypothesis import strategies as st
 
-from noyau.dtypes import DType
 from noyau.ir.binding import plan
 from noyau.ir.checking import check
-from noyau.ir.dims import Dim, DimLike, Shape, equal, index_name, same_shape, shape_of
-from noyau.ir.evaluation import Evaluator
-from noyau.ir.graph import Graph, Input, Kind, Map, Node, View, constant, names_of
-
-T = TypeVar("T")
-CELLS = 1500  # of one value at most
-FLOATS = (DType.F32, DType.F32, DType.F32, DType.F32, DType.F64, DType.F16, DType.BF16)
-INTEGERS = (DType.I64, DType.I32, DType.I32, DType.I16, DType.I8, DType.U8, DType.U16, DType.U32, DType.U64)
-EXTENTS = (0, 1, 1, 2, 2, 3, 3, 4, 5, 7, 8, 11, 13, 16, 17)
-LONG = (19, 31, 33, 64, 67, 130)
-STATIC = (1, 2, 2, 3, 4, 4, 5, 6, 7, 8)
-NAMES = ("v{}", "v{}", "/model/layers.{}/Add_output_0", "double", "exp", "x{}*/ y", "i{}", "état_{}", "n", "")
-
-
-class Unfit(Exception):
-    """A step that cannot be taken here; another one is tried."""
-
-
-class Chooser(Protocol):
-    def integer(self, low: int, high: int) -> int:
-        """One of low..high."""
+from noyau.ir.dims import Shape, same_shape
+from noyau.ir.graph import Graph, Input, Map, Reduce, names_of
+from tests.random_steps import STEPS
+from tests.sketching import Chooser, Sketch, Unfit, begin
 
 
 class Seeded:
@@ -58,209 +38,50 @@ class Drawn:
         return self.draw(st.integers(low, high))
 
 
-class Sketch:
-    """A graph in the making: its nodes, the array of each value, the sizes, and what was done, for the counters."""
+@dataclass(frozen=True)
+class Case:
+    """A graph, an array for each input, and what sort of view, select or gather made each value."""
 
-    def __init__(self, chooser: Chooser) -> None:
-        self.chooser = chooser
-        self.nodes: dict[str, Node] = {}
-        self.arrays: dict[str, np.ndarray] = {}
-        self.inputs: dict[str, np.ndarray] = {}
-        self.sizes: dict[str, int] = {}
-        self.tags: dict[str, str] = {}  # of a value: what sort of view, select or gather made it
-        self.evaluator = Evaluator(False, self.sizes)
-        self.style = self.one_of(NAMES)
-        self.special = self.chance(6)  # NaN and infinities among the inputs
-
-    # Choices.
-
-    def chance(self, percent: int) -> bool:
-        return self.chooser.integer(0, 99) < percent
-
-    def one_of(self, options: Sequence[T]) -> T:
-        if not options:
-            raise Unfit
-        return options[self.chooser.integer(0, len(options) - 1)]
-
-    def pick(self, fits: Callable[[Node], bool] = lambda node: True) -> Node:
-        """A value that fits, a late one rather than an early one."""
-        found = [node for node in self.nodes.values() if fits(node)]
-        if self.chance(50):
-            found = found[-3:]
-        return self.one_of(found)
-
-    # Nodes.
-
-    def add(self, kind: Kind, inputs: Sequence[Node], dtype: DType, shape: Sequence[DimLike], tag: str = "") -> Node:
-        """One more value; Unfit where it is too large, or overflows, or is mostly NaN."""
-        node = Node(self.name(), kind, tuple(operand.output for operand in inputs), dtype, shape_of(shape))
-        extents = [int(dim.evaluate(self.sizes)) for dim in node.shape]
-        if len(extents) > 6 or math.prod(extents) > CELLS or min(extents, default=0) < 0:
-            raise Unfit
-        array = self.evaluator.value(node, [self.arrays[name] for name in node.inputs], self.inputs)
-        if not self.special and not tame(array):
-            raise Unfit
-        self.nodes[node.output], self.arrays[node.output] = node, array
-        if tag:
-            self.tags[node.output] = tag
-        return node
-
-    def name(self) -> str:
-        made = self.style.format(len(self.nodes))
-        return made if made not in self.nodes else f"{made}_{len(self.nodes)}"
-
-    def input(self, dtype: DType, shape: Sequence[DimLike], below: int | None = None) -> Node:
-        """A new input with an array of its own; `below`: indices into an axis of that extent."""
-        dims = shape_of(shape)
-        extents = [int(dim.evaluate(self.sizes)) for dim in dims]
-        if len(self.inputs) >= 7 or math.prod(extents) > CELLS or below == 0:
-            raise Unfit
-        noise = np.random.default_rng(self.chooser.integer(0, 1 << 30))
-        array = fill(noise, dtype, extents, self.special) if below is None else noise.integers(0, below, extents)
-        self.inputs[self.name()] = np.asarray(array).astype(dtype.numpy)
-        return self.add(Input(), (), dtype, dims)
-
-    def map(self, function: str, *operands: Node, dtype: DType | None = None) -> Node:
-        return self.add(Map(function), operands, dtype or operands[0].dtype, operands[0].shape)
-
-    def view(self, node: Node, shape: Sequence[DimLike], index: Sequence[DimLike], tag: str) -> Node:
-        return self.add(View(shape_of(index)), (node,), node.dtype, shape, tag)
-
-    def number(self, value: float, dtype: DType, shape: Shape) -> Node:
-        """A constant, expanded to a shape."""
-        name = self.name()
-        self.nodes[name] = constant(name, np.array(value, dtype.numpy))
-        self.arrays[name] = np.array(value, dtype.numpy)
-        return self.nodes[name] if not shape else self.view(self.nodes[name], shape, (), "expand")
-
-    def value(self, node: Node) -> np.ndarray:
-        return self.arrays[node.output]
-
-    # Making operands fit.
-
-    def cast(self, node: Node, dtype: DType) -> Node:
-        """The value as another dtype; first made to lie in its range."""
-        if node.dtype is dtype:
-            return node
-        if node.dtype.is_float and not dtype.is_float and dtype is not DType.BOOL:
-            low = -100 if dtype.kind == "int" else 0
-            if np.isnan(self.value(node).astype(np.float64)).any():
-                zero = self.number(0, node.dtype, node.shape)
-                node = self.map("where", self.map("is_nan", node, dtype=DType.BOOL), zero, node, dtype=node.dtype)
-            node = self.map("maximum", node, self.number(low, node.dtype, node.shape))
-            node = self.map("minimum", node, self.number(100, node.dtype, node.shape))
-        return self.map("cast", node, dtype=dtype)
-
-    def fit(self, node: Node, shape: Shape) -> Node:
-        """The value with another shape: its axes are found among the axes of the shape, in order; Unfit if not."""
-        if same_shape(node.shape, shape):
-            return node
-        index: list[Dim] = []
-        axis = len(shape) - 1
-        for dim in reversed(node.shape):
-            if dim == Dim.of(1):
-                index.append(Dim.of(0))
-                continue
-            while axis >= 0 and equal(shape[axis], dim) is not True:
-                axis -= 1
-            if axis < 0:
-                raise Unfit
-            index.append(Dim.of(index_name(axis)))
-            axis -= 1
-        return self.view(node, shape, index[::-1], "broadcast")
-
-    def fitting(self, shape: Shape) -> Node:
-        """Any value of that shape."""
-        for _ in range(6):
-            try:
-                return self.fit(self.pick(lambda node: len(node.shape) <= len(shape)), shape)
-            except Unfit:
-                continue
-        raise Unfit
+    graph: Graph
+    inputs: dict[str, np.ndarray]
+    tags: dict[str, str]
+    sizes: dict[str, int]
 
 
-def tame(array: np.ndarray) -> bool:
-    """Whether a float array is mostly finite and small."""
-    if array.dtype.kind not in "fV" or not array.size:
-        return True
-    wide = np.abs(array.astype(np.float64))
-    finite = wide[np.isfinite(wide)]
-    return finite.size >= 0.7 * wide.size and (not finite.size or finite.max() < 2e4)
+def generate(seed: int) -> Case:
+    """The graph of a seed; the same at each call."""
+    return build(Seeded(seed))
 
 
-def fill(noise: np.random.Generator, dtype: DType, extents: Sequence[int], special: bool) -> np.ndarray:
-    """Values of an input: normal, sometimes whole numbers (so that there are ties); integers are small."""
-    if dtype is DType.BOOL:
-        return noise.random(extents) < 0.5
-    if not dtype.is_float:
-        return noise.integers(-9 if dtype.kind == "int" else 0, 21, extents)
-    values = np.asarray(noise.normal(0, noise.choice([0.3, 1, 3]), extents))
-    values = np.rint(values) if noise.random() < 0.15 else values
-    if special:
-        chosen = noise.choice([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40], extents)
-        values = np.where(noise.random(extents) < 0.2, chosen, values)
-    return values
+@st.composite
+def graphs(draw: Callable[[st.SearchStrategy[int]], int]) -> Case:
+    """Graphs whose every decision hypothesis makes."""
+    return build(Drawn(draw))
 
 
-def begin(s: Sketch) -> None:
-    """The sizes, and one to three inputs whose shapes share them."""
-    count = s.chooser.integer(0, 3)
-    for name in ("batch", "n", "k")[:count]:
-        s.sizes[name] = s.one_of(LONG if s.chance(15) else EXTENTS)
-    dims: list[Dim] = [Dim.of(name) for name in s.sizes] or [Dim.of(s.one_of(STATIC))]
-    rank = s.one_of((0, 1, 1, 2, 2, 2, 3, 3, 4))
-    shape = tuple(extent(s, dims) for _ in range(rank))
-    for dim in dims:  # each size is seen alone once, so that it can be bound
-        if dim.names and dim not in shape and (rank == 0 or s.chance(60)):
-            shape = (*shape, dim)
-    s.input(dtype(s), shape)
-    for dim in dims:
-        if dim.names and dim not in shape:
-            s.input(dtype(s), (dim,))
-    for _ in range(s.chooser.integer(0, 2)):
-        try:
-            s.input(dtype(s), part_of(s, shape))
-        except Unfit:
-            continue
-
-
-def extent(s: Sketch, dims: Sequence[Dim]) -> Dim:
-    """An extent: a size, a number, or a polynomial of them."""
-    dim = s.one_of(dims) if s.chance(60) else Dim.of(s.one_of(STATIC))
-    if s.chance(25):
-        made = s.one_of([dim + 1, dim * 2, dim * 4, dim * s.one_of(dims), dim + s.one_of(dims), dim * 2 + 2])
-        return made if made.evaluate(s.sizes) <= 130 else dim
-    return dim
-
-
-def part_of(s: Sketch, shape: Shape) -> Shape:
-    """A shape that is expanded to another: some axes of extent 1, or fewer axes."""
-    made = tuple(Dim.of(1) if s.chance(25) else dim for dim in shape)
-    return made[s.chooser.integer(0, len(made)) :] if made and s.chance(50) else made
-
-
-def dtype(s: Sketch) -> DType:
-    if s.chance(75):
-        return s.one_of(FLOATS)
-    return s.one_of(INTEGERS) if s.chance(80) else DType.BOOL
-
-
-def build(chooser: Chooser, steps: Sequence[tuple[int, Callable[[Sketch], Node]]]) -> tuple[Sketch, Graph]:
-    """A sketch and its graph: `steps` are taken as often as their weights say."""
-    s = Sketch(chooser)
-    while True:
-        try:
-            begin(s)
-            break
-        except Unfit:
-            s.nodes.clear(), s.inputs.clear(), s.sizes.clear()
-    weighted = [step for weight, step in steps for _ in range(weight)]
-    for _ in range(chooser.integer(2, 14)):
+def build(chooser: Chooser) -> Case:
+    """A graph of up to 18 steps, each taken as often as its weight says."""
+    s = started(chooser)
+    weighted = [step for weight, step in STEPS for _ in range(weight)]
+    for _ in range(chooser.integer(2, 18)):
         try:
             s.one_of(weighted)(s)
         except Unfit:
             continue
-    return s, check(finish(s))
+    graph = check(finish(s))
+    inputs = {node.output: s.inputs[node.output] for node in graph.inputs}
+    return Case(graph, inputs, {name: s.tags[name] for name in graph.by_name if name in s.tags}, s.sizes)
+
+
+def started(chooser: Chooser) -> Sketch:
+    for _ in range(50):
+        s = Sketch(chooser)
+        try:
+            begin(s)
+        except Unfit:
+            continue
+        return s
+    raise Unfit
 
 
 def finish(s: Sketch) -> Graph:
@@ -272,7 +93,8 @@ def finish(s: Sketch) -> Graph:
         others = [
             node
             for node in made
-            if node.output not in outputs and (s.chance(5) or prefix(node.shape, last.shape) or prefix(last.shape, node.shape))
+            if node.output not in outputs
+            and (s.chance(5) or prefix(node.shape, last.shape) or prefix(last.shape, node.shape))
         ]
         if others:
             outputs.append(s.one_of(others[-4:]).output)
@@ -288,3 +110,40 @@ def finish(s: Sketch) -> Graph:
 
 def prefix(shape: Shape, of: Shape) -> bool:
     return len(shape) <= len(of) and same_shape(shape, of[: len(shape)])
+
+
+@dataclass
+class Coverage:
+    """What the graphs held, counted: how many have at least one of each."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def take(self, case: Case) -> None:
+        self.counts.update(set(_features(case)))
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}: {count}" for name, count in sorted(self.counts.items()))
+
+
+def _features(case: Case) -> Iterable[str]:
+    graph = case.graph
+    yield "graphs"
+    yield f"outputs {len(graph.outputs)}"
+    yield from (f"tag {tag}" for tag in case.tags.values())
+    consumers = Counter(name for node in graph.nodes for name in set(node.inputs))
+    yield f"consumers {min(max(consumers.values(), default=0), 4)}"
+    if names_of(graph):
+        yield "symbolic"
+    for node in graph.nodes:
+        yield f"kind {type(node.kind).__name__}"
+        yield f"dtype {node.dtype.value}"
+        yield f"rank {len(node.shape)}"
+        yield from (f"extent {dim.evaluate(case.sizes)}" for dim in node.shape if dim.evaluate(case.sizes) < 2)
+        match node.kind:
+            case Map(function):
+                yield f"function {function}"
+            case Reduce(monoid, axes):
+                yield f"monoid {monoid}"
+                yield f"axes {len(axes)}"
+            case _:
+                pass

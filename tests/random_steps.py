@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
-
-import numpy as np
-from hypothesis import strategies as st
-
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, Shape, exact_part, indices, never_negative
-from noyau.ir.graph import Gather, Graph, Iota, Lookup, Map, Node, Reduce, Select, expand_index
+from noyau.ir.graph import Gather, Iota, Lookup, Node, Reduce, Select, expand_index
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS, dtype_of
-from tests.random_graphs import FLOATS, STATIC, Drawn, Seeded, Sketch, Unfit, build, dtype, extent, part_of
+from tests.sketching import STATIC, Sketch, Unfit, dtype, extent, part_of
 
 ONE = Dim.of(1)
 UNARY = [name for name, operator in OPERATORS.items() if operator.arity == 1 and name != "cast"]

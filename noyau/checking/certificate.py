@@ -29,7 +29,7 @@ class Failure:
 
     def __str__(self) -> str:
         if self.cell is None:
-            return f"{self.note}; for {self.given} ({self.case})"
+            return f"wrong: it {self.note}; for {self.given} ({self.case})"
         where = f"{self.output}[{', '.join(map(str, self.cell))}]"
         bound = f"got {self.got:.9g}, want {self.want:.9g} (float64), allowed {self.allowed:.2g}"
         return f"wrong at {where} for {self.given} ({self.case}): {bound}; {self.note}"
@@ -49,18 +49,35 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Errors in ulp of the output's dtype at the truth (integers: in units), over the cells that are finite."""
+    """Errors over the finite cells: in ulp of the output's dtype at the truth (integers: in units), and relative to
+    the largest |truth| of the output, which says more where cells nearly vanish."""
 
-    worst: float = 0.0
-    total: float = 0.0
+    worst_ulp: float = 0.0
+    total_ulp: float = 0.0
+    worst_relative: float = 0.0
+    total_relative: float = 0.0
     cells: int = 0
 
     def __add__(self, other: Errors) -> Errors:
-        return Errors(max(self.worst, other.worst), self.total + other.total, self.cells + other.cells)
+        return Errors(
+            max(self.worst_ulp, other.worst_ulp),
+            self.total_ulp + other.total_ulp,
+            max(self.worst_relative, other.worst_relative),
+            self.total_relative + other.total_relative,
+            self.cells + other.cells,
+        )
 
     @property
-    def mean(self) -> float:
-        return self.total / self.cells if self.cells else 0.0
+    def mean_ulp(self) -> float:
+        return self.total_ulp / max(1, self.cells)
+
+    @property
+    def mean_relative(self) -> float:
+        return self.total_relative / max(1, self.cells)
+
+    def to_json(self) -> dict[str, float]:
+        names = ("worst_ulp", "mean_ulp", "worst_relative", "mean_relative")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +106,8 @@ class Outcome:
             "cells": self.cells,
             "beyond": self.beyond,
             "worst_ratio": _number(self.worst_ratio),
-            "worst_error_ulp": self.kernel.worst,
-            "unfused_worst_error_ulp": self.unfused.worst,
+            "kernel": self.kernel.to_json(),
+            "unfused": self.unfused.to_json(),
         }
 
 
@@ -151,22 +168,6 @@ class Certificate:
         return captured or self.outcomes
 
     @property
-    def worst_error_ulp(self) -> float:
-        return self.kernel.worst
-
-    @property
-    def mean_error_ulp(self) -> float:
-        return self.kernel.mean
-
-    @property
-    def unfused_worst_error_ulp(self) -> float:
-        return self.unfused.worst
-
-    @property
-    def unfused_mean_error_ulp(self) -> float:
-        return self.unfused.mean
-
-    @property
     def failures(self) -> tuple[Failure, ...]:
         """The first failures, worst kinds first; empty where `ok` and no cell is beyond."""
         broken = [failure for outcome in self.outcomes if outcome.broken for failure in outcome.failures]
@@ -178,9 +179,9 @@ class Certificate:
         kinds = "model activations" if self.captured and not self.made_up else "activations of made-up inputs"
         where = f"{len(self.outcomes)} cases, {kinds} among them" if self.captured else f"{len(self.outcomes)} cases"
         if not self.ok:
-            return f"wrong on {where}: {self._reason()}"
-        errors = f"worst error {self.worst_error_ulp:.3g} ulp, mean {self.mean_error_ulp:.2g}"
-        beside = f"unfused {self.unfused_worst_error_ulp:.3g}, {self.unfused_mean_error_ulp:.2g}"
+            return f"tried on {where}: {self._reason()}"
+        errors = f"error {self.kernel.worst_relative:.1e}, mean {self.kernel.mean_ulp:.2g} ulp"
+        beside = f"unfused {self.unfused.worst_relative:.1e}, {self.unfused.mean_ulp:.2g} ulp"
         return f"right on {where}: {errors} ({beside}); at most {self.worst_ratio:.2f} of what is allowed"
 
     def raise_if_bad(self) -> None:
@@ -203,10 +204,8 @@ class Certificate:
             "cells": self.cells,
             "cells_beyond": self.beyond,
             "worst_ratio": _number(self.worst_ratio),
-            "worst_error_ulp": self.worst_error_ulp,
-            "mean_error_ulp": self.mean_error_ulp,
-            "unfused_worst_error_ulp": self.unfused_worst_error_ulp,
-            "unfused_mean_error_ulp": self.unfused_mean_error_ulp,
+            "kernel": self.kernel.to_json(),
+            "unfused": self.unfused.to_json(),
             "cases": [outcome.to_json() for outcome in self.outcomes],
             "failures": [failure.to_json() for failure in self.failures],
         }

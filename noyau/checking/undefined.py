@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,8 @@ def traps(graph: Graph, inputs: Arrays) -> bool:
     if not divides_integers(graph):
         return False
     replacing = _Replacing(False, _sizes(graph, inputs), 0.0)
-    replacing.run(graph, inputs)
+    with suppress(InputError), np.errstate(all="ignore"):
+        replacing.run(graph, inputs)
     return replacing.algebra.trapped
 
 
@@ -108,7 +110,8 @@ class _Replacing(Evaluator):
 def _replaced(graph: Graph, inputs: Arrays, *, wide: bool, share: float) -> Mapping[str, np.ndarray | None]:
     """The outputs; None for each where an index became one that its table does not have."""
     try:
-        return _Replacing(wide, _sizes(graph, inputs), share).run(graph, inputs)
+        with np.errstate(all="ignore"):
+            return _Replacing(wide, _sizes(graph, inputs), share).run(graph, inputs)
     except InputError:
         return dict.fromkeys(graph.outputs)
 

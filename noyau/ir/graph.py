@@ -201,3 +201,4 @@ def step_of(dim: DimLike) -> Dim:
 def names_of(graph: Graph) -> frozenset[str]:
     """Every size that a shape in the graph names."""
     return frozenset(name for node in graph.nodes for dim in node.shape for name in dim.names)
+

@@ -91,6 +91,10 @@ class Memory:
         if array is not None:
             self.cells = list(np.ravel(array).astype(dtype.compute.numpy))
 
+    def unset(self) -> Memory:
+        """Another memory like this one."""
+        return Memory(self.name, self.dtype, self.shape)
+
     def load(self, *index: int) -> Any:
         value = self.cells[self.offset(index)]
         if value is None:

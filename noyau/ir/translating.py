@@ -53,14 +53,13 @@ class Translator:
         self.objects: list[Any] = []
         self.values: dict[str, tuple[str, DType]] = {}  # Lets
         self.indices: dict[str, str] = {}  # sizes, loop variables, looked-up indices
-        self.memories: dict[str, tuple[str, Buffer | Alloc, int]] = {}  # and the number of THREADS loops around each
-        self.threads = 0
+        self.memories: dict[str, tuple[str, Buffer | Alloc]] = {}
 
     def text(self) -> str:
         for size in sorted(_sizes(self.kernel)):
             self.indices[size] = self.let(f"R.size({self.spell(size)})")
         for position, buffer in enumerate(self.kernel.buffers):
-            self.memories[buffer.name] = (self.let(f"R.memories[{position}]"), buffer, 0)
+            self.memories[buffer.name] = (self.let(f"R.memories[{position}]"), buffer)
         self.write("launches = []")
         for launch in self.kernel.launches:
             self.launch(launch)
@@ -127,7 +126,7 @@ class Translator:
                 if space is Space.REGISTER and any(dim.constant is None for dim in shape):
                     raise self.fault(f"{name} lies in registers, but its size is not known now")
                 made = self.let(f"R.memory({self.spell(statement)}, [{self.dims(shape)}])")
-                self.memories[name] = made, statement, self.threads
+                self.memories[name] = made, statement
             case Sync(scope):
                 self.write(f"yield {self.spell(scope)}")
             case Require(index, extent):
@@ -163,19 +162,24 @@ class Translator:
             self.write(f"{memory}.store({value_name}, {at})")
 
     def loop(self, var: str, extent: Dim, axis: Axis, body: tuple[Statement, ...]) -> None:
-        count, self.threads = self.dim(extent), self.threads + (axis is Axis.THREADS)
-        if axis is not Axis.SERIAL and _waits(body):
-            name, argument = self.fresh(), self.fresh()
-            with self.block(f"def {name}({argument}):"):
-                self.indices[var] = argument
-                self.body(body)
-            self.write(f"yield from R.together({name}, {count}, {axis is Axis.LANES})")
-        else:
-            name = self.fresh()
-            with self.block(f"for {name} in {'range' if axis is Axis.SERIAL else 'R.shuffled'}({count}):"):
-                self.indices[var] = name
-                self.body(body)
-        self.threads -= axis is Axis.THREADS
+        count, name = self.dim(extent), self.fresh()
+        head = f"for {name} in {'range' if axis is Axis.SERIAL else 'R.shuffled'}({count}):"
+        together = axis is not Axis.SERIAL and _waits(body)
+        body_name = self.fresh()
+        with self.block(f"def {body_name}({name}):" if together else head):
+            self.indices[var] = name
+            if axis is Axis.THREADS:
+                self.own_memories(body)
+            self.body(body)
+        if together:
+            self.write(f"yield from R.together({body_name}, {count}, {axis is Axis.LANES})")
+
+    def own_memories(self, body: tuple[Statement, ...]) -> None:
+        """Memory of a thread that lies outside a THREADS loop: each thread has its own, unset at first."""
+        used = _memories_in(body)
+        for name, (made, memory) in list(self.memories.items()):
+            if name in used and isinstance(memory, Alloc) and memory.space in PRIVATE:
+                self.memories[name] = self.let(f"{made}.unset()"), memory
 
     # Expressions.
 
@@ -226,7 +230,7 @@ class Translator:
         if dtype.kind not in monoid.accepts or monoid.result(dtype).compute is not fold.dtype:
             raise self.fault(f"{fold.monoid} of {dtype.value} does not give {fold.dtype.value}")
         empty = tuple(s.numpy.type(x) for s, x in zip(monoid.states(dtype), monoid.init(dtype), strict=True))
-        spelled, state, position = self.spell(monoid), self.let(self.spell(empty)), self.let("0")
+        spelled, state, position = self.spell(monoid), self.let(self.spell(empty)), self.let("-1")
         self.nest(fold, 0, spelled, state, position)
         return f"{self.spell(fold.dtype.numpy.type)}({spelled}.finish(R, {state}))"
 
@@ -238,24 +242,22 @@ class Translator:
                 self.indices[var] = name
                 self.nest(fold, level + 1, monoid, state, position)
             return
-        self.body(fold.body)
-        lifted = f"{monoid}.lift(R, {self.expression(fold.value)}, R.int64({position}))"
-        self.write(f"{state} = {monoid}.merge(R, {state}, {lifted})")
         self.write(f"{position} += 1")
+        self.body(fold.body)
+        at = position if fold.at is None else self.dim(fold.at)
+        lifted = f"{monoid}.lift(R, {self.expression(fold.value)}, R.int64({at}))"
+        self.write(f"{state} = {monoid}.merge(R, {state}, {lifted})")
 
     # Memory and indices.
 
-    def memory(self, name: str) -> tuple[str, Buffer | Alloc, int]:
+    def memory(self, name: str) -> tuple[str, Buffer | Alloc]:
         if name not in self.memories:
             raise self.fault(f"there is no memory {name} here")
-        made = self.memories[name]
-        if isinstance(made[1], Alloc) and made[1].space in PRIVATE and made[2] != self.threads:
-            raise self.fault(f"{name} is memory of one thread, but a THREADS loop lies between it and its use")
-        return made
+        return self.memories[name]
 
     def place(self, name: str, index: Shape) -> tuple[str, str]:
         """A cell: its memory, and its index there; one index into another rank is an offset in elements."""
-        made, memory, _ = self.memory(name)
+        made, memory = self.memory(name)
         if len(index) not in (1, len(memory.shape)):
             raise self.fault(f"{name} of rank {len(memory.shape)} with {len(index)} indices")
         return made, self.dims(index)
@@ -280,6 +282,13 @@ class Translator:
 
 def _waits(statements: Iterable[Statement]) -> bool:
     return any(isinstance(statement, Sync) for statement in every_statement(statements))
+
+
+def _memories_in(statements: Iterable[Statement]) -> frozenset[str]:
+    """Every buffer and memory that statements touch."""
+    kept = tuple(statements)
+    stored = [name for s in every_statement(kept) if isinstance(s, Store) for name in s.buffers]
+    return frozenset([*stored, *(expr.buffer for expr in every_expression(kept) if isinstance(expr, Load))])
 
 
 def _tuple(parts: Iterable[str]) -> str:

@@ -47,9 +47,10 @@ from noyau.schedules.algebra import Symbolic
 INDENT = "    "
 
 
-def source(kernel: Kernel, comment: str = "") -> str:
-    """The text of a kernel: a comment, the ABI, the scalar functions it uses, its launches, its table."""
-    printer = Printer(kernel)
+def source(kernel: Kernel, comment: str = "", *, anonymous: bool = False) -> str:
+    """The text of a kernel: a comment, the ABI, the scalar functions it uses, its launches, its table. `anonymous`: with
+    numbers for names, to tell whether two kernels are one."""
+    printer = Printer(kernel, anonymous=anonymous)
     launches = [printer.launch(position, launch) for position, launch in enumerate(kernel.launches)]
     parts = [
         _comment(comment),
@@ -75,9 +76,9 @@ def _comment(text: str) -> str:
 class Printer:
     """One kernel being printed: the identifiers in use, and the functions that its text turns out to need."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, *, anonymous: bool = False) -> None:
         self.kernel = kernel
-        self.names: Mapping[str, str] = names_for(kernel)
+        self.names: Mapping[str, str] = names_for(kernel, anonymous=anonymous)
         self.functions: set[str] = set()
         self.integers: set[tuple[str, str]] = set()
         self.allocated: dict[str, DType] = {}

@@ -9,10 +9,18 @@ from noyau.ir.walk import every_statement
 from noyau.lowering.names import Names
 
 
-def names_for(kernel: Kernel) -> Mapping[str, str]:
-    """An identifier for each name in a kernel; `#i0` becomes `i0` where nothing else is called so."""
+class Numbers(Names):
+    """Names that tell nothing but their order."""
+
+    def fresh(self, name: str) -> str:
+        return super().fresh(f"n{len(self._taken)}")
+
+
+def names_for(kernel: Kernel, *, anonymous: bool = False) -> Mapping[str, str]:
+    """An identifier for each name in a kernel; `#i0` becomes `i0` where nothing else is called so. Anonymous ones are
+    numbers in the order in which the names come: kernels that are equal up to names then have one text."""
     given: dict[str, str] = {}
-    names = Names()
+    names: Names = Numbers() if anonymous else Names()
     for buffer in kernel.buffers:
         given[buffer.name] = names.fresh(buffer.name)
     for binding in kernel.binding:

@@ -5,12 +5,14 @@ It needs no import of onnx: messages are made from those of the model.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from noyau.dtypes import DType
+from noyau.dtypes import DType, from_onnx
 from noyau.errors import GraphError
 
 if TYPE_CHECKING:
@@ -56,19 +58,25 @@ class Fused:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Where the values of a graph come from: the node that makes each, and the initializers that nothing overrides."""
+    """Where the values of a model come from: the node that makes each, and the initializers that nothing overrides.
+
+    `fused` are the functions of nodes that are fused already; `folder` is where external data lies, None if not known.
+    """
 
     nodes: tuple[onnx.NodeProto, ...]
     producers: dict[str, int]
     constants: dict[str, onnx.TensorProto]
+    fused: dict[str, onnx.FunctionProto]
+    folder: Path | None
 
     @staticmethod
-    def of(graph: onnx.GraphProto) -> Values:
-        nodes = tuple(graph.node)
+    def of(model: onnx.ModelProto, folder: Path | None = None) -> Values:
+        nodes = tuple(model.graph.node)
         producers = {name: position for position, node in enumerate(nodes) for name in node.output if name}
-        inputs = {value.name for value in graph.input}
-        constants = {tensor.name: tensor for tensor in graph.initializer if tensor.name not in inputs}
-        return Values(nodes, producers, constants)
+        inputs = {value.name for value in model.graph.input}
+        constants = {tensor.name: tensor for tensor in model.graph.initializer if tensor.name not in inputs}
+        fused = {function.name: function for function in model.functions if function.domain == DOMAIN}
+        return Values(nodes, producers, constants, fused, folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +117,8 @@ def refusal(fused: Fused, values: Values) -> str | None:
     made = {name for position in fused.nodes for name in values.nodes[position].output if name}
     if any(True for position in fused.nodes for _ in subgraphs(values.nodes[position])):
         return "one of its nodes has a subgraph"
+    if any(_is_foreign(values.nodes[position], values) for position in fused.nodes):
+        return f"one of its nodes is of the domain {DOMAIN!r}, and no body that noyau could have written is there"
     if not all(fused.inputs) or len(set(fused.inputs)) < len(fused.inputs):
         return "an input has no name or is there twice"
     if not fused.outputs or len(set(fused.outputs)) < len(fused.outputs):
@@ -136,9 +146,10 @@ def body_of(fused: Fused, values: Values) -> Body:
             continue
         positions.update(found[0])
         constants.extend(constant for constant in found[1] if constant not in constants)
-    made = [_constant_node(values.constants[name], values.nodes[fused.nodes[0]]) for name in constants]
-    nodes = (*made, *(values.nodes[position] for position in sorted(positions)))
-    return Body(nodes, fused.inputs, tuple(extras), fused.outputs)
+    taken = {*known, *values.producers, *values.constants}
+    nodes = [_constant_node(values, name) for name in constants]
+    nodes += [each for position in sorted(positions) for each in _unfused(values.nodes[position], values, taken)]
+    return Body(tuple(nodes), fused.inputs, tuple(extras), fused.outputs)
 
 
 def recomputed(name: str, values: Values, known: Iterable[str] = ()) -> tuple[set[int], list[str]] | None:
@@ -150,7 +161,7 @@ def recomputed(name: str, values: Values, known: Iterable[str] = ()) -> tuple[se
             continue
         known.add(name)
         position = values.producers.get(name)
-        if name in values.constants and is_small(values.constants[name]):
+        if name in values.constants and _is_small(values.constants[name], values.folder):
             constants.append(name)
         elif position is None or len(nodes) == _MOST_COPIED or not _is_shape_arithmetic(values.nodes[position]):
             return None
@@ -159,11 +170,6 @@ def recomputed(name: str, values: Values, known: Iterable[str] = ()) -> tuple[se
             known.update(values.nodes[position].output)
             pending.extend(sorted(reads(values.nodes[position])))
     return nodes, constants
-
-
-def is_small(tensor: onnx.TensorProto) -> bool:
-    """Whether an initializer is in the model itself and small enough to be repeated."""
-    return bool(tensor.data_location != tensor.EXTERNAL and tensor.ByteSize() <= _SMALL_BYTES)
 
 
 def function_of(body: Body, operator: str, model: onnx.ModelProto, renamed: Callable[[str], str]) -> onnx.FunctionProto:
@@ -228,12 +234,64 @@ def _is_shape_arithmetic(node: onnx.NodeProto) -> bool:
     return node.domain in CORE_DOMAINS and node.op_type in _SHAPE_ARITHMETIC and small
 
 
-def _constant_node(tensor: onnx.TensorProto, like: onnx.NodeProto) -> onnx.NodeProto:
-    node = type(like)(op_type="Constant", output=[tensor.name])
+def _is_small(tensor: onnx.TensorProto, folder: Path | None) -> bool:
+    """Whether an initializer can be repeated in a body; one that is external has to be read for it."""
+    if tensor.data_location != tensor.EXTERNAL:
+        return bool(tensor.ByteSize() <= _SMALL_BYTES)
+    dtype = from_onnx(tensor.data_type)
+    if folder is None or dtype is None or dtype is DType.OTHER:
+        return False
+    return bool(math.prod(tensor.dims) * dtype.bytes <= _SMALL_BYTES)
+
+
+def _constant_node(values: Values, name: str) -> onnx.NodeProto:
+    tensor = values.constants[name]
+    node = type(values.nodes[0])(op_type="Constant", output=[name])
     attribute = node.attribute.add()
     attribute.name, attribute.type = "value", attribute.TENSOR
-    attribute.t.CopyFrom(tensor)
+    if tensor.data_location != tensor.EXTERNAL:
+        attribute.t.CopyFrom(tensor)
+        return node
+    from noyau.frontends.onnx.tensors import array_of
+
+    array = array_of(tensor, values.folder)
+    if array is None:
+        raise GraphError(f"the type of the constant {name!r} is none that noyau has")
+    attribute.t.data_type, attribute.t.raw_data = tensor.data_type, array.tobytes()
+    attribute.t.dims.extend(tensor.dims)
     return node
+
+
+def _is_foreign(node: onnx.NodeProto, values: Values) -> bool:
+    """Whether a node claims to be fused already, without the plain body that such a node has."""
+    if node.domain != DOMAIN:
+        return False
+    function = values.fused.get(node.op_type)
+    if function is None or function.attribute or function.attribute_proto or node.attribute:
+        return True
+    return any(each.domain == DOMAIN or any(subgraphs(each)) for each in function.node)
+
+
+def _unfused(node: onnx.NodeProto, values: Values, taken: set[str]) -> list[onnx.NodeProto]:
+    """The node itself; of one that is fused already the nodes of its body, under names of their own."""
+    if node.domain != DOMAIN:
+        return [node]
+    function = values.fused[node.op_type]
+    given = {"": "", **dict.fromkeys(function.input, "")}
+    given |= dict(zip(function.input, node.input, strict=False))
+    given |= {formal: name for formal, name in zip(function.output, node.output, strict=False) if name}
+    nodes = []
+    for inner in function.node:
+        copy = type(node)()
+        copy.CopyFrom(inner)
+        for ends in (copy.input, copy.output):
+            for number, name in enumerate(ends):
+                if name not in given:
+                    given[name] = unused(name, taken)
+                    taken.add(given[name])
+                ends[number] = given[name]
+        nodes.append(copy)
+    return nodes
 
 
 def _import_domains(function: onnx.FunctionProto, model: onnx.ModelProto) -> None:

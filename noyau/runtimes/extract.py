@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from noyau.dtypes import DType
 from noyau.errors import GraphError
 from noyau.runtimes.bodies import Values, ValueType, reads, recomputed, used_functions
 from noyau.runtimes.write_back import value_info
@@ -28,7 +29,7 @@ def extract(
     model must lie in the original's folder; so do constants, shape arithmetic and the functions that it calls. `types`
     goes before what the model says of a value. GraphError where a node reads something else, or an input has no type.
     """
-    values = Values.of(model.graph)
+    values = Values.of(model)
     positions, initializers = _closure(values, model.graph, nodes, inputs)
     made = {name for position in positions for name in values.nodes[position].output}
     lost = [name for name in outputs if name not in made]
@@ -87,6 +88,7 @@ def _write_ends(
     """Write the inputs and outputs with their types; onnxruntime infers the type of an output that has none."""
     told = {value.name: value for value in (*original.value_info, *original.output, *original.input)}
     stored = {tensor.name: tensor for tensor in original.initializer}
+    types = {name: kind for name, kind in types.items() if kind.dtype is not DType.OTHER}
     for name in inputs:
         if name in types:
             graph.input.append(value_info(original, name, types[name]))

@@ -71,8 +71,13 @@ def open_session(
     threads: int = 0,
     spinning: bool = False,
     optimized: bool = True,
+    folder: Path | None = None,
+    prepacked: bool = True,
 ) -> onnxruntime.InferenceSession:
     """A CPU session of a model file, or of a model's bytes, with a library's operators where one is given.
+
+    `folder` is where the external data of a model's bytes lies. `prepacked` False leaves weights as they are in the
+    file: opening is quick and takes no memory, running is slower.
 
     `threads` 0 leaves the number to onnxruntime. `spinning` lets idle threads wait without sleep: sessions in one
     process then slow each other. ModelError where onnxruntime refuses the model, BuildError where the library.
@@ -83,6 +88,10 @@ def open_session(
     options.log_severity_level = 4  # what it would print is in the exception
     for pool in ("intra_op", "inter_op"):
         options.add_session_config_entry(f"session.{pool}.allow_spinning", "1" if spinning else "0")
+    if folder is not None:
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder.absolute()))
+    if not prepacked:
+        options.add_session_config_entry("session.disable_prepacking", "1")
     levels = runtime.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
     if library is not None:

@@ -9,10 +9,10 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from noyau.errors import ModelError, OutputError
+from noyau.errors import ModelError, NoyauError, OutputError
 from noyau.runtimes.bodies import subgraphs
 
 if TYPE_CHECKING:
@@ -55,13 +55,9 @@ def save(model: onnx.ModelProto, library: Path | None, path: Path, source: Path 
         undo.pop_all()
 
 
-def external_locations(model: onnx.ModelProto) -> list[str]:
-    """The files that a model's tensors lie in, as the model spells them, each once."""
-    found: dict[str, None] = {}
-    for tensor in _tensors(model):
-        if tensor.data_location == tensor.EXTERNAL:
-            found.update((entry.value, None) for entry in tensor.external_data if entry.key == "location")
-    return list(found)
+def _location(tensor: onnx.TensorProto) -> str:
+    """The file that a tensor lies in, as the model spells it; of several the last, as it is read."""
+    return str({entry.key: entry.value for entry in tensor.external_data}.get("location", ""))
 
 
 def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
@@ -92,26 +88,15 @@ def _serialized(model: onnx.ModelProto) -> bytes:
 
 def _data_files(model: onnx.ModelProto, source: Path | None, folder: Path) -> list[tuple[Path, Path]]:
     """The data files to bring into `folder`: from where, to where."""
-    locations = external_locations(model)
-    if not locations:
+    tensors = {_location(tensor): tensor for tensor in _tensors(model) if tensor.data_location == tensor.EXTERNAL}
+    if not tensors:
         return []
     if source is None:
         raise OutputError("the model has external data, and it was not said which folder that lies in")
-    pairs = [(_inside(source, location), folder / PurePosixPath(location)) for location in locations]
+    from noyau.frontends.onnx.tensors import external_slice
+
+    pairs = [(external_slice(tensor, source)[0], folder / location) for location, tensor in tensors.items()]
     return [(origin, target) for origin, target in pairs if not _same_data(origin, target)]
-
-
-def _inside(source: Path, location: str) -> Path:
-    """The file at a location in `source`; ModelError where it is elsewhere, or is not there."""
-    parts = PurePosixPath(location).parts
-    root = os.path.realpath(source)
-    plain = bool(parts) and ".." not in parts and "\0" not in location and not PurePosixPath(location).is_absolute()
-    real = os.path.realpath(os.path.join(root, *parts)) if plain else ""
-    if not plain or os.path.commonpath((root, real)) != root:
-        raise ModelError(f"the external data {location!r} points outside the model's folder; nothing was written")
-    if not os.path.isfile(real):
-        raise ModelError(f"the external data {location!r} is not in {str(source)!r}; put it beside the model")
-    return Path(real)
 
 
 def _same_data(origin: Path, target: Path) -> bool:
@@ -219,7 +204,7 @@ def _settle(folder: Path) -> None:
 def _output_errors(path: Path) -> Iterator[None]:
     try:
         yield
-    except OutputError:
+    except NoyauError:
         raise
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)

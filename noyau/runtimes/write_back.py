@@ -9,8 +9,10 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from noyau.dtypes import DType
 from noyau.errors import GraphError, ModelError
 from noyau.runtimes.bodies import (
     DOMAIN,
@@ -35,12 +37,13 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 _FUNCTIONS_SINCE = 8  # the first IR version with model-local functions
 
 
-def refusals(model: onnx.ModelProto, fused: Sequence[Fused]) -> dict[int, str]:
+def refusals(model: onnx.ModelProto, fused: Sequence[Fused], folder: Path | None = None) -> dict[int, str]:
     """The parts that `write_back` would refuse, by their places in `fused`, each with the reason."""
-    values = Values.of(model.graph)
+    values = Values.of(model, folder)
+    used = _used_operators(model, fused)
     found: dict[int, str] = {}
     for place, part in enumerate(fused):
-        reason = _name_refusal(part, model) or refusal(part, values)
+        reason = _name_refusal(part, used) or refusal(part, values)
         if reason:
             found[place] = reason
     right = [place for place in range(len(fused)) if place not in found]
@@ -53,15 +56,16 @@ def refusals(model: onnx.ModelProto, fused: Sequence[Fused]) -> dict[int, str]:
     return found
 
 
-def write_back(model: onnx.ModelProto, fused: Sequence[Fused]) -> onnx.ModelProto:
+def write_back(model: onnx.ModelProto, fused: Sequence[Fused], folder: Path | None = None) -> onnx.ModelProto:
     """The model with one node in place of each part; `model` itself is unchanged.
 
     A covered node whose results something outside still reads stays beside the fused node. Constants and shape
-    arithmetic that lose their last reader go. GraphError where a part cannot become a node (see `refusals`).
+    arithmetic that lose their last reader go. `folder` is where the model's external data lies: onnxruntime wants small
+    constants of a body in the body. GraphError where a part cannot become a node (see `refusals`).
     """
-    for place, reason in sorted(refusals(model, fused).items()):
+    for place, reason in sorted(refusals(model, fused, folder).items()):
         raise GraphError(f"{fused[place].operator!r} cannot be put back into the model: {reason}")
-    values = Values.of(model.graph)
+    values = Values.of(model, folder)
     bodies = {place: body_of(part, values) for place, part in enumerate(fused)}
     chosen = _chosen({place: part.operator for place, part in enumerate(fused)}, bodies)
     extras = [bodies[place].extras if bodies[chosen[part.operator]].extras else () for place, part in enumerate(fused)]
@@ -73,16 +77,18 @@ def write_back(model: onnx.ModelProto, fused: Sequence[Fused]) -> onnx.ModelProt
     return result
 
 
-def _name_refusal(part: Fused, model: onnx.ModelProto) -> str | None:
+def _name_refusal(part: Fused, used: set[str]) -> str | None:
     if not _IDENTIFIER.fullmatch(part.operator):
         return "its operator's name is not made of letters, digits and _"
-    if any(function.domain == DOMAIN and function.name == part.operator for function in model.functions):
-        covered = set(part.nodes)
-        rest = [node for position, node in enumerate(model.graph.node) if position not in covered]
-        rest += [node for function in model.functions for node in function.node]
-        if any(node.domain == DOMAIN and node.op_type == part.operator for node in _all_nodes(rest)):
-            return "the model has an operator of this name already"
-    return None
+    return "the model has an operator of this name already" if part.operator in used else None
+
+
+def _used_operators(model: onnx.ModelProto, fused: Sequence[Fused]) -> set[str]:
+    """The operators of noyau's domain that no part covers."""
+    covered = {position for part in fused for position in part.nodes}
+    rest = [node for position, node in enumerate(model.graph.node) if position not in covered]
+    rest += [node for function in model.functions for node in function.node]
+    return {node.op_type for node in _all_nodes(rest) if node.domain == DOMAIN}
 
 
 def _twice_made(fused: Sequence[Fused], right: Iterable[int]) -> dict[int, str]:
@@ -131,11 +137,20 @@ def _replace_nodes(
     roots.update(name for position in dead for name in (*graph.node[position].output, *reads(graph.node[position])))
     alive = _live([node for _, node in nodes], roots)
     kept = [entry for number, entry in enumerate(nodes) if number < made or alive[number] or not any(entry[1].output)]
+    _check_operators(kept, made)
     ordered = _in_order(kept)
     del result.graph.node[:]
     result.graph.node.extend(ordered)
     _drop_unread(result.graph, graph)
     _write_types(result.graph, fused)
+
+
+def _check_operators(nodes: Sequence[tuple[int, onnx.NodeProto]], made: int) -> None:
+    """GraphError where a node that was there before would now call the function of one of the first `made` nodes."""
+    operators = {node.op_type for _, node in nodes[:made]}
+    for _, node in nodes[made:]:
+        if node.domain == DOMAIN and node.op_type in operators:
+            raise GraphError(f"{node.op_type!r} cannot be put back: a node of the model has an operator of this name")
 
 
 def _fused_node(part: Fused, extras: tuple[str, ...], graph: onnx.GraphProto, names: set[str]) -> onnx.NodeProto:
@@ -221,7 +236,7 @@ def _write_types(graph: onnx.GraphProto, fused: Sequence[Fused]) -> None:
     typed = {value.name for value in (*graph.output, *graph.value_info) if value.HasField("type")}
     for part in fused:
         for name, kind in zip(part.outputs, part.output_types, strict=False):
-            if name not in typed:
+            if name not in typed and kind.dtype is not DType.OTHER:
                 graph.value_info.append(value_info(graph, name, kind))
 
 

@@ -98,10 +98,11 @@ def test_a_link_is_not_followed(empty_cache, tmp_path):
     assert (tmp_path / "elsewhere").read_bytes() == b"x"
 
 
-def test_a_folder_in_place_of_an_entry_is_not_used(empty_cache):
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_what_is_no_file_is_not_read(empty_cache, make):
     path = cache.store(KEY, ".so", writer(b"x"))
     path.unlink()
-    path.mkdir()
+    make(path, 0o600)
     assert cache.lookup(KEY, ".so") is None
 
 
@@ -179,14 +180,15 @@ assert first.is_dir()
 
 
 def test_an_interrupted_build_leaves_nothing(empty_cache):
-    for failure in (KeyboardInterrupt(), BuildError("refused")):
+    for failure in (KeyboardInterrupt(), BuildError("refused"), OutputError("no room")):
 
         def produce(path: Path, failure: BaseException = failure) -> None:
             path.write_bytes(b"half")
             raise failure
 
-        with pytest.raises(type(failure)):
+        with pytest.raises(type(failure)) as caught:
             cache.store(KEY, ".so", produce)
+        assert caught.value is failure
     assert list(empty_cache.iterdir()) == []
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from noyau.dtypes import DType
-from noyau.errors import UnsupportedError
+from noyau.errors import GraphError, UnsupportedError
 from noyau.frontends.onnx.naming import Sizes
-from noyau.ir.dims import Dim, DimLike, Shape, indices, maximum, product, shape_of, strides_of
+from noyau.ir.dims import Dim, DimLike, Op, Shape, indices, maximum, never_negative, product, shape_of, strides_of
 from noyau.ir.graph import Iota, Kind, Map, Node, Reduce, Scan, Select, View, constant, expand_index
 from noyau.ir.monoids import MONOIDS
-from noyau.ir.operators import OPERATORS, dtype_of
+from noyau.ir.operators import dtype_of
 from noyau.ir.ranges import simplify
 
 
@@ -36,15 +36,34 @@ class Contents:
         return shape_of([len(self.dims)] if self.rank else [])
 
 
+_HEAVIEST = 400
+
+
+def weight(dim: Dim) -> int:
+    """How long a formula is, in names and operations; counting stops where it is too long for use."""
+    total, waiting = 0, [dim]
+    while waiting and total <= _HEAVIEST:
+        for monomial, _ in waiting.pop().terms:
+            total += 1 + len(monomial)
+            waiting.extend(part for atom in monomial if isinstance(atom, Op) for part in (atom.left, atom.right))
+    return total
+
+
+def light(dims: Iterable[Dim]) -> bool:
+    """Whether formulas are short enough to be of use: hostile models can double them with each node."""
+    return all(weight(dim) <= _HEAVIEST for dim in dims)
+
+
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a node needs of two extents when it runs, where it is not certain: that they are equal, or
-    (`broadcast`) that they are equal or one of them is 1. `place` is the node's position in the model."""
+    """What a node needs of two extents when it runs, where it is not certain. `place` is its position in the model.
+
+    `relation`: "equal"; "broadcast", equal or one of them 1; "at most", the left one not above the right one."""
 
     place: int
     left: Dim
     right: Dim
-    broadcast: bool
+    relation: str
 
 
 class Values:
@@ -64,6 +83,13 @@ class Values:
         self.nodes.append(node)
         self.by_name[node.output] = node
         return node
+
+    def forget(self, first: int) -> None:
+        """Drop the nodes from a position on."""
+        for node in self.nodes[first:]:
+            del self.by_name[node.output]
+            self.places.pop(node.output, None)
+        del self.nodes[first:]
 
     def inner_name(self, stem: str) -> str:
         """A name that no value of the model has: `{stem}~{k}`."""
@@ -118,9 +144,11 @@ class Emitter:
 
     def __init__(self, values: Values, stem: str, place: int, sources: tuple[str, ...]) -> None:
         self.values, self.stem, self.place, self.sources = values, stem, place, sources
-        self.first = len(values.nodes)
+        self.first, self.steps = len(values.nodes), [0]
 
     def emit(self, kind: Kind, inputs: Sequence[Node], dtype: DType, shape: Shape) -> Node:
+        if not light(shape):
+            raise UnsupportedError("the formula of its shape is too long")
         name = self.values.inner_name(self.stem)
         self.values.places[name] = self.place
         return self.values.add(Node(name, kind, tuple(node.output for node in inputs), dtype, shape, self.sources))
@@ -128,12 +156,10 @@ class Emitter:
     def apply(self, function: str, *operands: Node) -> Node:
         """A scalar function of operands that are broadcast together."""
         shape = self.broadcast([operand.shape for operand in operands])
-        kinds = [operand.dtype.kind for operand in (operands[1:] if function == "where" else operands)]
-        if any(kind not in OPERATORS[function].accepts for kind in kinds):
-            raise UnsupportedError(f"{function} is not defined on {', '.join(o.dtype.value for o in operands)}")
-        if len({operand.dtype for operand in (operands[1:] if function == "where" else operands)}) != 1:
-            raise UnsupportedError(f"{function} is given {', '.join(o.dtype.value for o in operands)}")
-        dtype = dtype_of(function, tuple(operand.dtype for operand in operands))
+        try:
+            dtype = dtype_of(function, tuple(operand.dtype for operand in operands))
+        except GraphError as fault:
+            raise UnsupportedError(str(fault)) from fault
         return self.emit(Map(function), [self.expand(operand, shape) for operand in operands], dtype, shape)
 
     def broadcast(self, shapes: Sequence[Shape]) -> Shape:
@@ -150,7 +176,7 @@ class Emitter:
     def _broadcast_dim(self, left: Dim, right: Dim) -> Dim:
         extent, certain = broadcast_dim(left, right)
         if not certain:
-            self.values.demands.append(Demand(self.place, left, right, broadcast=True))
+            self.values.demands.append(Demand(self.place, left, right, "broadcast"))
         return extent
 
     def demand_equal(self, left: Dim, right: Dim) -> None:
@@ -159,7 +185,15 @@ class Emitter:
             return
         if left.constant is not None and right.constant is not None:
             raise UnsupportedError(f"the extents {left} and {right} differ")
-        self.values.demands.append(Demand(self.place, left, right, broadcast=False))
+        self.values.demands.append(Demand(self.place, left, right, "equal"))
+
+    def demand_at_most(self, left: Dim, right: Dim) -> None:
+        """Note that an extent must not be above another; UnsupportedError where it is."""
+        if never_negative(right - left):
+            return
+        if never_negative(left - right - 1):
+            raise UnsupportedError(f"the extent {left} is above {right}")
+        self.values.demands.append(Demand(self.place, left, right, "at most"))
 
     def cast(self, value: Node, dtype: DType) -> Node:
         if value.dtype is dtype:

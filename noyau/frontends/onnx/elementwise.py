@@ -9,7 +9,7 @@ import numpy as np
 from noyau.dtypes import DType, from_onnx
 from noyau.errors import UnsupportedError
 from noyau.frontends.onnx.sites import Importer, Site
-from noyau.ir.graph import Node
+from noyau.ir.graph import Constant, Node
 
 _UNARY = {
     "Abs": "abs",
@@ -109,7 +109,22 @@ def _bit_shift(site: Site) -> Node:
     direction = site.attribute("direction", "")
     if direction not in ("LEFT", "RIGHT"):
         raise UnsupportedError(f"BitShift has no direction {direction!r}")
-    return site.apply(f"shift_{direction.lower()}", site.input(0), site.input(1))
+    value, count = site.input(0), site.input(1)
+    width = value.dtype.bytes * 8
+    if isinstance(count.kind, Constant) and ((count.kind.value >= 0) & (count.kind.value < width)).all():
+        return site.apply(f"shift_{direction.lower()}", value, count)
+    return _guarded_shift(site, direction, value, count, width)
+
+
+def _guarded_shift(site: Site, direction: str, value: Node, count: Node, width: int) -> Node:
+    """A shift by a count that may be negative or beyond the width: nothing is left, or the sign where it goes right."""
+    fits = site.apply("less", count, site.like(width, count))
+    if count.dtype.kind == "int":
+        fits = site.apply("logical_and", fits, site.apply("greater_equal", count, site.like(0, count)))
+    most = site.like(width - 1 if direction == "RIGHT" else 0, count)
+    shifted = site.apply(f"shift_{direction.lower()}", value, site.apply("where", fits, count, most))
+    signed = direction == "RIGHT" and value.dtype.kind == "int"
+    return shifted if signed else site.apply("where", fits, shifted, site.like(0, value))
 
 
 def _is_inf(site: Site) -> Node:

@@ -35,6 +35,31 @@ class Body:
         return opsets_of(list(self.function.opset_import))
 
 
+NEWEST_OPSET = 28  # of the default domain; a later one may mean something else by a name
+
+
+def conform(node: onnx.NodeProto, domain: str, opset: int) -> None:
+    """UnsupportedError where a node of the default domain is not what its schema says."""
+    if domain != "":
+        return
+    if opset > NEWEST_OPSET:
+        raise UnsupportedError(f"opset {opset} is newer than what noyau knows, {NEWEST_OPSET}")
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset, domain)
+    except onnx.defs.SchemaError:
+        return
+    if not schema.min_input <= len(node.input) <= schema.max_input or len(node.output) > schema.max_output:
+        raise UnsupportedError(f"{node.op_type} has {len(node.input)} inputs and {len(node.output)} outputs")
+    for attribute in node.attribute:
+        entry = schema.attributes.get(attribute.name)
+        if entry is None or int(entry.type.value) != attribute.type:
+            raise UnsupportedError(f"{node.op_type} has an attribute {attribute.name!r} that its schema has not")
+    given = {attribute.name for attribute in node.attribute}
+    missing = [name for name, entry in schema.attributes.items() if entry.required and name not in given]
+    if missing:
+        raise UnsupportedError(f"{node.op_type} lacks its attribute {missing[0]}")
+
+
 def model_body(function: onnx.FunctionProto, call: onnx.NodeProto) -> Body:
     """The body of a model-local function, where a call leaves out what has a default."""
     given = {attribute.name: attribute for attribute in call.attribute}
@@ -60,10 +85,12 @@ def _plain_body(schema: onnx.defs.OpSchema, opset: int) -> bytes | onnx.Function
     versions = [version for version in schema.function_opset_versions if version <= opset]
     if not schema.has_function or not versions:
         return None
-    return schema.get_function_with_opset_version(max(versions))  # type: ignore[no-any-return]
+    return schema.get_function_with_opset_version(max(versions))
 
 
-def _context_body(schema: onnx.defs.OpSchema, call: onnx.NodeProto, opset: int, inputs: list[Node | None]) -> bytes | None:
+def _context_body(
+    schema: onnx.defs.OpSchema, call: onnx.NodeProto, opset: int, inputs: list[Node | None]
+) -> bytes | None:
     """A body that depends on attributes and on the types of the inputs."""
     versions = [version for version in schema.context_dependent_function_opset_versions if version <= opset]
     if not schema.has_context_dependent_function or not versions:

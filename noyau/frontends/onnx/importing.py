@@ -14,8 +14,9 @@ from noyau.dtypes import DType, from_onnx
 from noyau.errors import UnsupportedError
 from noyau.frontends.onnx.building import Contents, Demand, Emitter, Values, renamed
 from noyau.frontends.onnx.composites import COMPOSITES
+from noyau.frontends.onnx.contracting import CONTRACTING
 from noyau.frontends.onnx.elementwise import ELEMENTWISE
-from noyau.frontends.onnx.functions import Attributes, Body, canonical, model_body, opsets_of, resolved, schema_body
+from noyau.frontends.onnx.functions import Body, canonical, conform, model_body, opsets_of, resolved, schema_body
 from noyau.frontends.onnx.indexing import INDEXING
 from noyau.frontends.onnx.opaque import (
     Boundary,
@@ -27,7 +28,10 @@ from noyau.frontends.onnx.opaque import (
     matmul_shape,
     reason_for,
 )
+from noyau.frontends.onnx.padding import PADDING
+from noyau.frontends.onnx.quantizing import QUANTIZING
 from noyau.frontends.onnx.reductions import REDUCTIONS
+from noyau.frontends.onnx.scattering import SCATTERING
 from noyau.frontends.onnx.shapes import constant_contents, shape_arithmetic
 from noyau.frontends.onnx.sites import Site
 from noyau.frontends.onnx.tensors import Initializers, array_of
@@ -36,7 +40,17 @@ from noyau.frontends.onnx.views import VIEWS
 from noyau.ir.dims import Dim, Shape, shape_of
 from noyau.ir.graph import Graph, Input, Map, Node, Opaque, Part, constant
 
-_FAMILIES = {**ELEMENTWISE, **REDUCTIONS, **VIEWS, **INDEXING, **COMPOSITES}
+_FAMILIES = {
+    **ELEMENTWISE,
+    **REDUCTIONS,
+    **VIEWS,
+    **INDEXING,
+    **PADDING,
+    **SCATTERING,
+    **COMPOSITES,
+    **QUANTIZING,
+    **CONTRACTING,
+}
 _DEEPEST, _MOST_NODES = 16, 4096
 _SMALL = 64
 
@@ -63,8 +77,8 @@ class Imported:
 
 
 def import_model(model: onnx.ModelProto, folder: Path | None = None, *, run: Run | None = None) -> Imported:
-    """The graph of a model. `folder` is where its external data lies; `run(model, inputs)` runs a one-node model for the
-    interpreter where ONNX's reference evaluator lacks the operator. ModelError where the model is not well formed."""
+    """The graph of a model. `folder` is where its external data lies; `run(model, inputs)` runs a one-node model for
+    the interpreter where ONNX's reference evaluator lacks the operator. ModelError where it is not well formed."""
     return _Importing(verify(model), folder, run).imported()
 
 
@@ -77,7 +91,8 @@ class _Importing:
         self.around = Surroundings(list(model.opset_import), list(model.functions), model.ir_version)
         declared = [*model.graph.value_info, *model.graph.output, *model.graph.input]
         self.outcome = Outcome(self.values, {value.name: value.type for value in declared}, self.around)
-        self.tensors: dict[str, onnx.TensorProto] = {}
+        self.defaults = {tensor.name: tensor for tensor in model.graph.initializer}
+        self.tensors: dict[str, onnx.TensorProto | onnx.SparseTensorProto] = {}
         self.arithmetic: set[int] = set()
         self.opaque: dict[int, str] = {}
 
@@ -87,7 +102,7 @@ class _Importing:
         for tensor in self.model.graph.initializer:
             self._tensor(tensor.name, tensor, place=None, sources=())
         for sparse in self.model.graph.sparse_initializer:
-            self.values.add(Node(sparse.values.name, Input(), (), DType.OTHER, ()))
+            self._sparse(sparse)
         for place, node in enumerate(self.model.graph.node):
             self._node(place, node)
         outputs = tuple(value.name for value in self.model.graph.output)
@@ -104,11 +119,10 @@ class _Importing:
         )
 
     def _input(self, value: onnx.ValueInfoProto) -> None:
-        default = next((t for t in self.model.graph.initializer if t.name == value.name), None)
-        if default is not None:
-            self.tensors[value.name] = default
+        if value.name in self.defaults:
             if self.model.ir_version < 4:  # there every initializer is listed as an input, and is none
                 return
+            self.tensors[value.name] = self.defaults[value.name]
         tensor = value.type.tensor_type
         dtype = from_onnx(tensor.elem_type) if value.type.HasField("tensor_type") else None
         if dtype in (None, DType.OTHER) or not tensor.HasField("shape"):
@@ -124,8 +138,8 @@ class _Importing:
         return self.values.sizes.named(dim.dim_param) if dim.dim_param else self.values.sizes.fresh()
 
     def _tensor(self, name: str, tensor: onnx.TensorProto, place: int | None, sources: tuple[str, ...]) -> None:
-        """A tensor of the model as a value. Scalars and small integers are constants; weights, however small, are inputs
-        and stay in the file, so that the kernels of two layers are one."""
+        """A tensor of the model as a value. Scalars and small integers are constants; weights, however small, are
+        inputs and stay in the file, so that the kernels of two layers are one."""
         if name in self.values.by_name:
             return
         dtype, count = from_onnx(tensor.data_type), int(np.prod(tensor.dims, dtype=np.int64))
@@ -141,6 +155,11 @@ class _Importing:
         else:
             self.tensors[name] = tensor
             self.values.add(Node(name, Input(), (), dtype, shape_of(tensor.dims), sources))
+
+    def _sparse(self, tensor: onnx.SparseTensorProto) -> None:
+        name, dtype = tensor.values.name, from_onnx(tensor.values.data_type) or DType.OTHER
+        self.tensors[name] = tensor
+        self.values.add(Node(name, Input(), (), dtype, () if dtype is DType.OTHER else shape_of(tensor.dims)))
 
     def _constant(self, name: str, array: np.ndarray, sources: tuple[str, ...]) -> None:
         node = self.values.add(constant(name, array, sources))
@@ -160,10 +179,8 @@ class _Importing:
             results = self.convert(proto, scope, self.opsets, emitter, depth=0)
             self._finish(place, proto, results, emitter)
         except UnsupportedError as refusal:
-            for node in self.values.nodes[emitter.first :]:
-                del self.values.by_name[node.output]
-                self.values.places.pop(node.output, None)
-            del self.values.nodes[emitter.first :], self.values.demands[demands:]
+            self.values.forget(emitter.first)
+            del self.values.demands[demands:]
             self._opaque(place, proto, sources, str(refusal))
 
     def _constant_node(self, place: int, proto: onnx.NodeProto, sources: tuple[str, ...]) -> bool:
@@ -183,6 +200,7 @@ class _Importing:
     ) -> list[str]:
         """The values, or known contents, that a node's outputs are; UnsupportedError where it has no meaning."""
         domain = canonical(proto.domain)
+        conform(proto, domain, opsets.get(domain, 0))
         site = Site(
             self.values,
             proto.op_type,
@@ -224,7 +242,8 @@ class _Importing:
         function, names = body.function, [*site.inputs, *[""] * len(body.function.input)]
         scope = {inner: outer for inner, outer in zip(function.input, names, strict=False) if outer}
         for node in function.node:
-            if len(scope) > _MOST_NODES or len(self.values.nodes) - site.first > _MOST_NODES:
+            site.steps[0] += 1
+            if site.steps[0] > _MOST_NODES or len(self.values.nodes) - site.first > _MOST_NODES:
                 raise UnsupportedError(f"the body of {proto.op_type} is too large")
             try:
                 results = self.convert(resolved(node, body.attributes), scope, body.opsets, site, depth + 1)
@@ -253,22 +272,20 @@ class _Importing:
         """Each wanted name becomes the name of the node that makes it, or a copy of it."""
         own = {node.output for node in self.values.nodes[emitter.first :]}
         names: dict[str, str] = {}
-        for name, made in wanted.items():
-            if made in own and made not in names:
-                names[made] = name
+        for name, source in wanted.items():
+            if source in own and source not in names:
+                names[source] = name
             else:
-                source = self.values.node(made)
-                copy = emitter.emit(Map("identity"), [source], source.dtype, source.shape)
-                names[copy.output] = name
+                value = self.values.node(source)
+                names[emitter.emit(Map("identity"), [value], value.dtype, value.shape).output] = name
         kept = self._needed(emitter.first, set(names))
-        for node in self.values.nodes[emitter.first :]:
-            del self.values.by_name[node.output]
-            place = self.values.places.pop(node.output, None)
-            if place is not None and node in kept:
-                self.values.places[names.get(node.output, node.output)] = place
-        del self.values.nodes[emitter.first :]
+        places = {node.output: self.values.places.get(node.output) for node in kept}
+        self.values.forget(emitter.first)
         for node in kept:
-            self.values.add(renamed(node, names))
+            made = self.values.add(renamed(node, names))
+            place = places[node.output]
+            if place is not None:
+                self.values.places[made.output] = place
 
     def _needed(self, first: int, results: set[str]) -> list[Node]:
         """The nodes from `first` on that the results, or later nodes, can need."""
@@ -301,10 +318,17 @@ class _Importing:
     def _outcomes(self, place: int, proto: onnx.NodeProto, names: Sequence[str]) -> list[tuple[DType, Shape]]:
         found = self.outcome.of(proto, names)
         operands = [self.values.node(name) for name in names]
-        if proto.op_type == "MatMul" and not proto.domain and len(operands) == 2 and DType.OTHER not in {o.dtype for o in operands}:
-            emitter = Emitter(self.values, proto.output[0], place, ())
+        if not _is_matmul(proto) or DType.OTHER in {operand.dtype for operand in operands}:
+            return found
+        emitter = Emitter(self.values, proto.output[0], place, ())
+        try:
             return [(operands[0].dtype, matmul_shape(operands[0].shape, operands[1].shape, emitter.broadcast))]
-        return found
+        except UnsupportedError:
+            return found
+
+
+def _is_matmul(proto: onnx.NodeProto) -> bool:
+    return canonical(proto.domain) == "" and proto.op_type == "MatMul" and len([name for name in proto.input if name]) == 2
 
 
 def _attribute(attribute: onnx.AttributeProto, folder: Path | None) -> Any:

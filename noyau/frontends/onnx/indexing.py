@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -14,8 +15,10 @@ from noyau.ir.dims import Dim, DimLike, Shape, indices, maximum, never_negative
 from noyau.ir.graph import Constant, Gather, Iota, Lookup, Node
 from noyau.ir.ranges import lowest, simplify, within
 
+Entry: TypeAlias = "Dim | tuple[Node, Sequence[Dim]]"  # of an index: known, or looked up in a value
 
-def looked_up(site: Site, table: Node, index: Sequence[Dim | tuple[Node, Sequence[Dim]]], shape: Shape) -> Node:
+
+def looked_up(site: Site, table: Node, index: Sequence[Entry], shape: Shape) -> Node:
     """out[i] = table[index(i)]; an entry that is (value, at) is looked up, and counts from the end where negative."""
     extents = {f"#{axis}": dim for axis, dim in enumerate(shape)}
     inputs, entries = [table], list[Dim | Lookup]()
@@ -28,7 +31,7 @@ def looked_up(site: Site, table: Node, index: Sequence[Dim | tuple[Node, Sequenc
         if position is not None:
             entries.append(position)
             continue
-        inputs.append(_from_the_end(site, value, extent))
+        inputs.append(from_the_end(site, value, extent))
         entries.append(Lookup(len(inputs) - 1, tuple(simplify(dim, extents) for dim in at)))
     if len(inputs) == 1:
         return site.view(table, shape, [entry for entry in entries if isinstance(entry, Dim)])
@@ -46,7 +49,7 @@ def _position(site: Site, value: Node, at: Sequence[Dim], extent: Dim, extents: 
     return found if within(found, extent, extents) else None
 
 
-def _from_the_end(site: Site, value: Node, extent: Dim) -> Node:
+def from_the_end(site: Site, value: Node, extent: Dim) -> Node:
     """Indices of a dtype that a Gather takes; negative ones have the extent added."""
     if value.dtype.kind not in ("int", "uint"):
         raise UnsupportedError(f"{site.op} cannot look up {value.dtype.value}")
@@ -75,7 +78,7 @@ def _gather(site: Site) -> Node:
     axis, rank = site.axis(site.attribute("axis", 0), len(table.shape)), len(value.shape)
     shape = (*table.shape[:axis], *value.shape, *table.shape[axis + 1 :])
     own = indices(len(shape))
-    index = [*own[:axis], (value, own[axis : axis + rank]), *own[axis + rank :]]
+    index: list[Entry] = [*own[:axis], (value, own[axis : axis + rank]), *own[axis + rank :]]
     return looked_up(site, table, index, shape)
 
 
@@ -84,7 +87,10 @@ def _gather_elements(site: Site) -> Node:
     axis, own = site.axis(site.attribute("axis", 0), len(table.shape)), indices(len(table.shape))
     if len(value.shape) != len(table.shape):
         raise UnsupportedError("GatherElements is given indices of another rank")
-    index = [(value, own) if k == axis else own[k] for k in range(len(own))]
+    for k, (least, most) in enumerate(zip(value.shape, table.shape, strict=True)):
+        if k != axis:
+            site.demand_at_most(least, most)
+    index: list[Entry] = [(value, own) if k == axis else own[k] for k in range(len(own))]
     return looked_up(site, table, index, value.shape)
 
 
@@ -94,6 +100,8 @@ def _gather_nd(site: Site) -> Node:
     count = value.shape[-1].constant if value.shape else None
     if count is None or batch + count > len(table.shape) or not 0 <= batch < len(value.shape):
         raise UnsupportedError("how many axes GatherND looks up is only known when the model runs")
+    for left, right in zip(value.shape[:batch], table.shape, strict=False):
+        site.demand_equal(left, right)
     lead, rest = value.shape[:-1], table.shape[batch + count :]
     shape = (*lead, *rest)
     own = indices(len(shape))
@@ -163,7 +171,10 @@ def _range(site: Site) -> Node:
 def _float_range(site: Site) -> Node:
     """A range of constants that are not integers."""
     start, end, step = (site.array(k, "what Range is given").flat[0] for k in range(3))
-    count = max(int(np.ceil((end - start) / step)), 0) if step else 0
+    cells = np.ceil((float(end) - float(start)) / float(step)) if step else np.nan
+    if not np.isfinite(cells):
+        raise UnsupportedError("Range is given a step of 0, or a bound that is not finite")
+    count = max(int(cells), 0)
     dtype = site.input(0).dtype
     at = site.cast(site.iota("#0", (Dim.of(count),)), dtype)
     return site.apply("add", site.apply("multiply", at, site.scalar(step, dtype)), site.scalar(start, dtype))
@@ -214,8 +225,8 @@ def _depth(site: Site) -> Dim:
 def _constant_of_shape(site: Site) -> Node:
     target = site.known(0, "the extents").dims
     value = site.attribute("value", None)
-    array = np.zeros(1, np.float32) if value is None else np.asarray(value)
-    if array.size != 1 or any((dim.constant or 0) < 0 for dim in target):
+    array = np.zeros(1, np.float32) if value is None else value
+    if not isinstance(array, np.ndarray) or array.size != 1 or any((dim.constant or 0) < 0 for dim in target):
         raise UnsupportedError("ConstantOfShape is given a value that is no single cell, or a negative extent")
     return site.expand(site.constant(array.reshape(())), target)
 

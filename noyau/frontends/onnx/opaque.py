@@ -13,15 +13,19 @@ import onnx
 from noyau.dtypes import DType, from_onnx
 from noyau.errors import UnsupportedError
 from noyau.frontends.onnx.building import Values
+from noyau.frontends.onnx.functions import canonical
 from noyau.ir.dims import Dim, Shape
 
 Run = Callable[[onnx.ModelProto, Mapping[str, np.ndarray]], Sequence[Any]]
 LIBRARY = frozenset(
-    "Attention AveragePool Conv ConvInteger ConvTranspose DeformConv Einsum FlexAttention GRU Gemm GlobalLpPool LSTM LpPool "
-    "MatMul MatMulInteger MaxPool QLinearConv QLinearMatMul RNN".split()
+    "Attention AveragePool Conv ConvInteger ConvTranspose DeformConv Einsum FlexAttention GRU Gemm GlobalLpPool LSTM "
+    "LpPool MatMul MatMulInteger MaxPool QLinearConv QLinearMatMul RNN".split()
 )
 CONTROL_FLOW = frozenset("If Loop Scan SequenceMap".split())
 RANDOM = frozenset("Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split())
+
+
+_FAULTS = (NotImplementedError, RuntimeError, TypeError, ValueError, AttributeError, KeyError, IndexError)
 
 
 def reason_for(node: onnx.NodeProto) -> str:
@@ -60,7 +64,7 @@ def _subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def attribute_texts(node: onnx.NodeProto, position: int) -> tuple[str, ...]:
-    """What tells two boundaries of one operator apart: attributes by digest, and the place where two runs may differ."""
+    """What tells two boundaries of one operator apart: attributes, and the place where two runs may differ."""
     texts = [f"{a.name}:{hashlib.sha256(a.SerializeToString()).hexdigest()[:16]}" for a in node.attribute]
     alone = node.op_type in RANDOM or node.domain not in ("", "ai.onnx") or any(_subgraphs(node))
     return (node.domain, *sorted(texts), *((f"#{position}",) if alone else ()))
@@ -88,6 +92,20 @@ class Surroundings:
         return model
 
 
+    def is_valid(self, node: onnx.NodeProto) -> bool:
+        """Whether a node is what its schema says; true where there is no schema but a function of the model."""
+        if any(canonical(f.domain) == canonical(node.domain) and f.name == node.op_type for f in self.functions):
+            return True
+        context = onnx.checker.C.CheckerContext()
+        context.ir_version = self.ir_version
+        context.opset_imports = {entry.domain: entry.version for entry in self.opsets}
+        try:
+            onnx.checker.check_node(node, context)
+        except (onnx.checker.ValidationError, RuntimeError, ValueError, TypeError):
+            return False
+        return True
+
+
 class Outcome:
     """The types of a boundary's outputs: ONNX's inference on the node alone, then what the model declares."""
 
@@ -101,6 +119,8 @@ class Outcome:
         return [self._one(inferred.get(name), self.declared.get(name), spelt) for name in node.output]
 
     def _inferred(self, node: onnx.NodeProto, names: Sequence[str], spelt: dict[str, Dim]) -> dict[str, onnx.TypeProto]:
+        if not self.around.is_valid(node):  # on a node that lacks an input, ONNX's inference ends the process
+            return {}
         known, inputs = [], []
         for name in dict.fromkeys(names):
             contents = self.values.contents.get(name)
@@ -132,13 +152,14 @@ class Outcome:
     def _one(
         self, inferred: onnx.TypeProto | None, declared: onnx.TypeProto | None, spelt: Mapping[str, Dim]
     ) -> tuple[DType, Shape]:
-        tensors = [kind.tensor_type for kind in (inferred, declared) if kind is not None and kind.HasField("tensor_type")]
+        said = [kind for kind in (inferred, declared) if kind is not None and kind.HasField("tensor_type")]
+        tensors = [kind.tensor_type for kind in said]
         dtype = next((found for found in (from_onnx(t.elem_type) for t in tensors) if found), DType.OTHER)
         shapes = [tensor.shape.dim for tensor in tensors if tensor.HasField("shape")]
         if dtype is DType.OTHER or not shapes:
             return DType.OTHER, ()
-        return dtype, tuple(self._dim([shape[axis] for shape in shapes if len(shape) == len(shapes[0])], spelt)
-                            for axis in range(len(shapes[0])))
+        alike = [shape for shape in shapes if len(shape) == len(shapes[0])]
+        return dtype, tuple(self._dim(dims, spelt) for dims in zip(*alike, strict=True))
 
     def _dim(self, said: Sequence[onnx.TensorShapeProto.Dimension], spelt: Mapping[str, Dim]) -> Dim:
         """The first extent that is known. A declared 0 says nothing: exporters write it for what they do not know."""
@@ -167,7 +188,7 @@ class Boundary:
             return (np.matmul(*operands),)
         try:
             return tuple(self._reference().run(wanted, feeds))
-        except (NotImplementedError, RuntimeError, TypeError, ValueError, AttributeError, KeyError, IndexError) as fault:
+        except _FAULTS as fault:
             if self._run is None:
                 raise UnsupportedError(
                     f"the interpreter cannot run {self._node.op_type}: {fault}; give onnxruntime as `run`"
@@ -183,7 +204,8 @@ class Boundary:
 
     def _model(self, feeds: Mapping[str, np.ndarray]) -> onnx.ModelProto:
         """The node alone; with the types of the inputs where arrays are given."""
-        inputs = [onnx.helper.make_value_info(name, _array_type(feeds.get(name))) for name in dict.fromkeys(self._names)]
+        names = dict.fromkeys(self._names)
+        inputs = [onnx.helper.make_value_info(name, _array_type(feeds.get(name))) for name in names]
         outputs = [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in self._node.output if name]
         return self._around.model(self._node, inputs, outputs)
 
@@ -200,5 +222,3 @@ def matmul_shape(left: Shape, right: Shape, broadcast: Callable[[Sequence[Shape]
         raise UnsupportedError("MatMul takes no scalars")
     batch = broadcast([left[:-2], right[:-2]])
     return (*batch, *left[-2:-1], *(right[-1:] if len(right) > 1 else ()))
-
-

@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from noyau.dtypes import DType
+from noyau.frontends.onnx.building import light
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Constant, Iota, Map, Node, Select, View
 
-_DEEPEST = 64
+_MOST_STEPS = 256
 
 
 def position_at(values: Mapping[str, Node], name: str, index: Sequence[Dim]) -> Dim | None:
-    """The integer value `name` at an index, as a Dim of the same names as the index; None where it has another source."""
-    return _at(values, name, tuple(index), 0)
+    """The integer value `name` at an index, as a Dim of the names in the index; None where it is no such function."""
+    found = _at(values, name, tuple(index), [_MOST_STEPS])
+    return found if found is not None and light([found]) else None
 
 
-def _at(values: Mapping[str, Node], name: str, index: tuple[Dim, ...], depth: int) -> Dim | None:
+def _at(values: Mapping[str, Node], name: str, index: tuple[Dim, ...], steps: list[int]) -> Dim | None:
+    """`steps` is how many more values may be looked into."""
     node = values[name]
-    if depth > _DEEPEST or node.dtype not in (DType.I32, DType.I64):
+    steps[0] -= 1
+    if steps[0] < 0 or not light(index) or node.dtype not in (DType.I32, DType.I64):
         return None
     match node.kind:
         case Iota(at):
@@ -28,11 +32,11 @@ def _at(values: Mapping[str, Node], name: str, index: tuple[Dim, ...], depth: in
             return None if cell is None else Dim.of(int(cell))
         case View(at):
             names = _names(index)
-            return _at(values, node.inputs[0], tuple(dim.replace(names) for dim in at), depth + 1)
+            return _at(values, node.inputs[0], tuple(dim.replace(names) for dim in at), steps)
         case Select(axis, starts):
-            return _piece_at(values, node, axis, starts, index, depth)
+            return _piece_at(values, node, axis, starts, index, steps)
         case Map(function):
-            return _called(function, [_at(values, operand, index, depth + 1) for operand in node.inputs])
+            return _called(function, [_at(values, operand, index, steps) for operand in node.inputs])
         case _:
             return None
 
@@ -48,7 +52,7 @@ def _cell(shape: Sequence[int], index: Sequence[Dim], value: object) -> int | No
 
 
 def _piece_at(
-    values: Mapping[str, Node], node: Node, axis: int, starts: Sequence[Dim], index: tuple[Dim, ...], depth: int
+    values: Mapping[str, Node], node: Node, axis: int, starts: Sequence[Dim], index: tuple[Dim, ...], steps: list[int]
 ) -> Dim | None:
     """The value within the piece that a constant index falls into."""
     at, firsts = index[axis].constant, [start.constant for start in starts]
@@ -56,7 +60,7 @@ def _piece_at(
         return None
     piece = max((k for k, first in enumerate(firsts) if first is not None and first <= at), default=0)
     inside = (*index[:axis], index[axis] - starts[piece], *index[axis + 1 :])
-    return _at(values, node.inputs[piece], inside, depth + 1)
+    return _at(values, node.inputs[piece], inside, steps)
 
 
 def _called(function: str, operands: Sequence[Dim | None]) -> Dim | None:

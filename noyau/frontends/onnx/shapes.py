@@ -11,7 +11,7 @@ import numpy as np
 
 from noyau.dtypes import DType, from_numpy, from_onnx
 from noyau.errors import UnsupportedError
-from noyau.frontends.onnx.building import Contents
+from noyau.frontends.onnx.building import Contents, light
 from noyau.frontends.onnx.indexing import constant_array, minimum, sliced
 from noyau.frontends.onnx.sites import Site
 from noyau.ir.dims import Dim, equal, maximum, never_negative, product
@@ -24,7 +24,8 @@ def shape_arithmetic(site: Site) -> Results:
     """The contents of a node's outputs, or None where it is no shape arithmetic."""
     function = ARITHMETIC.get(site.op)
     found = function(site) if function else None
-    return found if found and all(len(contents.dims) <= _MOST_CELLS for contents in found) else None
+    useful = found and all(len(contents.dims) <= _MOST_CELLS and light(contents.dims) for contents in found)
+    return found if useful else None
 
 
 def constant_contents(array: np.ndarray, dtype: DType | None) -> Contents | None:
@@ -242,7 +243,8 @@ def _split(site: Site) -> Results:
         return None
     count, total = len(site.outputs), len(known.dims)
     chunk = -(-total // count)
-    lengths = site.integers(1, "the lengths") if site.has(1) else (chunk,) * (count - 1) + (total - chunk * (count - 1),)
+    even = (chunk,) * (count - 1) + (total - chunk * (count - 1),)
+    lengths = site.integers(1, "the lengths") if site.has(1) else even
     if sum(lengths) != total or min(lengths) < 0 or len(lengths) != count:
         return None
     ends = np.cumsum(lengths)
@@ -257,7 +259,9 @@ def _constant(site: Site) -> Results:
 
 def _constant_of_shape(site: Site) -> Results:
     target, value = site.contents(0), site.attribute("value", None)
-    if target is None or target.integers is None or len(target.dims) > 1 or value is None or value.size != 1:
+    if target is None or target.integers is None or len(target.dims) > 1:
+        return None
+    if not isinstance(value, np.ndarray) or value.size != 1:
         return None
     count = target.integers[0] if target.integers else 1
     if not 0 <= count <= _MOST_CELLS:

@@ -29,7 +29,7 @@ class Site(Emitter):
         emitter: Emitter,
     ) -> None:
         super().__init__(values, emitter.stem, emitter.place, emitter.sources)
-        self.first = emitter.first
+        self.first, self.steps = emitter.first, emitter.steps
         self.op, self.opset, self.inputs, self.outputs, self.attributes = op, opset, inputs, outputs, attributes
 
     def has(self, position: int) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import TypeAlias
 
 import numpy as np
 import onnx
@@ -14,6 +15,7 @@ from noyau.dtypes import DType, from_onnx
 from noyau.errors import ModelError
 
 MOST_ELEMENTS = 2**48
+Tensor: TypeAlias = "onnx.TensorProto | onnx.SparseTensorProto"
 
 
 def check_dims(what: str, dims: list[int]) -> None:
@@ -66,7 +68,7 @@ def _external_array(tensor: onnx.TensorProto, dtype: DType, dims: list[int], fol
     path, offset, length = external_slice(tensor, folder)
     wanted = math.prod(dims) * dtype.bytes
     if length is not None and length != wanted:
-        raise ModelError(f"the tensor {tensor.name!r} of shape {dims} has {length} bytes of external data, not {wanted}")
+        raise ModelError(f"the tensor {tensor.name!r} of shape {dims} has {length} external bytes, not {wanted}")
     if not wanted:
         return np.empty(dims, dtype.numpy)
     mapped = np.memmap(path, np.uint8, "r", offset, (wanted,))
@@ -114,16 +116,30 @@ def _count(text: str, what: str) -> int:
     return int(text)
 
 
-class Initializers(Mapping[str, onnx.TensorProto]):
+def _dense(tensor: onnx.SparseTensorProto, folder: Path | None) -> np.ndarray | None:
+    """A sparse tensor with its zeros; its indices are positions in C order, or one row for each cell."""
+    dims, values, places = list(tensor.dims), array_of(tensor.values, folder), array_of(tensor.indices, folder)
+    check_dims(f"the tensor {tensor.values.name!r}", dims)
+    if values is None or places is None:
+        return None
+    flat = places if places.ndim == 1 else np.ravel_multi_index(tuple(places.T), tuple(dims), mode="clip")
+    if flat.shape != values.shape or (flat.size and not 0 <= flat.min() <= flat.max() < math.prod(dims)):
+        raise ModelError(f"the sparse tensor {tensor.values.name!r} names cells that it has not")
+    result = np.zeros(math.prod(dims), values.dtype)
+    result[flat] = values
+    return result.reshape(dims)
+
+
+class Initializers(Mapping[str, Tensor]):
     """The tensors that a model holds, by name; `load` makes an array of one."""
 
-    def __init__(self, tensors: Mapping[str, onnx.TensorProto], folder: Path | None) -> None:
+    def __init__(self, tensors: Mapping[str, Tensor], folder: Path | None) -> None:
         self._tensors, self._folder = dict(tensors), folder
 
-    def __getitem__(self, name: str) -> onnx.TensorProto:
+    def __getitem__(self, name: str) -> Tensor:
         return self._tensors[name]
 
-    def __iter__(self) -> object:  # type: ignore[override]
+    def __iter__(self) -> Iterator[str]:
         return iter(self._tensors)
 
     def __len__(self) -> int:
@@ -131,7 +147,9 @@ class Initializers(Mapping[str, onnx.TensorProto]):
 
     def load(self, name: str) -> np.ndarray:
         """The array of one tensor, read-only and mapped where it is external; ModelError where it cannot be read."""
-        array = array_of(self._tensors[name], self._folder)
+        tensor = self._tensors[name]
+        read = _dense if isinstance(tensor, onnx.SparseTensorProto) else array_of
+        array = read(tensor, self._folder)
         if array is None:
             raise ModelError(f"the type of the tensor {name!r} is none that noyau has")
         return array

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import onnx
@@ -23,10 +24,12 @@ def verify(model: onnx.ModelProto) -> onnx.ModelProto:
             f"onnx.version_converter.convert_version(model, {OLDEST_OPSET})"
         )
     for value in model.graph.input:
-        tensor = value.type.tensor_type
-        check_dims(f"the input {value.name!r}", [dim.dim_value for dim in tensor.shape.dim if dim.HasField("dim_value")])
+        dims = [dim.dim_value for dim in value.type.tensor_type.shape.dim if dim.HasField("dim_value")]
+        check_dims(f"the input {value.name!r}", dims)
     for tensor in model.graph.initializer:
         check_dims(f"the initializer {tensor.name!r}", list(tensor.dims))
+    for sparse in model.graph.sparse_initializer:
+        check_dims(f"the initializer {sparse.values.name!r}", list(sparse.dims))
     _check_names(model.graph)
     _check_order(model.graph)
     return model
@@ -41,15 +44,10 @@ def _given(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 def _check_names(graph: onnx.GraphProto) -> None:
-    for what, names in (
-        ("input", [value.name for value in graph.input]),
-        ("initializer", [tensor.name for tensor in graph.initializer]),
-    ):
-        repeated = next((name for k, name in enumerate(names) if name in set(names[:k])), None) if len(
-            set(names)
-        ) < len(names) else None
-        if repeated is not None:
-            raise ModelError(f"two {what}s are called {repeated!r}")
+    for what, values in (("input", graph.input), ("initializer", graph.initializer), ("output", graph.output)):
+        name, count = max(Counter(value.name for value in values).items(), key=lambda item: item[1], default=("", 0))
+        if count > 1:
+            raise ModelError(f"{count} {what}s are called {name!r}")
     seen = set(_given(graph))
     if "" in seen:
         raise ModelError("an input or an initializer has no name")

@@ -147,7 +147,7 @@ def _space_to_depth(site: Site) -> Node:
     value, block = site.input(), _block(site)
     n, c, h, w = value.shape
     cut = site.reshape(value, (n, c, h // block, Dim.of(block), w // block, Dim.of(block)))
-    moved = site.transpose(cut, [0, 3, 5, 1, 2, 4])
+    moved = site.transpose(cut, [0, 1, 3, 5, 2, 4] if _column_first(site) else [0, 3, 5, 1, 2, 4])
     return site.reshape(moved, (n, c * block * block, h // block, w // block))
 
 
@@ -155,11 +155,19 @@ def _depth_to_space(site: Site) -> Node:
     value, block = site.input(), _block(site)
     n, c, h, w = value.shape
     rest, size = c // (block * block), Dim.of(block)
-    if site.attribute("mode", "DCR") == "CRD":
+    if _column_first(site):
         moved = site.transpose(site.reshape(value, (n, rest, size, size, h, w)), [0, 1, 4, 2, 5, 3])
     else:
         moved = site.transpose(site.reshape(value, (n, size, size, rest, h, w)), [0, 3, 4, 1, 5, 2])
     return site.reshape(moved, (n, rest, h * block, w * block))
+
+
+def _column_first(site: Site) -> bool:
+    """Whether the depth is ordered column, row, depth: mode CRD."""
+    mode = site.attribute("mode", "DCR")
+    if mode not in ("DCR", "CRD"):
+        raise UnsupportedError(f"{site.op} has no mode {mode!r}")
+    return bool(mode == "CRD")
 
 
 def _block(site: Site) -> int:

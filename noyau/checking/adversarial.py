@@ -1,0 +1,246 @@
+"""Inputs made to show a wrong kernel: awkward sizes, and numbers at the ends of their range."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+import numpy as np
+
+from noyau.checking import patterns
+from noyau.checking.inputs import Maker, Table, printable
+from noyau.checking.patterns import Floats
+from noyau.checking.undefined import divides_integers, shifts_integers, traps
+from noyau.checking.values import Case
+from noyau.dtypes import DType
+from noyau.errors import InputError
+from noyau.ir.binding import plan
+from noyau.ir.dims import Dim
+from noyau.ir.evaluation import evaluate
+from noyau.ir.graph import Gather, Graph, Node, Scatter, Select, View
+
+Sizes = Mapping[str, int]
+Arrays = dict[str, np.ndarray]
+
+CELLS = 1 << 15  # of the largest value of a case, where the fixed sizes leave room for that
+TOTAL = 1 << 20  # over all cases
+FEWEST, MOST = 3, 30
+BLOCKS = (17, 63, 129, 33, 15, 65, 16, 31, 127)
+LONG = {129: (-1, 4099), 65: (0, 1021)}  # after these block sizes, the last and the first size grow long
+PRIMES = (5, 3, 7, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """What a case is made of: floats; the style of its integers; and the share of bools that are true."""
+
+    label: str
+    floats: Floats
+    integers: str = "small"
+    true: float = 0.7
+
+
+NORMAL = Pattern("normal numbers", patterns.normal)
+PATTERNS = (
+    Pattern("infinities mixed in", patterns.infinities, "extremes"),
+    Pattern("NaN mixed in", patterns.nans),
+    Pattern("one large number a row", patterns.outlier, "highest"),
+    Pattern("denormals", patterns.denormals, "lowest"),
+    Pattern("far from zero", patterns.offset),
+    Pattern("all equal", patterns.equal, "equal", 1.0),
+    Pattern("masked rows", patterns.masked, true=0.2),
+    Pattern("zeros", patterns.zeros, "zeros", 0.0),
+    Pattern("huge numbers", patterns.huge, "extremes"),
+    Pattern("many magnitudes", patterns.magnitudes),
+    Pattern("where functions turn", patterns.turning),
+    Pattern("alternating signs", patterns.alternating),
+)
+BEYOND = Pattern("indices beyond their table", patterns.normal, "beyond")
+SIZED = (NORMAL, Pattern("many magnitudes", patterns.magnitudes), Pattern("alternating signs", patterns.alternating))
+
+
+def cases(graph: Graph, sizes_hint: Sizes, rng: np.random.Generator) -> Iterator[Case]:
+    """Adversarial inputs for a group's graph: at most 30 cases, fewer where they are large.
+
+    Sizes that the shapes of inputs bind take 0, 1, primes, and block sizes with their neighbours; `sizes_hint` has
+    usual values for them. Integers that index tables stay inside, but in one case, of which the label says so. Inputs
+    that the graph refuses, or that divide an integer by zero, are left out. The same `rng` gives the same cases."""
+    maker = CaseMaker(graph, rng)
+    made = spent = 0
+    for sizes, pattern in schedule(graph, sizes_hint, maker.indexes, maker.has_floats):
+        if made >= MOST or (made >= FEWEST and spent >= TOTAL):
+            return
+        inputs = maker.inputs(sizes, pattern)
+        if inputs is not None:
+            made, spent = made + 1, spent + cells(graph, sizes)
+            yield Case(spell(pattern, sizes), tuple(inputs[node.output] for node in graph.inputs))
+
+
+def spell(pattern: Pattern, sizes: Sizes) -> str:
+    """A case in words: `denormals, rows = 5`."""
+    return ", ".join([pattern.label, *(f"{printable(name)} = {size}" for name, size in sizes.items())])
+
+
+def schedule(graph: Graph, hint: Sizes, indexes: bool, has_floats: bool) -> Iterator[tuple[Sizes, Pattern]]:
+    """Sizes and patterns in turns: the patterns at usual sizes, the sizes with patterns that hide nothing."""
+    usual = usual_sizes(graph, hint)
+    plain = [NORMAL, *([BEYOND] if indexes else []), *distinct(has_floats)]
+    sized = [sizes for sizes in awkward_sizes(graph, usual) if fits(graph, sizes)]
+    for at, (pattern, sizes) in enumerate(zip_longest(plain, sized)):
+        if pattern is not None and fits(graph, usual):
+            yield usual, pattern
+        if sizes is not None:
+            yield sizes, SIZED[at % len(SIZED)]
+
+
+def distinct(has_floats: bool) -> tuple[Pattern, ...]:
+    """The patterns; without floats, those that differ in their integers or bools."""
+    if has_floats:
+        return PATTERNS
+    return tuple({(pattern.integers, pattern.true): pattern for pattern in reversed(PATTERNS)}.values())
+
+
+def usual_sizes(graph: Graph, hint: Sizes) -> dict[str, int]:
+    """The hinted sizes, or small primes, made small enough to be tried with every pattern."""
+    names = [binding.size for binding in plan([node.shape for node in graph.inputs])]
+    wanted = {name: hint.get(name, PRIMES[at % len(PRIMES)]) for at, name in enumerate(names)}
+    small = shrunk(graph, wanted, CELLS // 2)
+    return small if fits(graph, small) or not fits(graph, wanted) else wanted
+
+
+def awkward_sizes(graph: Graph, usual: Sizes) -> Iterator[Sizes]:
+    """Each size at 0 and at 1, all at 1, then each in turn at block sizes and beyond, among others of that kind."""
+    names = list(usual)
+    few = {name: PRIMES[at % len(PRIMES)] for at, name in enumerate(names)}
+    yield from ({**few, name: extent} for name in names[:3] for extent in (0, 1))
+    if len(names) > 1:
+        yield dict.fromkeys(names, 1)
+    for at, extent in enumerate(BLOCKS if names else ()):
+        main = names[-1 - at % len(names)]
+        others = {name: BLOCKS[(at + 4 * k) % len(BLOCKS)] for k, name in enumerate(names)}
+        yield shrunk(graph, {**others, main: extent}, CELLS, main)
+        if extent in LONG:
+            place, length = LONG[extent]
+            yield shrunk(graph, {**few, names[place]: length}, CELLS, names[place])
+
+
+def shrunk(graph: Graph, sizes: Sizes, limit: int, kept: str | None = None) -> dict[str, int]:
+    """The sizes, the largest halved until no value of the graph has more cells than the limit; `kept` last."""
+    made = dict(sizes)
+    while cells(graph, made) > limit:
+        free = [name for name in made if made[name] > 1 and name != kept] or [name for name in made if made[name] > 1]
+        if not free:
+            break
+        largest = max(free, key=lambda name: made[name])
+        made[largest] = (made[largest] + 1) // 2
+    return made
+
+
+def cells(graph: Graph, sizes: Sizes) -> int:
+    """How many cells the largest value has."""
+    return max((math.prod(extents(node, sizes)) for node in graph.nodes), default=0)
+
+
+def extents(node: Node, sizes: Sizes) -> tuple[int, ...]:
+    return tuple(int(dim.evaluate(sizes)) for dim in node.shape)
+
+
+def fits(graph: Graph, sizes: Sizes) -> bool:
+    """Whether the graph means something at these sizes: no negative extent, no view outside of what it looks at."""
+    return all(_fits(graph, node, sizes) for node in graph.nodes)
+
+
+def _fits(graph: Graph, node: Node, sizes: Sizes) -> bool:
+    shape = extents(node, sizes)
+    if min(shape, default=0) < 0:
+        return False
+    match node.kind:
+        case View(index) | Gather(index) | Scatter(index, _):
+            # The indices of a Scatter run over its updates.
+            run = extents(graph[node.inputs[2]], sizes) if isinstance(node.kind, Scatter) else shape
+            inner = extents(graph[node.inputs[0]], sizes)
+            bounded = zip(index, inner, strict=True)
+            return all(_inside(entry, extent, run, sizes) for entry, extent in bounded if isinstance(entry, Dim))
+        case Select(axis, starts):
+            ends = [*(int(start.evaluate(sizes)) for start in starts), shape[axis]]
+            return ends[0] == 0 and ends == sorted(ends)
+        case _:
+            return True
+
+
+def _inside(index: Dim, extent: int, shape: Sequence[int], sizes: Sizes) -> bool:
+    """Whether an index map stays within [0, extent) for all indices of a shape."""
+    if not math.prod(shape):
+        return True
+    grids = dict(zip((f"#{axis}" for axis in range(len(shape))), np.ogrid[tuple(map(slice, shape))], strict=True))
+    found = np.asarray(index.evaluate({**sizes, **grids}))
+    return bool(found.min() >= 0 and found.max() < extent)
+
+
+class CaseMaker:
+    """Arrays for the inputs of a graph, of one pattern at a time."""
+
+    def __init__(self, graph: Graph, rng: np.random.Generator) -> None:
+        self.graph, self.rng = graph, rng
+        self.divides, self.shifts = divides_integers(graph), shifts_integers(graph)
+        self.looks_up = any(isinstance(node.kind, Gather | Scatter) for node in graph.nodes)
+        self.indexes = any(Maker(graph, {}, rng, frozenset()).tables(node) for node in graph.inputs)
+        self.has_floats = any(node.dtype.is_float for node in graph.inputs)
+
+    def inputs(self, sizes: Sizes, pattern: Pattern) -> Arrays | None:
+        """An array for each input, or None where there are none that the graph takes."""
+        maker, made = Maker(self.graph, sizes, self.rng, frozenset()), Arrays()
+        # What indexes a table comes last: its range may depend on the other inputs.
+        for node in sorted(self.graph.inputs, key=lambda node: bool(maker.tables(node))):
+            array = self.array(maker, node, pattern, made)
+            if array is None:
+                return None
+            made[node.output] = array
+        if traps(self.graph, made) or not (pattern is BEYOND or self.accepts(made)):
+            return None
+        return made
+
+    def accepts(self, inputs: Arrays) -> bool:
+        """Whether the graph takes these inputs: no computed index leaves its table."""
+        try:
+            if self.looks_up:
+                with np.errstate(all="ignore"):
+                    evaluate(self.graph, inputs)
+        except InputError:
+            return False
+        return True
+
+    def array(self, maker: Maker, node: Node, pattern: Pattern, others: Arrays) -> np.ndarray | None:
+        shape, dtype = extents(node, maker.sizes), node.dtype
+        if dtype.is_float:
+            drawn = maker.normal(node, list(shape))[0].astype(np.float64)
+            return patterns.as_floats(pattern.floats(drawn, dtype, self.rng), dtype)
+        if dtype is DType.BOOL:
+            return self.rng.random(shape) < pattern.true
+        if tables := maker.tables(node):
+            return self.indices(maker, node, tables, pattern.integers, others)
+        array = patterns.whole(pattern.integers, dtype, shape, self.rng, mask=maker.is_mask(node))
+        return patterns.defined(array, divides=self.divides, shifts=self.shifts)
+
+    def indices(
+        self, maker: Maker, node: Node, tables: Sequence[Table], style: str, others: Arrays
+    ) -> np.ndarray | None:
+        """Integers that each of the tables has; None where one is empty and is looked into."""
+        shape, extent = extents(node, maker.sizes), min(table.extent for table in tables)
+        if not math.prod(shape):
+            return np.empty(shape, node.dtype.numpy)
+        if not extent:
+            return None
+        low, high = maker.fitted(node, list(shape), tables, others)
+        match style:
+            case "lowest":
+                array = np.full(shape, low)
+            case "highest":
+                array = np.full(shape, high - 1)
+            case "beyond":
+                array = np.full(shape, max(high, extent))
+            case _:
+                array = self.rng.integers(low, max(high, low + 1), shape)
+        return np.asarray(array).astype(node.dtype.numpy)

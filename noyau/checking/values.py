@@ -1,0 +1,306 @@
+"""The one certificate of a kernel: its values against float64, beside those of the computation that it replaces.
+
+The truth is the graph evaluated with every float widened to float64. What is allowed follows, cell by cell, from how
+far nine runs of the unfused computation stray from it: one as it is, eight with each float input moved by an ulp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+
+import numpy as np
+
+from noyau.checking.certificate import Certificate, Errors, Failure, Outcome
+from noyau.checking.continuity import stepped
+from noyau.checking.floats import FORMATS, moved, ulp
+from noyau.checking.inputs import printable
+from noyau.checking.undefined import undefined_cells
+from noyau.dtypes import DType, from_numpy
+from noyau.errors import InputError, NoyauError
+from noyau.ir.evaluation import evaluate
+from noyau.ir.graph import Graph, Node
+
+Array = np.ndarray
+Arrays = Mapping[str, Array]
+KernelFunction = Callable[[Sequence[Array]], Sequence[Array]]
+
+MOVED_RUNS = 8
+ULPS = 2.0  # allowed anyway
+FACTOR = 8.0  # times what the unfused computation strays
+SHOWN = 2  # failures kept for each output of a case
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Inputs of a group, in the order of its graph's inputs; `captured` where they are activations of a model."""
+
+    label: str
+    inputs: tuple[Array, ...]
+    captured: bool = False
+
+
+def certify(
+    graph: Graph, kernel: KernelFunction, cases: Iterable[Case], *, name: str, made_up: bool = False
+) -> Certificate:
+    """How the values of a kernel compare with the truth of its group's graph.
+
+    `kernel` maps arrays in the order of the graph's inputs to arrays in the order of its outputs. Inputs that the graph
+    refuses with an InputError (an index outside its table), the kernel must refuse with one. `made_up`: the captured
+    cases come from made-up inputs. The same arguments give the same certificate."""
+    trial = Trial(graph, kernel)
+    with np.errstate(all="ignore"):
+        return Certificate(name, tuple(trial.outcome(case, number) for number, case in enumerate(cases)), made_up)
+
+
+class Trial:
+    """A kernel, and the graph that says what is right."""
+
+    def __init__(self, graph: Graph, kernel: KernelFunction) -> None:
+        self.graph, self.kernel, self.stepped = graph, kernel, stepped(graph)
+
+    def outcome(self, case: Case, seed: int) -> Outcome:
+        """One case, judged; `seed` draws the moves of its inputs."""
+        inputs = dict(zip((node.output for node in self.graph.inputs), case.inputs, strict=True))
+        try:
+            truth, as_it_is = evaluate(self.graph, inputs, wide=True), evaluate(self.graph, inputs)
+        except InputError as refusal:
+            return self.refused(case, refusal)
+        given = tuple(np.copy(array, order="C") for array in case.inputs)
+        try:
+            results = self.kernel(given)
+        except NoyauError as error:
+            return self.failed(case, f"ended with {type(error).__name__}: {error}")
+        fault = self.misfit(results, truth) or changed(given, case.inputs)
+        if fault:
+            return self.failed(case, fault)
+        judges = self.judges(inputs, results, truth)
+        for run in chain([as_it_is], self.moved_runs(inputs, seed)):
+            for judge, name in zip(judges, self.graph.outputs, strict=True):
+                judge.see(run[name])
+        return combined(case, [judge.outcome(case, self.given(case)) for judge in judges])
+
+    def judges(self, inputs: Arrays, results: Sequence[Array], truth: Arrays) -> list[Judge]:
+        """A judge for each output; what the operator table leaves undefined is skipped."""
+        undefined = undefined_cells(self.graph, inputs)
+        judges = []
+        for name, got in zip(self.graph.outputs, results, strict=True):
+            skipped = np.broadcast_to(undefined.get(name, np.array(False)), got.shape)
+            judges.append(judge_of(self.graph[name], got, truth[name], skipped, name in self.stepped))
+        return judges
+
+    def moved_runs(self, inputs: Arrays, seed: int) -> Iterator[Arrays]:
+        """Unfused runs with each float input moved; without those in which an index leaves its table."""
+        rng = np.random.default_rng([seed, MOVED_RUNS])
+        is_float = {node.output: node.dtype.is_float for node in self.graph.inputs}
+        for _ in range(MOVED_RUNS):
+            with suppress(InputError):
+                yield evaluate(self.graph, {name: moved(x, rng) if is_float[name] else x for name, x in inputs.items()})
+
+    def refused(self, case: Case, refusal: InputError) -> Outcome:
+        """What becomes of inputs that the graph itself refuses."""
+        try:
+            self.kernel(tuple(np.copy(array, order="C") for array in case.inputs))
+        except InputError:
+            return Outcome(case.label, case.captured)
+        except NoyauError as error:
+            return self.failed(case, f"ended with {type(error).__name__}: {error}")
+        return self.failed(case, f"accepted what it must refuse: {refusal}")
+
+    def failed(self, case: Case, note: str) -> Outcome:
+        return Outcome(case.label, case.captured, failures=(Failure(case.label, self.given(case), note),))
+
+    def given(self, case: Case) -> str:
+        """The inputs, in words: `x: f32[4, 41], w: f32[41]`."""
+        arrays = zip(self.graph.inputs, case.inputs, strict=True)
+        return ", ".join(f"{printable(node.output)}: {spell(node.dtype, array.shape)}" for node, array in arrays)
+
+    def misfit(self, results: Sequence[Array], truth: Mapping[str, Array]) -> str | None:
+        """What is wrong with the number, the dtypes and the shapes of the results, or None."""
+        if len(results) != len(self.graph.outputs):
+            return f"gave {len(results)} outputs, not {len(self.graph.outputs)}"
+        for name, got in zip(self.graph.outputs, results, strict=True):
+            wanted, dtype = spell(self.graph[name].dtype, truth[name].shape), from_numpy(got.dtype)
+            found = spell(dtype, got.shape) if dtype else f"{got.dtype}{list(got.shape)}"
+            if found != wanted:
+                return f"gave {found} as {printable(name)}, not {wanted}"
+        return None
+
+
+def spell(dtype: DType, shape: Sequence[int]) -> str:
+    return f"{dtype.value}{list(shape)}"
+
+
+def changed(given: Sequence[Array], kept: Sequence[Array]) -> str | None:
+    """Which input the kernel wrote to, or None."""
+    for number, (after, before) in enumerate(zip(given, kept, strict=True)):
+        if after.tobytes() != before.tobytes():
+            return f"changed its input {number}"
+    return None
+
+
+def combined(case: Case, parts: Sequence[Outcome]) -> Outcome:
+    """The outcome of a case, from those of its outputs."""
+    return Outcome(
+        case.label,
+        case.captured,
+        sum(part.cells for part in parts),
+        sum(part.beyond for part in parts),
+        max((part.worst_ratio for part in parts), default=0.0),
+        sum((part.kernel for part in parts), Errors()),
+        sum((part.unfused for part in parts), Errors()),
+        tuple(failure for part in parts for failure in part.failures),
+    )
+
+
+def judge_of(node: Node, got: Array, truth: Array, skipped: Array, steps: bool) -> Judge:
+    return FloatJudge(node, got, truth, skipped, steps) if node.dtype.is_float else Judge(node, got, truth, skipped)
+
+
+class Judge:
+    """The cells of one output, integers or bools: each is the truth's or that of an unfused run."""
+
+    def __init__(self, node: Node, got: Array, truth: Array, skipped: Array) -> None:
+        self.node, self.got, self.truth, self.skipped = node, got, truth, skipped
+        self.matched = got == truth
+        self.first: Array | None = None
+
+    def see(self, unfused: Array) -> None:
+        """Take in one unfused run, the one as it is first."""
+        self.first = unfused if self.first is None else self.first
+        self.matched |= self.got == unfused
+
+    def allowed(self) -> Array:
+        return np.zeros(self.got.shape)
+
+    def ratios(self) -> Array:
+        """Each cell's error over what is allowed: up to 1 is right."""
+        return np.where(self.matched, 0.0, np.inf)
+
+    def errors(self, values: Array) -> Errors:
+        """The distance of values from the truth, in units."""
+        away = np.abs(wide(values) - wide(self.truth))
+        return total(away, away, self.truth, ~self.skipped)
+
+    def outcome(self, case: Case, given: str) -> Outcome:
+        ratios = np.where(self.skipped, 0.0, self.ratios())
+        failures = self.failures(ratios, case, given)
+        worst, beyond = float(ratios.max(initial=0.0)), int(np.count_nonzero(ratios > 1))
+        assert self.first is not None
+        kernel, unfused = self.errors(self.got), self.errors(self.first)
+        return Outcome(case.label, case.captured, ratios.size, beyond, worst, kernel, unfused, failures)
+
+    def failures(self, ratios: Array, case: Case, given: str) -> tuple[Failure, ...]:
+        """The first and the worst cell beyond what is allowed."""
+        wrong = np.argwhere(ratios > 1)
+        if not len(wrong):
+            return ()
+        allowed, note = self.allowed(), extent_of(wrong, ratios.shape)
+        cells = dict.fromkeys([tuple(wrong[0]), tuple(np.argwhere(ratios == ratios.max())[0])])
+        return tuple(
+            Failure(
+                case.label,
+                given,
+                note,
+                printable(self.node.output),
+                tuple(int(index) for index in cell),
+                float(self.got[cell]),
+                float(self.truth[cell]),
+                float(allowed[cell]),
+            )
+            for cell in list(cells)[:SHOWN]
+        )
+
+
+class FloatJudge(Judge):
+    """The cells of one float output.
+
+    `base` is the truth, or the first finite unfused run where the truth is not finite; `spread` the largest distance of
+    an unfused run from it. `kinds` has a bit for each of finite, NaN, inf and -inf that the truth or a run shows."""
+
+    def __init__(self, node: Node, got: Array, truth: Array, skipped: Array, steps: bool) -> None:
+        super().__init__(node, got, truth, skipped)
+        self.steps = steps
+        self.value, self.base = wide(got), np.array(truth)
+        self.kinds, self.spread = kind(truth), np.zeros(truth.shape)
+        self.nearest = distance(self.value, self.base)
+
+    def see(self, unfused: Array) -> None:
+        self.first = unfused if self.first is None else self.first
+        run = wide(unfused)
+        self.kinds |= kind(run)
+        fresh = ~np.isfinite(self.base) & np.isfinite(run)
+        self.base = np.where(fresh, run, self.base)
+        away = distance(run, self.base)
+        self.spread = np.where(np.isfinite(away), np.fmax(self.spread, away), self.spread)
+        if self.steps:
+            self.nearest = np.fmin(self.nearest, distance(self.value, run))
+
+    @cached_property
+    def ulp(self) -> Array:
+        return ulp(self.node.dtype, np.where(np.isfinite(self.base), np.abs(self.base), 0.0))
+
+    def allowed(self) -> Array:
+        """2 ulp + 8 max(d, r |truth|). Where the value only jumps, d is no measure: it must be near one of the runs."""
+        size, spread = np.where(np.isfinite(self.base), np.abs(self.base), 0.0), self.spread
+        if self.node.dtype is DType.F64:
+            spread = np.maximum(spread, self.ulp / 2)  # the truth is rounded as the result is
+        relative = spread[size > 0] / size[size > 0]
+        usual = float(np.median(relative)) if relative.size else 0.0
+        return ULPS * self.ulp + FACTOR * (usual * size if self.steps else np.maximum(spread, usual * size))
+
+    def ratios(self) -> Array:
+        allowed = self.allowed()
+        right = (self.kinds & kind(self.value)) != 0
+        sign = np.where(self.value > 0, 1.0, -1.0)
+        overflows = np.isinf(self.value) & (sign * self.base + allowed >= FORMATS[self.node.dtype].overflow)
+        away = self.nearest if self.steps else distance(self.value, self.base)
+        near = np.isfinite(self.value) & np.isfinite(self.base)
+        return np.where(near, away / allowed, np.where(right | overflows, 0.0, np.inf))
+
+    def errors(self, values: Array) -> Errors:
+        """The distance of values from the truth, in ulp of the dtype at the truth."""
+        away = distance(wide(values), self.truth)
+        return total(away / self.ulp, away, self.truth, np.isfinite(away) & ~self.skipped)
+
+
+def wide(array: Array) -> Array:
+    return array.astype(np.float64, copy=False)
+
+
+def kind(values: Array) -> Array:
+    """1 for finite, 2 for NaN, 4 for inf, 8 for -inf, as u8."""
+    infinite = np.where(values > 0, 4, 8)
+    return np.where(np.isfinite(values), 1, np.where(np.isnan(values), 2, infinite)).astype(np.uint8)
+
+
+def distance(left: Array, right: Array) -> Array:
+    """|left - right|; NaN or inf where either is not finite."""
+    return np.abs(left - right)
+
+
+def total(ulps: Array, away: Array, truth: Array, counted: Array) -> Errors:
+    """The errors of the counted cells."""
+    largest = float(np.abs(wide(truth[counted])).max(initial=0.0)) or 1.0
+    ulps, relative = ulps[counted], away[counted] / largest
+    worst_ulp, worst_relative = float(ulps.max(initial=0.0)), float(relative.max(initial=0.0))
+    return Errors(worst_ulp, float(ulps.sum()), worst_relative, float(relative.sum()), ulps.size)
+
+
+def extent_of(wrong: Array, shape: Sequence[int]) -> str:
+    """Where the wrong cells lie, i64[count, rank], in words: `all of [:, 40:] is wrong`."""
+    low, high = wrong.min(0, initial=np.iinfo(np.int64).max), wrong.max(0, initial=-1) + 1
+    box = ", ".join(_span(*bounds) for bounds in zip(low, high, shape, strict=True))
+    full = len(wrong) == np.prod(high - low, dtype=np.int64)
+    if full:
+        return f"all of [{box}] is wrong"
+    return f"{len(wrong)} of {np.prod(shape, dtype=np.int64)} cells are wrong, in [{box}]"
+
+
+def _span(low: int, high: int, extent: int) -> str:
+    if high - low == 1 and extent > 1:
+        return str(low)
+    return f"{low if low else ''}:{high if high < extent else ''}"

@@ -1,0 +1,18 @@
+"""The operators of a model as the partition sees them."""
+
+from __future__ import annotations
+
+import onnx
+
+from noyau.frontends.onnx.importing import Imported
+from noyau.frontends.onnx.opaque import captured
+from noyau.passes.partition import Model, Place
+
+
+def wired(model: onnx.ModelProto, imported: Imported) -> Model:
+    """A model and its graph, ready to be cut into groups."""
+    places = [
+        Place(position, node.op_type, (*node.input, *captured(node)), tuple(filter(None, node.output)))
+        for position, node in enumerate(model.graph.node)
+    ]
+    return Model(imported.graph, places, imported.places, imported.arithmetic, imported.opaque)

@@ -1,0 +1,92 @@
+"""What a lowered kernel computes more than once: the price of fusing, told before anything is compiled."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from noyau.ir.dims import Dim, product
+from noyau.ir.graph import Graph, Node
+from noyau.ir.loops import Call, Expr, Fold, If, Kernel, Let, Loop, Statement
+from noyau.ir.operators import OPERATORS
+from noyau.ir.walk import operands
+
+USUAL = 61  # what every size is taken to be
+AGAIN = 12.0  # flops that may be computed again for each cell of the largest output
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """A value that a kernel computes more often than it has cells."""
+
+    value: str
+    times: float
+    flops: float  # extra ones, for each cell of the largest output
+    reduction: bool
+
+    def __str__(self) -> str:
+        what = "the reduction" if self.reduction else "the value"
+        return f"{what} {self.value} would be computed {self.times:.0f} times over ({self.flops:.0f} flops a cell)"
+
+
+def cells(node: Node) -> float:
+    """How many cells a value has where every size is `USUAL`."""
+    return float(_usual(product(node.shape)))
+
+
+def _usual(dim: Dim) -> float:
+    return float(dim.evaluate(dict.fromkeys(dim.names, USUAL)))
+
+
+def repeats(graph: Graph, kernel: Kernel) -> list[Repeat]:
+    """Values that cost something and are computed more than once a cell, the dearest first.
+
+    Passes over a row are not counted: what one pass computes and another computes too may be kept."""
+    main = max(cells(graph[name]) for name in graph.outputs) or 1.0
+    trips: dict[tuple[str, int], float] = defaultdict(float)
+    costs: dict[str, tuple[float, bool]] = {}
+    for launch in kernel.launches:
+        _count(launch.body, 1.0, {}, 0, trips, costs)
+    most: dict[str, float] = {}
+    for (value, _), times in trips.items():
+        most[value] = max(most.get(value, 0.0), times)
+    found = []
+    for value, times in most.items():
+        own, (flops, reduction) = max(cells(graph[value]), 1.0), costs[value]
+        if times > own * 1.01 and flops:
+            found.append(Repeat(value, times / own, flops * (times - own) / main, reduction))
+    return sorted(found, key=lambda repeat: -repeat.flops)
+
+
+def _count(
+    statements: Iterable[Statement],
+    times: float,
+    extents: Mapping[str, float],
+    inside: int,
+    trips: dict[tuple[str, int], float],
+    costs: dict[str, tuple[float, bool]],
+) -> None:
+    """Add up how often each value is computed, apart for each fold that it stands in."""
+    for statement in statements:
+        match statement:
+            case Loop(_, extent, _, body):
+                _count(body, times * _usual(extent), extents, inside, trips, costs)
+            case If(_, body):
+                _count(body, times, extents, inside, trips, costs)
+            case Let(name, Fold() as fold, origin):
+                length = _usual(product(extent for _, extent in fold.loops))
+                if origin:
+                    trips[origin[0], inside] += times
+                    costs[origin[0]] = (length, True)
+                _count(fold.body, times * length, extents, inside + hash(name) % (1 << 32) + 1, trips, costs)
+            case Let(_, value, origin) if origin:
+                trips[origin[0], inside] += times
+                costs[origin[0]] = (_flops(value), False)
+            case _:
+                pass
+
+
+def _flops(expr: Expr) -> float:
+    own = float(OPERATORS[expr.function].flops) if isinstance(expr, Call) else 0.0
+    return own + sum(_flops(operand) for operand in operands(expr))

@@ -1,0 +1,56 @@
+"""The normal form of a group's graph: the same for every spelling of the same computation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from noyau.ir.graph import Constant, Graph, Input, Map, Node
+from noyau.passes.algebra import simplify_algebra
+from noyau.passes.constants import fold_constants
+from noyau.passes.equal import merge_equal, order_operands, structure
+from noyau.passes.unused import drop_unused
+from noyau.passes.views import compose_views
+
+PLAIN = frozenset({0.0, 1.0, -1.0, 2.0, 0.5, float("inf"), float("-inf")})
+
+
+def normalise(graph: Graph) -> Graph:
+    """All passes in order; inputs that nothing needs are gone, the others stand in the order of their first use."""
+    for change in (fold_constants, compose_views, simplify_algebra, lift_scalars, compose_views, merge_equal, order_operands, merge_equal, drop_unused):
+        graph = change(graph)
+    return order_ends(graph)
+
+
+def lift_scalars(graph: Graph) -> Graph:
+    """Float scalars that stand in the model (eps, scale) become inputs, so that groups which differ in them are one
+    kernel; those of everyday algebra, and exponents, stay."""
+    exponents = {node.inputs[1] for node in graph.nodes if node.kind == Map("power")}
+
+    def lifted(node: Node) -> Node:
+        match node.kind:
+            case Constant(value) if node.dtype.is_float and value.size == 1 and "~" not in node.output:
+                plain = float(value.reshape(())) in PLAIN or node.output in exponents
+                return node if plain or node.output in graph.outputs else replace(node, kind=Input())
+            case _:
+                return node
+
+    return replace(graph, nodes=tuple(map(lifted, graph.nodes)))
+
+
+def order_ends(graph: Graph) -> Graph:
+    """Outputs in the order of their structure, and nodes as a walk from the outputs down meets them: order of names and
+    of the model does not matter."""
+    keys, made = structure(graph), dict[str, Node]()
+    outputs = tuple(sorted(graph.outputs, key=lambda name: (keys[name], graph.outputs.index(name))))
+    waiting = [(name, False) for name in reversed(outputs)]
+    while waiting:
+        name, done = waiting.pop()
+        if name in made:
+            continue
+        node = graph[name]
+        if done:
+            made[name] = node
+        else:
+            waiting.append((name, True))
+            waiting += [(operand, False) for operand in reversed(node.inputs)]
+    return Graph(tuple(made.values()), outputs)

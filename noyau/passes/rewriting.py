@@ -1,0 +1,66 @@
+"""What passes share: a graph rebuilt node by node, where a node may become other nodes or another value's name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from noyau.ir.dims import indices
+from noyau.ir.graph import Graph, Node, View
+
+
+class Rebuilder:
+    """A graph in the making: `add` appends nodes, `stand_in` gives the value that now stands for another."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.nodes: dict[str, Node] = {}
+        self.renamed: dict[str, str] = {}
+        self.taken = {node.output for node in graph.nodes}
+
+    def now(self, name: str) -> str:
+        """The value that stands for `name`."""
+        return self.renamed.get(name, name)
+
+    def add(self, node: Node) -> str:
+        self.nodes[node.output] = node
+        return node.output
+
+    def fresh(self, stem: str) -> str:
+        """A name that no value has."""
+        count = 1
+        while (name := f"{stem}~{count}") in self.taken:
+            count += 1
+        self.taken.add(name)
+        return name
+
+
+def rebuilt(graph: Graph, change: Callable[[Node, Rebuilder], Iterable[Node] | str]) -> Graph:
+    """The graph with each node changed: into nodes, of which the last takes its place, or into another value's name.
+
+    `change` sees a node with its inputs already renamed. An output of the graph keeps its name: where another value
+    stands for it, an identity View names it again."""
+    made = Rebuilder(graph)
+    for node in graph.nodes:
+        node = replace(node, inputs=tuple(map(made.now, node.inputs)))
+        result = change(node, made)
+        if isinstance(result, str):
+            made.renamed[node.output] = result
+            if node.output in graph.outputs:
+                made.add(same_as(node, made.nodes[result]))
+        else:
+            for new in result:
+                made.add(new)
+    return replace(graph, nodes=tuple(made.nodes.values()))
+
+
+def same_as(node: Node, other: Node) -> Node:
+    """A node that gives another value under its own name."""
+    return replace(node, kind=View(indices(len(other.shape))), inputs=(other.output,))
+
+
+def through_views(nodes: dict[str, Node], name: str) -> Node:
+    """The node that a value is a view of, at any remove."""
+    node = nodes[name]
+    while isinstance(node.kind, View):
+        node = nodes[node.inputs[0]]
+    return node

@@ -1,0 +1,97 @@
+"""Groups into kernels: equal groups are one kernel, named after what it computes and a digest of its text."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from noyau.errors import UnsupportedError
+from noyau.ir.dims import product
+from noyau.ir.graph import Gather, Graph, Kind, Map, Reduce
+from noyau.ir.loops import Kernel, Role
+from noyau.ir.operators import OPERATORS
+from noyau.languages import c
+from noyau.passes.partition import Group
+from noyau.schedules.choosing import Options, schedule
+
+DEAR = 4  # flops from which a function says what a kernel is about
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A kernel and the groups that it computes; `operator` is its name in a runtime, `text` its source."""
+
+    operator: str
+    kernel: Kernel
+    graph: Graph
+    groups: tuple[Group, ...]
+    replaces: tuple[str, ...]
+    text: str
+
+    def with_comment(self, comment: str) -> Planned:
+        """The same kernel, its text opened by a comment."""
+        return replace(self, text=c.source(self.kernel, comment))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The kernels of a model, and the groups that the language cannot spell, with the reasons."""
+
+    kernels: tuple[Planned, ...]
+    refused: tuple[tuple[Group, str], ...] = field(default=())
+
+
+def plan(groups: Iterable[Group], operators: Sequence[str], target: str, options: Options = Options()) -> Plan:
+    """One kernel for each kind of group. `operators` are the operator types of the model by position."""
+    kinds: dict[str, tuple[Kernel, list[Group]]] = {}
+    refused: list[tuple[Group, str]] = []
+    for group in groups:
+        try:
+            kernel = schedule(group.kernel, options)
+            kinds.setdefault(digest(kernel, target), (kernel, []))[1].append(group)
+        except UnsupportedError as error:
+            refused.append((group, str(error)))
+    made = []
+    for number, (key, (kernel, alike)) in enumerate(kinds.items()):
+        first = alike[0]
+        named = replace(kernel, name=f"{title(first.graph)}_{number}_{key[:8]}")
+        replaces = tuple(operators[position] for position in first.positions)
+        made.append(Planned(named.name, named, first.graph, tuple(alike), replaces, c.source(named)))
+    return Plan(tuple(made), tuple(refused))
+
+
+def digest(kernel: Kernel, target: str) -> str:
+    """What identifies a kernel: its text with every name replaced by a number, and the target."""
+    text = c.source(replace(kernel, name="kernel"), anonymous=True)
+    return hashlib.sha256(f"{target}\n{text}".encode()).hexdigest()
+
+
+def title(graph: Graph) -> str:
+    """A name from what costs most: reductions and dear functions in order, else the plain functions, else "copy"."""
+    words = [word for node in graph.nodes for word in _words(node.kind)]
+    plain = [node.kind.function for node in graph.nodes if isinstance(node.kind, Map)]
+    chosen = words or [word for word in plain if word not in ("cast", "identity")] or ["copy"]
+    return "_".join(list(dict.fromkeys(chosen))[:3])
+
+
+def _words(kind: Kind) -> list[str]:
+    match kind:
+        case Reduce(monoid, _):
+            return [monoid]
+        case Gather():
+            return ["gather"]
+        case Map(function) if OPERATORS[function].flops >= DEAR and function not in ("divide", "reciprocal"):
+            return [function]
+        case _:
+            return []
+
+
+def bytes_moved(kernel: Kernel, sizes: dict[str, int]) -> int:
+    """The bytes that must move: each input and output once."""
+    total = 0
+    for buffer in kernel.buffers:
+        if buffer.role is not Role.SCRATCH:
+            total += int(product(buffer.shape).evaluate(sizes)) * buffer.dtype.bytes
+    return total
+

@@ -1,0 +1,114 @@
+"""The floor of a memory-bound kernel: how fast this machine copies as many bytes, measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from threading import Barrier
+
+import numpy as np
+
+Clock = Callable[[], float]
+
+# A copy within a core's own cache is timed on one core, and the others are as fast; starting threads would take longer
+# than the copy.
+_OWN_CACHE_BYTES = 512 << 10
+_SMALLEST_BYTES, _LARGEST_BYTES = 8 << 10, 256 << 20
+_SAMPLE_BYTES = 8 << 20
+_PAGE_BYTES = 4096
+
+
+def copy_rate(moved_bytes: int, threads: int) -> float:
+    """Bytes per second of a plain copy that moves so many bytes, what is read and what is written counted.
+
+    The same memory is copied again and again, as a kernel's is when it is timed: what fits into a cache is in it.
+    Measured once a process for each power of two; at most 256 MiB are taken."""
+    return _copy_rate(_size_class(moved_bytes), max(threads, 1))
+
+
+def floor_ratio(moved_bytes: int, time_s: float, threads: int) -> float:
+    """The share of the copy's rate that a kernel reaches: 1 is the floor, the time of a copy of the bytes it must move.
+
+    A kernel that reads more than it writes can be a little above 1; far above it is a wrong count or a wrong clock."""
+    return moved_bytes / time_s / copy_rate(moved_bytes, threads)
+
+
+def measure_copy(moved_bytes: int, threads: int, clock: Clock = time.perf_counter) -> float:
+    """As copy_rate, but measured now, with nothing rounded or kept; `clock` gives seconds."""
+    part_bytes = max(moved_bytes // (2 * threads), 1)
+    alone = threads == 1 or 2 * part_bytes <= _OWN_CACHE_BYTES
+    rounds = max(_SAMPLE_BYTES // (2 * part_bytes), 1)
+    if alone:
+        return threads * _rate_alone(part_bytes, rounds, clock)
+    return _rate_together(part_bytes, threads, rounds, clock)
+
+
+@cache
+def _copy_rate(moved_bytes: int, threads: int) -> float:
+    return measure_copy(moved_bytes, threads)
+
+
+def _size_class(moved_bytes: int) -> int:
+    """The next power of two, within bounds."""
+    return min(max(1 << max(moved_bytes - 1, 0).bit_length(), _SMALLEST_BYTES), _LARGEST_BYTES)
+
+
+def _rate_alone(part_bytes: int, rounds: int, clock: Clock) -> float:
+    """Bytes per second of one thread; the cost of the calls themselves, that of copies of nothing, is taken off."""
+    copier, idle = _Copier(part_bytes, clock), _Copier(1, clock)
+    copied_s = min(copier.lasts(rounds) for _ in range(_samples(rounds)))
+    calls_s = min(idle.lasts(rounds) for _ in range(_samples(rounds)))
+    return 2 * part_bytes * rounds / max(copied_s - calls_s, 0.1 * copied_s)
+
+
+def _rate_together(part_bytes: int, threads: int, rounds: int, clock: Clock) -> float:
+    """Bytes per second of several threads, each copying a part of its own, from the first start to the last end."""
+    copiers = [_Copier(part_bytes, clock) for _ in range(threads)]
+    start = Barrier(threads)
+
+    def work(copier: _Copier) -> list[tuple[float, float]]:
+        spans = []
+        for _ in range(_samples(rounds)):
+            start.wait()
+            spans.append(copier.span(rounds))
+        return spans
+
+    with ThreadPoolExecutor(threads) as pool:
+        samples = zip(*pool.map(work, copiers), strict=True)
+        lasted_s = min(max(end for _, end in spans) - min(begin for begin, _ in spans) for spans in samples)
+    return 2 * part_bytes * threads * rounds / lasted_s
+
+
+def _samples(rounds: int) -> int:
+    """How many samples are taken; the first may be a slow one, the fastest counts."""
+    return 16 if rounds > 1 else 6
+
+
+class _Copier:
+    """A source and a target, each written to before so that it has pages of its own."""
+
+    def __init__(self, size_bytes: int, clock: Clock) -> None:
+        # A memcpy to a target that is not aligned can be ten times slower; one at the source's place in its page can
+        # wait for the source.
+        self.source, self.target = _aligned(size_bytes, 0), _aligned(size_bytes, 2112)
+        self.clock = clock
+
+    def span(self, rounds: int) -> tuple[float, float]:
+        """When `rounds` copies began and ended, in seconds."""
+        begin_s = self.clock()
+        for _ in range(rounds):
+            np.copyto(self.target, self.source)
+        return begin_s, self.clock()
+
+    def lasts(self, rounds: int) -> float:
+        begin_s, end_s = self.span(rounds)
+        return end_s - begin_s
+
+
+def _aligned(size_bytes: int, place: int) -> np.ndarray:
+    """u8[size_bytes], beginning at this place of a page."""
+    block = np.full(size_bytes + 2 * _PAGE_BYTES, 7, np.uint8)
+    start = -block.ctypes.data % _PAGE_BYTES + place
+    return block[start : start + size_bytes]

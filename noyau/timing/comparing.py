@@ -1,0 +1,242 @@
+"""Two callables timed side by side: pairs in shuffled order, every sample kept, and a verdict that may say "too noisy".
+
+A machine that others use drifts by more than most kernels win: only the ratio within a pair means something.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+import numpy as np
+
+Function = Callable[[], object]
+Clock = Callable[[], float]
+
+FASTER_ABOVE, SLOWER_BELOW = 1.02, 0.98  # of the whole interval
+SAME_WITHIN = (0.95, 1.05)
+FEWEST_PAIRS = 6  # with fewer, noise alone puts all on one side too often
+_CHECKED_FROM = 20  # pairs: the first look at how narrow the interval is
+_MOST_PAIRS = 4000
+_MOST_CALLS = 1 << 20
+# Far above the resolution and the cost of a clock, far below the time slices that a busy machine takes away.
+_SAMPLE_S = 200e-6
+_WINDOW_S = 25e-3
+_AGREE = 0.05
+_NARROW, _NARROW_IF_CLEAR, _CLEAR = 0.02, 0.05, 0.10
+_RESAMPLES = 2000
+_CONFIDENCE = 0.95
+
+
+class Verdict(Enum):
+    """What a comparison comes to; AMBIGUOUS: the interval allows more than one answer."""
+
+    FASTER = "FASTER"
+    SAME = "SAME"
+    SLOWER = "SLOWER"
+    AMBIGUOUS = "AMBIGUOUS"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Seconds per call of each side, pair by pair; each sample is the mean of `calls` calls.
+
+    Statistics are of the ratio before / after within each pair; `seed` draws the bootstrap."""
+
+    before_s: tuple[float, ...]
+    after_s: tuple[float, ...]
+    calls: int = 1
+    seed: int = 0
+
+    @property
+    def pairs(self) -> int:
+        return len(self.before_s)
+
+    @property
+    def before_median_s(self) -> float:
+        return float(np.median(self.before_s))
+
+    @property
+    def after_median_s(self) -> float:
+        return float(np.median(self.after_s))
+
+    @cached_property
+    def ratios(self) -> np.ndarray:
+        """before / after, f64[pairs]; NaN where the clock saw no time pass."""
+        before, after = np.asarray(self.before_s), np.asarray(self.after_s)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = before / after
+        return np.where((before > 0) & (after > 0), ratios, np.nan)
+
+    @property
+    def speedup(self) -> float:
+        """The median ratio: 2 where `after` takes half the time."""
+        return float(np.median(self.ratios))
+
+    @cached_property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % bootstrap interval of the median ratio, over pairs."""
+        medians = _resampled_medians(np.sort(self.ratios), np.random.default_rng(self.seed))
+        low, high = np.quantile(medians, [(1 - _CONFIDENCE) / 2, (1 + _CONFIDENCE) / 2])
+        return float(low), float(high)
+
+    @property
+    def low(self) -> float:
+        return self.interval[0]
+
+    @property
+    def high(self) -> float:
+        return self.interval[1]
+
+    @property
+    def verdict(self) -> Verdict:
+        """FASTER and SLOWER where the whole interval is, SAME where it lies within 5 % of 1, else AMBIGUOUS."""
+        if self.pairs < FEWEST_PAIRS:
+            return Verdict.AMBIGUOUS
+        if self.low > FASTER_ABOVE:
+            return Verdict.FASTER
+        if self.high < SLOWER_BELOW:
+            return Verdict.SLOWER
+        inside = SAME_WITHIN[0] <= self.low and self.high <= SAME_WITHIN[1]
+        return Verdict.SAME if inside else Verdict.AMBIGUOUS
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether more pairs would tell nothing new: the interval is 2 % wide, or 5 % where it is far from 1."""
+        width = (self.high - self.low) / self.speedup
+        clear = self.low > 1 + _CLEAR or self.high < 1 - _CLEAR
+        return width <= (_NARROW_IF_CLEAR if clear else _NARROW)
+
+    def __str__(self) -> str:
+        times = f"{spell_s(self.before_median_s)} -> {spell_s(self.after_median_s)}"
+        ratio = f"{self.verdict.value} {self.speedup:.2f}x [{self.low:.2f}, {self.high:.2f}]"
+        return f"{ratio}, {times} ({self.pairs} pairs of {self.calls} calls)"
+
+
+def compare(
+    before: Function, after: Function, *, budget_s: float = 1.0, seed: int = 0, clock: Clock = time.perf_counter
+) -> Comparison:
+    """Time two callables against each other until the interval is narrow or `budget_s` is spent.
+
+    The budget holds the warm-up, of at most a quarter; slow callables overrun it, since 6 pairs are always measured.
+    `clock` gives seconds. What a callable raises is not caught."""
+    pairs = _Pairs(before, after, np.random.default_rng(seed), clock)
+    start_s = clock()
+    with _uncollected():
+        pairs.settle(start_s + budget_s / 4)
+        pairs.measure(start_s + budget_s, seed)
+    return pairs.comparison(seed)
+
+
+class _Pairs:
+    """The loop that warms up and measures: one and the same, so that nothing can be moved from one to the other."""
+
+    def __init__(self, before: Function, after: Function, rng: np.random.Generator, clock: Clock) -> None:
+        self.before, self.after, self.rng, self.clock = before, after, rng, clock
+        self.calls = 1
+        self.before_s: list[float] = []
+        self.after_s: list[float] = []
+
+    def settle(self, deadline_s: float) -> None:
+        """Call both until their times are steady, then forget them; `calls` is then what fills a sample."""
+        self.take()
+        self.calls = self.enough_calls()
+        windows: list[tuple[float, float]] = []
+        while self.clock() < deadline_s and not _agree(windows[-3:]):
+            windows.append(self.window())
+        self.before_s.clear()
+        self.after_s.clear()
+
+    def enough_calls(self) -> int:
+        """How many calls make a sample of the faster side long enough."""
+        while True:
+            self.take()
+            took_s = min(self.before_s[-1], self.after_s[-1]) * self.calls
+            if took_s >= _SAMPLE_S or self.calls >= _MOST_CALLS:
+                return self.calls
+            wanted = math.ceil(self.calls * 1.2 * _SAMPLE_S / took_s) if took_s > 0 else _MOST_CALLS
+            self.calls = min(wanted, 8 * self.calls, _MOST_CALLS)
+
+    def window(self) -> tuple[float, float]:
+        """The median seconds of both sides over some pairs."""
+        end_s, first = self.clock() + _WINDOW_S, len(self.before_s)
+        self.take()
+        while self.clock() < end_s:
+            self.take()
+        return float(np.median(self.before_s[first:])), float(np.median(self.after_s[first:]))
+
+    def measure(self, deadline_s: float, seed: int) -> None:
+        look_at = _CHECKED_FROM
+        while len(self.before_s) < FEWEST_PAIRS or (self.clock() < deadline_s and len(self.before_s) < _MOST_PAIRS):
+            self.take()
+            if len(self.before_s) >= look_at:
+                if self.comparison(seed).is_narrow:
+                    return
+                look_at += max(5, look_at // 4)
+
+    def take(self) -> None:
+        """One pair, in an order drawn anew."""
+        if self.rng.random() < 0.5:
+            self.before_s.append(self.sample(self.before))
+            self.after_s.append(self.sample(self.after))
+        else:
+            self.after_s.append(self.sample(self.after))
+            self.before_s.append(self.sample(self.before))
+
+    def sample(self, function: Function) -> float:
+        """Seconds per call, over `calls` calls."""
+        clock, rounds = self.clock, range(self.calls)
+        start_s = clock()
+        for _ in rounds:
+            function()
+        return (clock() - start_s) / self.calls
+
+    def comparison(self, seed: int) -> Comparison:
+        return Comparison(tuple(self.before_s), tuple(self.after_s), self.calls, seed)
+
+
+def _resampled_medians(ordered: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Medians of resamples of sorted values, f64[_RESAMPLES].
+
+    Nothing is resampled: the middle of n draws of a place is the middle of n uniform numbers, which has a Beta law, and
+    the next above it the least of those that lie above."""
+    count = len(ordered)
+    middle = (count + 1) // 2
+    lower = rng.beta(middle, count - middle + 1, _RESAMPLES)
+    places = np.minimum((lower * count).astype(np.int64), count - 1)
+    if count % 2:
+        return ordered[places]
+    upper = 1 - (1 - lower) * rng.random(_RESAMPLES) ** (1 / (count - middle))
+    return (ordered[places] + ordered[np.minimum((upper * count).astype(np.int64), count - 1)]) / 2
+
+
+def _agree(windows: list[tuple[float, float]]) -> bool:
+    """Whether three windows saw the same times, on both sides."""
+    sides = tuple(zip(*windows, strict=True))
+    return len(windows) == 3 and all(max(side) <= (1 + _AGREE) * min(side) for side in sides)
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """No collection of garbage in the middle of a sample."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def spell_s(time_s: float) -> str:
+    """A time in the unit that suits it: `1.53 ms`."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if time_s >= size:
+            return f"{time_s / size:.3g} {unit}" if time_s < 1000 * size else f"{time_s / size:.0f} {unit}"
+    return f"{time_s / 1e-9:.3g} ns"

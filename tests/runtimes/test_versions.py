@@ -1,0 +1,186 @@
+"""The same files in the oldest and the newest onnxruntime, each in an environment of its own. Run with: -m versions."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from numpy.testing import assert_allclose
+from onnx import TensorProto, helper
+
+from noyau.runtimes import onnxruntime as runtime
+from noyau.runtimes.bodies import Fused
+from noyau.runtimes.write_back import write_back
+from tests.runtimes.kernels import STAND_INS, Arrays, kernel_text, model_of
+
+pytestmark = pytest.mark.versions
+
+# The oldest that is promised, two whose scratch buffers crash, and the newest that was tested.
+VERSIONS = ("1.17.0", "1.18.1", "1.22.1", "1.31.1")
+MARK = 1000.0
+
+CHILD = """
+import json, sys
+import numpy as np
+import onnxruntime
+
+def session(model, library, threads):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 4
+    if library:
+        options.register_custom_ops_library(library)
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+found = {"version": onnxruntime.__version__}
+for case in json.load(open("cases.json")):
+    feeds = dict(np.load(case["feeds"]))
+    try:
+        opened = session(case["model"], case["library"], case["threads"])
+        outputs = opened.run(None, feeds)
+        for _ in range(case["repeats"]):
+            assert all(np.array_equal(a, b) for a, b in zip(outputs, opened.run(None, feeds)))
+        np.savez(case["results"], **dict(zip([each.name for each in opened.get_outputs()], outputs)))
+    except Exception as error:
+        found[case["results"]] = str(error)
+json.dump(found, open("found.json", "w"))
+"""
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment with one release of onnxruntime."""
+    folder = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    numpy = "numpy<2" if request.param in ("1.17.0", "1.18.1") else "numpy"
+    command = [folder / "bin" / "python", "-m", "pip", "install", "-q", f"onnxruntime=={request.param}", numpy]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"pip does not install onnxruntime {request.param}: {done.stderr.strip()[-300:]}")
+    return folder / "bin" / "python"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of models, libraries and arrays, made here once."""
+    folder = tmp_path_factory.mktemp("files")
+    texts = {f"{name}_1f": kernel_text(each.text, f"{name}_1f") for name, each in STAND_INS.items()}
+    texts["scale_add_2e"] = kernel_text(STAND_INS["scale_add"].text, "scale_add_2e", MARK)
+    runtime.build_library(texts, folder / "kernels.so")
+    runtime.build_library({"scale_add_2e": texts["scale_add_2e"]}, folder / "lesser.so", simulated_level=1)
+    for name, model in models().items():
+        (folder / f"{name}.onnx").write_bytes(model.SerializeToString())
+    for name in models():
+        for size in (0, 3, 5000):
+            np.savez(folder / f"{name}_{size}.npz", **arrays(name, size))
+    misfit = {**arrays("scale_add", 3), "w": np.ones(7, np.float32)}
+    np.savez(folder / "misfit.npz", **misfit)
+    np.savez(folder / "outside.npz", **{**arrays("take", 3), "ids": np.array([1, 2, 50])})
+    return folder
+
+
+def models() -> dict[str, onnx.ModelProto]:
+    found = {name: each.fused(f"{name}_1f") for name, each in STAND_INS.items() if name != "mixed"}
+    found["marked"] = STAND_INS["scale_add"].fused("scale_add_2e")
+    found["another"] = STAND_INS["scale_add"].fused("scale_add_3d")
+    return {**found, "mixed": mixed(), "extra": extra()}
+
+
+def mixed() -> onnx.ModelProto:
+    """The kernel of four types between casts, because an old onnxruntime takes no bfloat16 from Python."""
+    fused = STAND_INS["mixed"].fused("mixed_1f")
+    inputs, outputs = STAND_INS["mixed"].types()
+    inputs[1] = helper.make_tensor_value_info("b32", TensorProto.FLOAT, ["n"])
+    outputs[1] = helper.make_tensor_value_info("minus_b32", TensorProto.FLOAT, ["n"])
+    nodes = [
+        helper.make_node("Cast", ["b32"], ["b"], to=TensorProto.BFLOAT16),
+        fused.graph.node[0],
+        helper.make_node("Cast", ["minus_b"], ["minus_b32"], to=TensorProto.FLOAT),
+    ]
+    return model_of(nodes, inputs, outputs, functions=list(fused.functions))
+
+
+def extra() -> onnx.ModelProto:
+    """A part whose body reads a shape that its kernel does not."""
+    nodes = [helper.make_node("Shape", ["like"], ["shape"]), *STAND_INS["scale_add"].nodes]
+    nodes[-1] = helper.make_node("Add", ["p", "s"], ["sum"])
+    nodes.append(helper.make_node("Reshape", ["sum", "shape"], ["out"]))
+    inputs, outputs = STAND_INS["scale_add"].types()
+    inputs.append(helper.make_tensor_value_info("like", TensorProto.FLOAT, ["r", "c"]))
+    model = write_back(model_of(nodes, inputs, outputs), [Fused("scale_add_2e", (1, 2, 3), ("x", "w", "s"), ("out",))])
+    assert len(model.graph.node[1].input) == 4
+    return model
+
+
+def arrays(name: str, size: int) -> Arrays:
+    stand_in = STAND_INS.get(name, STAND_INS["scale_add"])
+    feeds = stand_in.feeds(np.random.default_rng(size), size)
+    if name == "mixed":
+        feeds["b32"] = feeds.pop("b").astype(np.float32)
+    if name == "extra":
+        feeds["like"] = feeds["x"]
+    return feeds
+
+
+def wanted(name: str, feeds: Arrays) -> Arrays:
+    """The results in NumPy."""
+    if name == "take":
+        return {"out": feeds["table"][feeds["ids"]]}
+    if name == "total":
+        return {"out": feeds["x"].sum(dtype=np.float64)}
+    if name == "softmax":
+        powers = np.exp(feeds["x"] - feeds["x"].max(-1, keepdims=True, initial=-np.inf))
+        return {"out": powers / powers.sum(-1, keepdims=True)}
+    if name == "mixed":
+        chosen = np.where(feeds["m"], -feeds["k"], feeds["k"])
+        return {"minus_a": -feeds["a"], "minus_b32": -feeds["b32"], "chosen": chosen, "not_m": ~feeds["m"]}
+    return {"out": feeds["x"] * feeds["w"] + feeds["s"]}
+
+
+def run_cases(python: Path, files: Path, cases: list[dict[str, object]]) -> dict[str, str]:
+    """Run the cases in one process of that interpreter; the version, and the errors by result file."""
+    (files / "cases.json").write_text(json.dumps(cases), encoding="utf-8")
+    subprocess.run([python, "-c", CHILD], cwd=files, check=True, timeout=300)
+    return json.loads((files / "found.json").read_text(encoding="utf-8"))
+
+
+def case(model: str, feeds: str, library: str | None, threads: int = 1, repeats: int = 0) -> dict[str, object]:
+    results = f"{model}-{feeds}-{library}-{threads}.npz"
+    return {
+        "model": f"{model}.onnx",
+        "feeds": f"{feeds}.npz",
+        "library": library and f"./{library}.so",
+        "threads": threads,
+        "repeats": repeats,
+        "results": results,
+    }
+
+
+def test_every_model_is_right_with_its_library_and_without(python: Path, files: Path) -> None:
+    cases = {
+        (name, size, library, threads): case(name, f"{name}_{size}", library, threads, repeats=20)
+        for name in models()
+        for size in (0, 3, 5000)
+        for library in (None, "kernels", "lesser")
+        for threads in (1, 2)
+    }
+    errors = run_cases(python, files, list(cases.values()))
+    assert list(errors) == ["version"]
+    for (name, size, library, _), each in cases.items():
+        mark = MARK if name in ("marked", "extra") and library == "kernels" else 0.0
+        found = dict(np.load(files / str(each["results"])))
+        for output, value in wanted(name, arrays(name, size)).items():
+            tolerance = 1e-2 if name == "total" else 1e-3 if mark else 1e-6
+            assert_allclose(found[output], value + mark if mark else value, rtol=1e-5, atol=tolerance)
+
+
+def test_errors_are_named(python: Path, files: Path) -> None:
+    cases = [case("scale_add", "misfit", "kernels"), case("take", "outside", "kernels")]
+    errors = run_cases(python, files, cases)
+    assert "noyau::scale_add_1f: input 1 of shape [7] does not fit" in errors[str(cases[0]["results"])]
+    assert "noyau::take_1f: an index is out of bounds" in errors[str(cases[1]["results"])]
