@@ -133,25 +133,27 @@ def turn(function: Real, power: int) -> Real:
     return odd(lambda x: function(2 * mp.pi * x), power)
 
 
+HALF = mp.mpf("0.501")
 HALF_LN2 = LN2 / 2 * mp.mpf("1.002")
 RATIO = (mp.sqrt(2) - 1) / (mp.sqrt(2) + 1)  # of (m - 1) / (m + 1), for m from sqrt(1/2) to sqrt(2)
 EIGHTH, QUARTER = mp.mpf("0.1251") ** 2, mp.mpf("0.2501") ** 2
 E_TO_R = quotient(lambda r: mp.expm1(r) - r, 2)
+TWO_TO_R = quotient(lambda r: mp.power(2, r) - 1, 1)
 LOG_OF_RATIO = odd(lambda s: 2 * mp.atanh(s) - 2 * s, 3)
 
 # What each is, and where it is used, is said in the C text beside the coefficients.
 FITS = {
     "exp_f32": Fit(E_TO_R, 4, -HALF_LN2, HALF_LN2, small(2), FLOAT),
-    "exp2_f32": Fit(quotient(lambda r: mp.power(2, r) - 1, 1), 5, mp.mpf("-0.501"), mp.mpf("0.501"), small(1), FLOAT),
+    "exp2_f32": Fit(TWO_TO_R, 5, -HALF, HALF, small(1), FLOAT),
     "log_f32": Fit(
         quotient(lambda f: mp.log1p(f) - f + f * f / 2, 3), 7, -mp.mpf(1) / 3, mp.mpf(1) / 3, small(2), FLOAT
     ),
-    "tanh_f32": Fit(odd(lambda x: mp.tanh(x) - x, 3), 4, mp.mpf(0), mp.mpf("0.6") ** 2, small(1), FLOAT),
-    "erf_f32": Fit(odd(lambda x: mp.erf(x) - x, 1), 5, mp.mpf(0), mp.mpf("0.9") ** 2, small(0), FLOAT),
+    "tanh_f32": Fit(odd(lambda x: mp.tanh(x) - x, 3), 5, mp.mpf(0), mp.mpf("0.8") ** 2, small(1), FLOAT),
+    "erf_f32": Fit(odd(lambda x: mp.erf(x) - x, 1), 6, mp.mpf(0), mp.mpf(1), small(0), FLOAT),
     "erf_f32_tail": Fit(
-        lambda x: mp.log(mp.erfc(x)), 7, mp.mpf("0.9"), mp.mpf("4"), lambda x: mp.erfc(x) / mp.erf(x), FLOAT
+        lambda x: mp.log(mp.erfc(x)), 6, mp.mpf(1), mp.mpf("4"), lambda x: mp.erfc(x) / mp.erf(x), FLOAT
     ),
-    "wide_exp": Fit(E_TO_R, 6, -HALF_LN2, HALF_LN2, small(1), DOUBLE),
+    "wide_exp": Fit(TWO_TO_R, 6, -HALF, HALF, per(TWO_TO_R), DOUBLE),
     "wide_log": Fit(LOG_OF_RATIO, 5, mp.mpf(0), RATIO**2, small(1), DOUBLE),
     "wide_sin_half": Fit(turn(mp.sin, 1), 5, mp.mpf(0), QUARTER, per(turn(mp.sin, 1)), DOUBLE),
     "wide_sin": Fit(turn(mp.sin, 1), 4, mp.mpf(0), EIGHTH, per(turn(mp.sin, 1)), DOUBLE),

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from noyau import __version__
+from noyau import __version__, commands
 from noyau.errors import BuildError, NoyauError
 
 _PACKAGES = ("numpy", "ml-dtypes", "rich", "onnx", "onnxruntime", "torch", "ziglang")
@@ -134,6 +134,9 @@ def _release(package: str) -> str:
 
 
 COMMANDS = {
+    "optimize": Command("fuse a model, check and time it, write it", commands.declare_optimize, commands.run_optimize),
+    "show": Command("a model's groups, reasons and kernels", commands.declare_show, commands.run_show),
+    "demo": Command("the whole job on a small LLaMA", commands.declare_demo, commands.run_demo),
     "cache": Command("show or clear the cache of built kernels", _declare_cache, _cache),
     "doctor": Command("say what noyau finds on this machine", _declare_nothing, _doctor),
 }

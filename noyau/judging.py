@@ -21,8 +21,8 @@ from noyau.planning import Planned
 from noyau.runtimes.extract import extract
 from noyau.runtimes.onnxruntime import open_session
 from noyau.runtimes.putting_back import library, put_back, value_type
-from noyau.runtimes.timing_sessions import bound_run
 from noyau.timing.comparing import Comparison, Verdict, compare
+from noyau.timing.onnxruntime_pairs import bound_run
 
 if TYPE_CHECKING:
     import onnx
@@ -82,7 +82,7 @@ def certified(planned: Planned, seen: Seen, options: cc.Options, seed: int) -> J
 
 def captured_cases(groups: Sequence[Group], seen: Seen) -> Iterable[Case]:
     """What the kernel reads in its first and in its last place."""
-    for group in dict.fromkeys((groups[0], groups[-1])):
+    for group in groups if len(groups) < 2 else (groups[0], groups[-1]):
         arrays = [seen.arrays[node.output] for node in group.original.inputs]
         if sum(array.nbytes for array in arrays) <= LARGEST:
             yield Case(f"captured at {', '.join(group.outputs)}"[:80], tuple(arrays), captured=True)
@@ -110,7 +110,7 @@ def timed(
     after = extract(fused, [position], read, group.outputs, types)
     built = library([one], options)
     runs = [
-        bound_run(open_session(part.SerializeToString(), lib, threads=threads, folder=folder), seen.arrays)
+        bound_run(open_session(part.SerializeToString(), lib, threads=threads, folder=folder), seen.of(read))
         for part, lib in ((before, None), (after, built))
     ]
     comparison = compare(*runs, budget_s=budget_s)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,12 @@ import numpy as np
 from noyau import planning
 from noyau.builders import cc
 from noyau.checking.inputs import Inputs
+from noyau.errors import InputError
+from noyau.feeding import inputs_for
 from noyau.frontends import onnx as frontend
 from noyau.judging import Judged, Seen, certified, timed, timed_whole
 from noyau.passes.partition import partition
-from noyau.reporting import report_of
+from noyau.reporting import not_fused, report_of
 from noyau.reports.records import Report
 from noyau.runtimes.capturing import capture
 from noyau.runtimes.onnxruntime import open_session
@@ -75,21 +77,47 @@ def optimize(path: str | Path, wishes: Wishes = Wishes(), say: Say = log.info) -
     imported = frontend.import_model(model, path.parent)
     cut = partition(frontend.wired(model, imported))
     options = cc.Options(target=cc.resolve_target(wishes.target))
-    plan = planning.plan(cut.groups, [node.op_type for node in model.graph.node], options.target)
+    operators = [node.op_type for node in model.graph.node]
+    plan = planning.plan(cut.groups, operators, options.target)
+    plan = chosen(plan, wishes)
     say(f"{len(plan.kernels)} kernels for {sum(len(k.groups) for k in plan.kernels)} places")
-    inputs = frontend.inputs_for(imported, model, wishes.dims, wishes.inputs, np.random.default_rng(wishes.seed))
+    inputs = inputs_for(imported, model, wishes.dims, wishes.inputs, np.random.default_rng(wishes.seed))
     seen = look(model, imported, plan, inputs, path.parent, made_up=wishes.inputs is None)
-    judged: list[Judged] = []
-    for kernel in plan.kernels:
-        say(f"checking and timing {kernel.operator}")
-        right = certified(kernel, seen, options, wishes.seed)
-        judged.append(timed(right, model, path.parent, seen, options, wishes.keep, wishes.threads, wishes.budget_s))
+    judged = [judge(kernel, model, path.parent, seen, options, wishes, say) for kernel in plan.kernels]
     kept = [one.planned for one in judged if one.kept]
     fused, library = put_back(model, kept, path.parent), build_library(kept, options)
     say("timing the whole model")
     whole = timed_whole(model, fused, library, path.parent, inputs.arrays, wishes.threads, wishes.budget_s * 3)
-    report = report_of(path, model, fused, imported, cut, plan, judged, whole, inputs, options, wishes)
+    nodes = len(model.graph.node), len(fused.graph.node)
+    left = not_fused(cut, plan, operators)
+    report = report_of(path.name, nodes, left, judged, whole, seen, inputs.notes, options, wishes.threads)
     return Optimized(fused, library, path.parent, report)
+
+
+def judge(
+    kernel: planning.Planned,
+    model: onnx.ModelProto,
+    folder: Path,
+    seen: Seen,
+    options: cc.Options,
+    wishes: Wishes,
+    say: Say,
+) -> Judged:
+    """Whether a kernel is right, and whether it wins."""
+    say(f"checking {kernel.operator}")
+    right = certified(kernel, seen, options, wishes.seed)
+    say(f"timing {kernel.operator}")
+    return timed(right, model, folder, seen, options, wishes.keep, wishes.threads, wishes.budget_s)
+
+
+def chosen(plan: planning.Plan, wishes: Wishes) -> planning.Plan:
+    """The plan with the kernels that are asked for; InputError for a name that no kernel has."""
+    known = {kernel.operator for kernel in plan.kernels}
+    for name in (*wishes.only, *wishes.drop):
+        if name not in known:
+            raise InputError(f"the model has no kernel {name}; its kernels are: {', '.join(sorted(known)) or 'none'}")
+    wanted = set(wishes.only or known) - set(wishes.drop)
+    return replace(plan, kernels=tuple(kernel for kernel in plan.kernels if kernel.operator in wanted))
 
 
 def look(

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from noyau.errors import UnsupportedError
-from noyau.ir.dims import product
 from noyau.ir.graph import Gather, Graph, Kind, Map, Reduce
-from noyau.ir.loops import Kernel, Role
+from noyau.ir.loops import Buffer, Kernel, Role
 from noyau.ir.operators import OPERATORS
 from noyau.languages import c
+from noyau.passes.costs import bytes_moved, flops
 from noyau.passes.partition import Group
 from noyau.schedules.choosing import Options, schedule
 
@@ -29,9 +29,9 @@ class Planned:
     replaces: tuple[str, ...]
     text: str
 
-    def with_comment(self, comment: str) -> Planned:
-        """The same kernel, its text opened by a comment."""
-        return replace(self, text=c.source(self.kernel, comment))
+    def explained(self, certificate: str = "") -> str:
+        """The text, opened by a comment: the nodes it replaces, bytes and flops, its certificate."""
+        return c.source(self.kernel, describe(self, certificate))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +87,24 @@ def _words(kind: Kind) -> list[str]:
             return []
 
 
-def bytes_moved(kernel: Kernel, sizes: dict[str, int]) -> int:
-    """The bytes that must move: each input and output once."""
-    total = 0
-    for buffer in kernel.buffers:
-        if buffer.role is not Role.SCRATCH:
-            total += int(product(buffer.shape).evaluate(sizes)) * buffer.dtype.bytes
-    return total
+def describe(planned: Planned, certificate: str = "") -> str:
+    """What stands above a kernel's text: the nodes it replaces, its buffers, bytes and flops, its certificate."""
+    first = planned.groups[0]
+    places = len(planned.groups)
+    lines = [
+        f"{planned.operator}: {', '.join(planned.replaces)}" + (f"; {places} places in the model" if places > 1 else ""),
+        *(f"{_role(buffer)} {spell(buffer)}" for buffer in planned.kernel.buffers if buffer.role is not Role.SCRATCH),
+        f"moves {bytes_moved(first.kernel)} bytes, does {flops(first.kernel)} flops",
+    ]
+    return "\n".join([*lines, *([f"certificate: {certificate}"] if certificate else [])])
 
+
+def _role(buffer: Buffer) -> str:
+    return "reads " if buffer.role is Role.INPUT else "writes"
+
+
+def spell(buffer: Buffer) -> str:
+    """A buffer in words: its name in the text and in the model, its dtype and shape."""
+    shape = ", ".join(map(str, buffer.shape))
+    called = "" if buffer.name == buffer.source else f" ({buffer.source})"
+    return f"{buffer.name}{called}: {buffer.dtype.value}[{shape}]"

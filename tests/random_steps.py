@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from noyau.dtypes import DType
-from noyau.ir.dims import Dim, Shape, exact_part, indices, never_negative
+from noyau.ir.dims import Dim, Shape, exact_part, index_name, indices, maximum, never_negative
 from noyau.ir.graph import Gather, Iota, Lookup, Node, Reduce, Select, expand_index
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS, dtype_of
@@ -82,6 +82,19 @@ def run_time_one(s: Sketch, shape: Shape, wanted: DType) -> Node:
     return s.view(made, shape, expand_index(own, shape), "broadcast as it runs")
 
 
+def either(s: Sketch) -> Node:
+    """Two new inputs of which the one or the other is expanded, as is only seen when it runs."""
+    if "one_a" in s.sizes or "one_b" in s.sizes:
+        raise Unfit
+    whole, swapped = s.one_of(STATIC), s.chance(50)
+    s.sizes["one_a"], s.sizes["one_b"] = (whole, 1) if swapped else (1, whole)
+    rest = s.pick().shape[-1:]
+    left, right = (s.input(DType.F32, (name, *rest)) for name in ("one_a", "one_b"))
+    shape = (maximum(Dim.of("one_a"), Dim.of("one_b")), *rest)
+    pair = [s.view(node, shape, expand_index(node.shape, shape), "broadcast as it runs") for node in (left, right)]
+    return s.map(s.one_of(("add", "multiply")), *pair)
+
+
 def where(s: Sketch) -> Node:
     left = s.pick()
     right = partner(s, left.shape, left.dtype)
@@ -115,7 +128,7 @@ def iota(s: Sketch) -> Node:
 
 
 def view(s: Sketch) -> Node:
-    return s.one_of((transpose, transpose, merge, split, split, cut, cut, flip, expand, squeeze, diagonal))(s)
+    return s.one_of((transpose, transpose, merge, split, split, cut, cut, flip, expand, squeeze, diagonal, beyond))(s)
 
 
 def transpose(s: Sketch) -> Node:
@@ -162,13 +175,10 @@ def cut(s: Sketch) -> Node:
 
 def slices(s: Sketch, dim: Dim) -> list[tuple[Dim, int, Dim]]:
     """Start, step and length of slices that stay inside the extent, whatever the sizes are."""
-    known = dim.constant
-    if known is not None and known > 0:
-        start, stop = sorted((s.chooser.integer(0, known - 1), s.chooser.integer(0, known)))
-        step = s.chooser.integer(1, 3)
-        count = -(-(stop - start) // step)
-        return [(Dim.of(start), step, Dim.of(count)), (Dim.of(start + (count - 1) * step), -step, Dim.of(count))]
-    found = [(Dim.of(0), 1, Dim.of(name)) for name in dim.names if never_negative(dim - name)]
+    found = [clamped(s, dim)]
+    if dim.constant is not None:
+        return found
+    found += [(Dim.of(0), 1, Dim.of(name)) for name in dim.names if never_negative(dim - name)]
     found += [(dim - name, 1, Dim.of(name)) for name in dim.names if never_negative(dim - name)]
     if never_negative(dim - 1):
         found += [(Dim.of(1), 1, dim - 1), (Dim.of(0), 1, dim - 1), (dim - 1, -1, dim)]
@@ -176,6 +186,22 @@ def slices(s: Sketch, dim: Dim) -> list[tuple[Dim, int, Dim]]:
         half = dim // 2
         found += [(Dim.of(0), 1, half), (half, 1, half), (Dim.of(1), 2, half), (dim - 1, -2, half)]
     return found
+
+
+def clamped(s: Sketch, dim: Dim) -> tuple[Dim, int, Dim]:
+    """start:stop:step with bounds that are cut to the extent, as NumPy does it."""
+    bounds = [Dim.of(s.chooser.integer(0, 5)), dim - s.chooser.integer(0, 3)]
+    start, stop = (s.one_of(bounds), s.one_of(bounds))
+    step = s.one_of((1, 1, 1, 2, 3, -1, -1, -2))
+    low, high = (Dim.of(0), dim) if step > 0 else (Dim.of(-1), dim - 1)
+    start, stop = (least(maximum(at, low), high) for at in (start, stop))
+    span = stop - start if step > 0 else start - stop
+    length = (span + (abs(step) - 1)) // abs(step)
+    return start, step, length if never_negative(length) else maximum(length, 0)
+
+
+def least(left: Dim, right: Dim) -> Dim:
+    return left + right - maximum(left, right)
 
 
 def sliced(shape: Shape, axis: int, start: Dim, step: int, length: Dim) -> tuple[Shape, Shape]:
@@ -189,6 +215,19 @@ def flip(s: Sketch) -> Node:
     axis = s.chooser.integer(0, len(operand.shape) - 1)
     dim = operand.shape[axis]
     return s.view(operand, *sliced(operand.shape, axis, dim - 1, -1, dim), "flip")
+
+
+def beyond(s: Sketch) -> Node:
+    """More cells before and after: of the border, of the other end, or mirrored."""
+    operand = s.pick(lambda node: bool(node.shape))
+    axis = s.chooser.integer(0, len(operand.shape) - 1)
+    dim, before = operand.shape[axis], s.chooser.integer(0, 3)
+    at, far = Dim.of(index_name(axis)) - before, dim - 1
+    distance = far - maximum(at, -at)
+    index = list(indices(len(operand.shape)))
+    index[axis] = s.one_of([least(maximum(at, 0), far), at % dim, far - maximum(distance, -distance)])
+    total = dim + before + s.chooser.integer(0, 3)
+    return s.view(operand, (*operand.shape[:axis], total, *operand.shape[axis + 1 :]), index, "beyond")
 
 
 def expand(s: Sketch) -> Node:
@@ -370,7 +409,8 @@ def norm(s: Sketch) -> Node:
 STEPS = (
     (4, unary),
     (7, binary),
-    (2, where),
+    (1, either),
+    (3, where),
     (2, cast),
     (2, iota),
     (7, view),

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from noyau.dtypes import DType
-from noyau.ir.dims import Dim, DimLike, Shape, equal, index_name, same_shape, shape_of
+from noyau.ir.dims import Dim, DimLike, Shape, equal, index_name, indices, same_shape, shape_of
 from noyau.ir.evaluation import Evaluator
 from noyau.ir.graph import Constant, Input, Kind, Map, Node, View, constant
 
@@ -72,7 +72,7 @@ class Sketch:
     def add(self, kind: Kind, inputs: Sequence[Node], dtype: DType, shape: Sequence[DimLike], tag: str = "") -> Node:
         """One more value; Unfit where it is too large, or overflows, or is mostly NaN."""
         node = Node(self.name(), kind, tuple(operand.output for operand in inputs), dtype, shape_of(shape))
-        extents = [int(dim.evaluate(self.sizes)) for dim in node.shape]
+        extents = self.extents(node.shape)
         if len(extents) > 6 or math.prod(extents) > CELLS or min(extents, default=0) < 0:
             raise Unfit
         array = self.evaluator.value(node, [self.arrays[name] for name in node.inputs], self.inputs)
@@ -83,6 +83,9 @@ class Sketch:
             self.tags[node.output] = tag
         return node
 
+    def extents(self, shape: Sequence[DimLike]) -> list[int]:
+        return [int(dim.evaluate(self.sizes)) for dim in shape_of(shape)]
+
     def name(self) -> str:
         made = self.style.format(len(self.nodes))
         return made if made not in self.nodes else f"{made}_{len(self.nodes)}"
@@ -90,18 +93,28 @@ class Sketch:
     def input(self, dtype: DType, shape: Sequence[DimLike], below: int | None = None) -> Node:
         """A new input with an array of its own; `below`: indices into an axis of that extent."""
         dims = shape_of(shape)
-        extents = [int(dim.evaluate(self.sizes)) for dim in dims]
+        extents = self.extents(dims)
         if len(self.inputs) >= 7 or math.prod(extents) > CELLS or (below == 0 and math.prod(extents)):
             raise Unfit
         noise = np.random.default_rng(self.chooser.integer(0, 1 << 30))
-        array = fill(noise, dtype, extents, self.special) if below is None else noise.integers(0, max(below, 1), extents)
-        self.inputs[self.name()] = np.asarray(array).astype(dtype.numpy)
+        if below is None:
+            array = fill(noise, dtype, extents, self.special)
+        else:
+            array = np.asarray(noise.integers(0, max(below, 1), extents))
+        self.inputs[self.name()] = array.astype(dtype.numpy)
         return self.add(Input(), (), dtype, dims)
 
     def map(self, function: str, *operands: Node, dtype: DType | None = None) -> Node:
         return self.add(Map(function), operands, dtype or operands[0].dtype, operands[0].shape)
 
     def view(self, node: Node, shape: Sequence[DimLike], index: Sequence[DimLike], tag: str) -> Node:
+        """A view; Unfit where an index would be outside."""
+        if math.prod(extents := self.extents(shape)):
+            axes = zip(indices(len(extents)), np.ogrid[tuple(map(slice, extents))] if extents else (), strict=True)
+            names = {**self.sizes, **{str(name): at for name, at in axes}}
+            found = [np.asarray(dim.evaluate(names)) for dim in shape_of(index)]
+            if any(at.min() < 0 or at.max() >= most for at, most in zip(found, self.value(node).shape, strict=True)):
+                raise Unfit
         return self.add(View(shape_of(index)), (node,), node.dtype, shape, tag)
 
     def number(self, value: float, dtype: DType, shape: Shape) -> Node:
@@ -169,15 +182,15 @@ def tame(array: np.ndarray) -> bool:
 def fill(noise: np.random.Generator, dtype: DType, extents: Sequence[int], special: bool) -> np.ndarray:
     """Values of an input: normal, sometimes whole numbers (so that there are ties); integers are small."""
     if dtype is DType.BOOL:
-        return noise.random(extents) < 0.5
+        return np.asarray(noise.random(extents) < 0.5)
     if not dtype.is_float:
-        return noise.integers(-9 if dtype.kind == "int" else 0, 21, extents)
+        return np.asarray(noise.integers(-9 if dtype.kind == "int" else 0, 21, extents))
     values = np.asarray(noise.normal(0, noise.choice([0.3, 1, 3]), extents))
     values = np.rint(values) if noise.random() < 0.15 else values
     if special:
         chosen = noise.choice([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40], extents)
         values = np.where(noise.random(extents) < 0.2, chosen, values)
-    return values
+    return np.asarray(values)
 
 
 def begin(s: Sketch) -> None:

@@ -44,7 +44,7 @@ def ulp(dtype: DType, magnitude: np.ndarray) -> np.ndarray:
     form = FORMATS[dtype]
     exponent = np.frexp(magnitude)[1].astype(np.int64) - 1
     exponent = np.where(magnitude == 0, form.least, np.clip(exponent, form.least, form.greatest))
-    return np.ldexp(1.0, exponent - form.stored)
+    return np.asarray(np.ldexp(1.0, exponent - form.stored))
 
 
 def moved(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 
-from noyau.builders.native import Native
+from noyau.builders.native import Order
 from noyau.checking.certificate import Certificate
 from noyau.checking.values import Case, certify
 from noyau.ir.graph import Graph
@@ -15,8 +16,14 @@ from noyau.ir.graph import Graph
 PIECES = 3
 
 
+class GuardedKernel(Protocol):
+    """What `noyau.builders.native.Native` has: a run on copies between guard zones."""
+
+    def call_guarded(self, *arrays: np.ndarray, pieces: int = 1, order: Order = range) -> list[np.ndarray]: ...
+
+
 def certify_native(
-    graph: Graph, native: Native, cases: Iterable[Case], *, name: str, made_up: bool = False
+    graph: Graph, native: GuardedKernel, cases: Iterable[Case], *, name: str, made_up: bool = False
 ) -> Certificate:
     """The certificate of a kernel that was built for a group's graph.
 
@@ -32,7 +39,7 @@ def certify_native(
 class TwoRuns:
     """A kernel as a function that runs it twice; `alike` until two runs differ."""
 
-    native: Native
+    native: GuardedKernel
     alike: bool = field(default=True, init=False)
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:

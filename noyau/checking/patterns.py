@@ -38,7 +38,7 @@ def equal(drawn: Array, dtype: DType, rng: np.random.Generator) -> Array:
 
 def offset(drawn: Array, dtype: DType, rng: np.random.Generator) -> Array:
     """Far from zero, near one another: a variance as the difference of two squares is lost here."""
-    return drawn + 2.0 ** (FORMATS[dtype].stored // 3 + 3)
+    return np.asarray(drawn + 2.0 ** (FORMATS[dtype].stored // 3 + 3))
 
 
 def alternating(drawn: Array, dtype: DType, rng: np.random.Generator) -> Array:
@@ -48,20 +48,20 @@ def alternating(drawn: Array, dtype: DType, rng: np.random.Generator) -> Array:
 
 
 def denormals(drawn: Array, dtype: DType, rng: np.random.Generator) -> Array:
-    return np.copysign(rng.random(drawn.shape) * np.ldexp(1.0, FORMATS[dtype].least), drawn)
+    return np.asarray(np.copysign(rng.random(drawn.shape) * np.ldexp(1.0, FORMATS[dtype].least), drawn))
 
 
 def huge(drawn: Array, dtype: DType, rng: np.random.Generator) -> Array:
-    """From the root of the largest number to the largest number."""
+    """So large that squares overflow; no sum of them does, for then it would depend on its order whether it does."""
     greatest = FORMATS[dtype].greatest
-    magnitude = np.minimum(np.exp2(rng.uniform(greatest / 2, greatest + 0.99, drawn.shape)), FORMATS[dtype].largest)
-    return np.copysign(magnitude, drawn)
+    top = max(greatest - math.log2(max(drawn.size, 1)) - 2, greatest / 2 + 1)
+    return np.asarray(np.copysign(np.exp2(rng.uniform(greatest / 2 + 0.5, top, drawn.shape)), drawn))
 
 
 def magnitudes(drawn: Array, dtype: DType, rng: np.random.Generator) -> Array:
     """Every magnitude alike, as far as squares neither overflow nor vanish."""
     reach = min(FORMATS[dtype].greatest / 2 - 4, 40.0)
-    return np.copysign(np.exp2(rng.uniform(-reach, reach, drawn.shape)), drawn)
+    return np.asarray(np.copysign(np.exp2(rng.uniform(-reach, reach, drawn.shape)), drawn))
 
 
 def outlier(drawn: Array, dtype: DType, rng: np.random.Generator) -> Array:
@@ -77,16 +77,17 @@ def turning(drawn: Array, dtype: DType, rng: np.random.Generator) -> Array:
     form = FORMATS[dtype]
     ends = [form.greatest * math.log(2), (form.least - form.stored) * math.log(2), float(2**form.stored), -0.25]
     numbers = np.array([*TURNS, *ends, *(-end for end in ends)])
-    return np.copysign(np.abs(chosen := rng.choice(numbers, drawn.shape)), drawn if np.all(drawn > 0) else chosen)
+    chosen = rng.choice(numbers, drawn.shape)
+    return np.abs(chosen) if np.all(drawn > 0) else np.asarray(chosen)
 
 
 def infinities(drawn: Array, dtype: DType, rng: np.random.Generator) -> Array:
-    """One infinity in every second row, of either sign; a lone number stays."""
+    """One infinity in about every second row, at least in one, of either sign; a lone number stays."""
     return _spoilt(drawn, rng, (np.inf, -np.inf))
 
 
 def nans(drawn: Array, dtype: DType, rng: np.random.Generator) -> Array:
-    """One NaN in every second row; a lone number stays."""
+    """One NaN in about every second row, at least in one; a lone number stays."""
     return _spoilt(drawn, rng, (np.nan,))
 
 
@@ -105,7 +106,8 @@ def masked(drawn: Array, dtype: DType, rng: np.random.Generator) -> Array:
 def _spoilt(drawn: Array, rng: np.random.Generator, numbers: tuple[float, ...]) -> Array:
     made = drawn.copy()
     if drawn.size > 1:
-        spoil = np.where(rng.random(drawn.shape[:-1]) < 0.5, rng.choice(numbers, drawn.shape[:-1]), 0.0)
+        chance = rng.random(drawn.shape[:-1])
+        spoil = np.where(chance <= max(0.5, chance.min()), rng.choice(numbers, chance.shape), 0.0)
         _one_a_row(made, rng, spoil)
     return made
 
@@ -149,5 +151,3 @@ def as_floats(values: Array, dtype: DType) -> Array:
     """f64 values rounded to a dtype."""
     with np.errstate(over="ignore"):
         return values.astype(dtype.numpy)
-
-

@@ -119,7 +119,11 @@ def _replaced(graph: Graph, inputs: Arrays, *, wide: bool, share: float) -> Mapp
 def _differs(left: np.ndarray | None, right: np.ndarray | None) -> np.ndarray:
     if left is None or right is None:
         return np.array(True)  # broadcasts to every cell
-    return np.asarray((left != right) & ~((left != left) & (right != right)))
+    return np.asarray((left != right) & ~(_is_nan(left) & _is_nan(right)))
+
+
+def _is_nan(array: np.ndarray) -> np.ndarray:
+    return np.isnan(array.astype(np.float64))
 
 
 def _sizes(graph: Graph, inputs: Arrays) -> dict[str, int]:

@@ -219,42 +219,49 @@ class FloatJudge(Judge):
     """The cells of one float output.
 
     `base` is the truth, or the first finite unfused run where the truth is not finite; `spread` the largest distance of
-    an unfused run from it. `kinds` has a bit for each of finite, NaN, inf and -inf that the truth or a run shows."""
+    an unfused run from it, `closest` the least; `nearest` the least distance of the kernel's value from any of them. `kinds` has a bit for each of finite, NaN, inf and -inf that the truth or a run shows.
+    `lost`: the truth is finite and an unfused run is not: its way there overflows, and how it ends means nothing."""
 
     def __init__(self, node: Node, got: Array, truth: Array, skipped: Array, steps: bool) -> None:
         super().__init__(node, got, truth, skipped)
         self.steps = steps
         self.value, self.base = wide(got), np.array(truth)
         self.kinds, self.spread = kind(truth), np.zeros(truth.shape)
-        self.nearest = distance(self.value, self.base)
+        self.lost = np.zeros(truth.shape, bool)
+        self.nearest, self.closest = distance(self.value, self.base), np.full(truth.shape, np.inf)
 
     def see(self, unfused: Array) -> None:
         self.first = unfused if self.first is None else self.first
         run = wide(unfused)
         self.kinds |= kind(run)
+        self.lost |= np.isfinite(self.truth) & ~np.isfinite(run)
         fresh = ~np.isfinite(self.base) & np.isfinite(run)
         self.base = np.where(fresh, run, self.base)
         away = distance(run, self.base)
         self.spread = np.where(np.isfinite(away), np.fmax(self.spread, away), self.spread)
         if self.steps:
             self.nearest = np.fmin(self.nearest, distance(self.value, run))
+            self.closest = np.fmin(self.closest, away)
 
     @cached_property
     def ulp(self) -> Array:
         return ulp(self.node.dtype, np.where(np.isfinite(self.base), np.abs(self.base), 0.0))
 
     def allowed(self) -> Array:
-        """2 ulp + 8 max(d, r |truth|). Where the value only jumps, d is no measure: it must be near one of the runs."""
+        """2 ulp + 8 max(d, r |truth|). Where the value only jumps, d is that of the closest run, and the error is the
+        distance from the nearest: no value between two steps is right."""
         size, spread = np.where(np.isfinite(self.base), np.abs(self.base), 0.0), self.spread
+        if self.steps:
+            spread = np.where(np.isfinite(self.closest), self.closest, 0.0)
         if self.node.dtype is DType.F64:
             spread = np.maximum(spread, self.ulp / 2)  # the truth is rounded as the result is
         relative = spread[size > 0] / size[size > 0]
         usual = float(np.median(relative)) if relative.size else 0.0
-        return ULPS * self.ulp + FACTOR * (usual * size if self.steps else np.maximum(spread, usual * size))
+        return ULPS * self.ulp + FACTOR * np.maximum(spread, usual * size)
 
     def ratios(self) -> Array:
         allowed = self.allowed()
-        right = (self.kinds & kind(self.value)) != 0
+        right = ((self.kinds & kind(self.value)) != 0) | (self.lost & ~np.isfinite(self.value))
         sign = np.where(self.value > 0, 1.0, -1.0)
         overflows = np.isinf(self.value) & (sign * self.base + allowed >= FORMATS[self.node.dtype].overflow)
         away = self.nearest if self.steps else distance(self.value, self.base)
@@ -279,7 +286,7 @@ def kind(values: Array) -> Array:
 
 def distance(left: Array, right: Array) -> Array:
     """|left - right|; NaN or inf where either is not finite."""
-    return np.abs(left - right)
+    return np.asarray(np.abs(left - right))
 
 
 def total(ulps: Array, away: Array, truth: Array, counted: Array) -> Errors:
@@ -303,4 +310,4 @@ def extent_of(wrong: Array, shape: Sequence[int]) -> str:
 def _span(low: int, high: int, extent: int) -> str:
     if high - low == 1 and extent > 1:
         return str(low)
-    return f"{low if low else ''}:{high if high < extent else ''}"
+    return f"{low or ''}:{high if high < extent else ''}"

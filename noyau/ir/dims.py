@@ -128,11 +128,24 @@ def same_shape(left: Shape, right: Shape) -> bool:
     return len(left) == len(right) and all(equal(a, b) is True for a, b in zip(left, right, strict=True))
 
 
-def never_negative(dim: Dim, least: int = 0) -> bool:
-    """Whether it is surely >= 0 when every name is at least `least` (0 or 1)."""
-    if least:
-        dim = _replace(dim, {name: Dim.of(name) + least for name in dim.names})
-    return all(factor > 0 for _, factor in dim.terms)
+def never_negative(dim: Dim, positive: Iterable[str] = ()) -> bool:
+    """Whether it is surely >= 0 when every name is at least 0, and those in `positive` at least 1."""
+    dim = _replace(dim, {name: Dim.of(name) + 1 for name in positive})
+    return all(factor > 0 and all(map(_is_natural, monomial)) for monomial, factor in dim.terms)
+
+
+def _is_natural(atom: Atom) -> bool:
+    """Whether it is surely >= 0 when every name is."""
+    if isinstance(atom, str):
+        return True
+    left, right = never_negative(atom.left), never_negative(atom.right)
+    match atom.kind:
+        case "floordiv":
+            return left and right
+        case "mod":
+            return right
+        case _:
+            return left or right
 
 
 def maximum(left: DimLike, right: DimLike) -> Dim:
@@ -170,7 +183,8 @@ def indices(rank: int) -> tuple[Dim, ...]:
 
 
 def _spell(monomial: Monomial, factor: int) -> str:
-    atoms = [str(atom) for atom in monomial]
+    alone = factor == 1 and len(monomial) == 1
+    atoms = [str(atom) if alone or isinstance(atom, str) or atom.kind == "max" else f"({atom})" for atom in monomial]
     return "*".join([*([str(factor)] if factor != 1 or not atoms else []), *atoms])
 
 

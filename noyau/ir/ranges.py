@@ -1,6 +1,6 @@
 """What is known of an index within its loops: bounds, and the simplifications that they allow.
 
-Inside a loop every size that an extent names is at least 1, for else the loop would not run.
+Inside a loop of extent n * m, both are at least 1, for else the loop would not run; of extent n + m, one may be 0.
 """
 
 from __future__ import annotations
@@ -41,14 +41,15 @@ def _simplify_op(op: Op, extents: Extents) -> Dim:
     left, right = simplify(op.left, extents), simplify(op.right, extents)
     if op.kind == "max":
         return maximum(left, right)
+    positive = _positive(left, extents) | at_least_one(right)
     for common in _common_factors(left, right):
         whole, part = exact_part(left, common)
-        if within(part, common, extents):
+        if within(part, common, extents, positive):
             share = exact_part(right, common)[0]
             return simplify(whole // share if op.kind == "floordiv" else (whole % share) * common + part, extents)
     quotient, rest = left // right, left % right
     match rest.terms:
-        case (((Op(kind="mod") as inner,), 1),) if within(inner.left, inner.right, extents):
+        case (((Op(kind="mod") as inner,), 1),) if within(inner.left, inner.right, extents, positive):
             quotient, rest = quotient - Dim((((Op("floordiv", inner.left, inner.right),), 1),)), inner.left
         case _:
             pass
@@ -73,12 +74,28 @@ def _common_factors(left: Dim, right: Dim) -> list[Dim]:
     return sorted(found, key=lambda common: -len(common.terms[0][0]))
 
 
-def within(dim: Dim, end: Dim, extents: Extents) -> bool:
-    """Whether 0 <= dim < end is certain."""
+def within(dim: Dim, end: Dim, extents: Extents, positive: frozenset[str] = frozenset()) -> bool:
+    """Whether 0 <= dim < end is certain, where the names in `positive` are at least 1."""
     low, high = lowest(dim, extents), highest(dim, extents)
     if low is None or high is None:
         return False
-    return never_negative(low, least=1) and never_negative(end - 1 - high, least=1)
+    positive |= _positive(dim, extents)
+    return never_negative(low, positive) and never_negative(end - 1 - high, positive)
+
+
+def at_least_one(extent: Dim) -> frozenset[str]:
+    """The sizes that are surely 1 or more where an extent is: those in every term that makes it larger."""
+    more = [monomial for monomial, factor in extent.terms if factor > 0]
+    less = [monomial for monomial, factor in extent.terms if factor < 0]
+    if not more or not all(never_negative(Dim(((monomial, 1),))) for monomial in less):
+        return frozenset()
+    shared = [{atom for atom in monomial if isinstance(atom, str)} for monomial in more]
+    return frozenset(set.intersection(*shared))
+
+
+def _positive(dim: Dim, extents: Extents) -> frozenset[str]:
+    """The sizes that are surely 1 or more where an index is made: its loops run."""
+    return frozenset[str]().union(*(at_least_one(extents[name]) for name in dim.names if name in extents))
 
 
 def highest(dim: Dim, extents: Extents) -> Dim | None:
@@ -105,7 +122,7 @@ def _bound_of(monomial: Monomial, extents: Extents, *, upper: bool) -> Dim | Non
     total = Dim.of(1)
     for atom in monomial:
         low, high = _interval(atom, extents)
-        if low is None or high is None or not never_negative(low, least=1):
+        if low is None or high is None or not never_negative(low, _positive(Dim(((monomial, 1),)), extents)):
             return None
         total = total * (high if upper else low)
     return total
@@ -117,7 +134,7 @@ def _interval(atom: Atom, extents: Extents) -> tuple[Dim | None, Dim | None]:
             return Dim.of(atom), Dim.of(atom)
         return (Dim.of(0), extents[atom] - 1) if atom in extents else (None, None)
     low, high = lowest(atom.left, extents), highest(atom.left, extents)
-    if low is None or high is None or not never_negative(low, least=1):
+    if low is None or high is None or not never_negative(low, _positive(atom.left, extents)):
         return (Dim.of(0), atom.right - 1) if atom.kind == "mod" else (None, None)
     match atom.kind:
         case "mod":

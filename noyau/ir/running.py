@@ -21,6 +21,7 @@ from noyau.ir.operators import OPERATORS
 from noyau.ir.translating import PRIVATE, Translator
 
 Array = np.ndarray
+Touched = dict[tuple[int, int], int]  # a memory and a cell: who touched it, -1 for several
 Launches = list[Callable[[], Iterator[Space] | None]]
 
 
@@ -125,6 +126,43 @@ class Memory:
         return np.array(self.cells, self.dtype.numpy).reshape(self.shape)
 
 
+class Apart:
+    """Which index of a parallel loop touched each cell since its last Sync. No two may meet in one: GraphError, unless
+    all read, or all are threads that merge."""
+
+    def __init__(self, lanes: bool) -> None:
+        self.lanes = lanes
+        self.readers: Touched = {}
+        self.writers: Touched = {}
+        self.mergers: Touched = {}
+
+    def forget(self) -> None:
+        """A Sync: what comes after it meets nothing that was before."""
+        self.readers, self.writers, self.mergers = {}, {}, {}
+
+    def loads(self, who: int, memory: Memory, *index: int) -> None:
+        key = self.meet(who, memory, index, self.writers, self.mergers)
+        self.readers[key] = who if self.readers.get(key, who) == who else -1
+
+    def stores(self, who: int, memory: Memory, *index: int) -> None:
+        key = self.meet(who, memory, index, self.readers, self.writers, self.mergers)
+        self.writers[key] = who
+
+    def merges(self, who: int, memory: Memory, *index: int) -> None:
+        """Threads may merge into one cell; lanes do it side by side, and all but one would be lost."""
+        others = (self.mergers,) if self.lanes else ()
+        key = self.meet(who, memory, index, self.readers, self.writers, *others)
+        self.mergers[key] = who if self.mergers.get(key, who) == who else -1
+
+    def meet(self, who: int, memory: Memory, index: tuple[int, ...], *others: Touched) -> tuple[int, int]:
+        key = id(memory), memory.offset(index)
+        for touched in others:
+            if touched.get(key, who) != who:
+                kind = "lanes" if self.lanes else "threads"
+                raise GraphError(f"two {kind} meet in {memory.name}{list(index)} without a Sync")
+        return key
+
+
 class Running:
     """One run: the sizes, the memories of the buffers, the order of parallel loops; and the algebra of scalars."""
 
@@ -154,14 +192,18 @@ class Running:
     def shuffled(self, count: int) -> list[int]:
         return self.random.sample(range(count), max(0, count))
 
-    def together(self, body: Callable[[int], Iterator[Space]], count: int, lanes: bool) -> Iterator[Space]:
+    def apart(self, lanes: bool) -> Apart:
+        return Apart(lanes)
+
+    def together(self, body: Callable[[int], Iterator[Space]], count: int, apart: Apart) -> Iterator[Space]:
         """Every index up to its next Sync, in shuffled order, and then on; yields what threads further out wait at.
 
         GraphError where one comes to a Sync and another does not."""
         running = [body(index) for index in range(count)]
         while running:
             self.random.shuffle(running)
-            met = {next(step, None) if lanes else _next_shared(step) for step in running}
+            apart.forget()
+            met = {next(step, None) if apart.lanes else _next_shared(step) for step in running}
             if len(met) > 1:
                 raise GraphError(f"{self.kernel.name}: a Sync that not every thread comes to")
             scope = met.pop()

@@ -53,13 +53,14 @@ class Translator:
         self.objects: list[Any] = []
         self.values: dict[str, tuple[str, DType]] = {}  # Lets
         self.indices: dict[str, str] = {}  # sizes, loop variables, looked-up indices
-        self.memories: dict[str, tuple[str, Buffer | Alloc]] = {}
+        self.memories: dict[str, tuple[str, Buffer | Alloc, int]] = {}  # and how many parallel loops are around each
+        self.loops: list[tuple[str, str]] = []  # the parallel loops that are open: what touched what, and the index
 
     def text(self) -> str:
         for size in sorted(_sizes(self.kernel)):
             self.indices[size] = self.let(f"R.size({self.spell(size)})")
         for position, buffer in enumerate(self.kernel.buffers):
-            self.memories[buffer.name] = (self.let(f"R.memories[{position}]"), buffer)
+            self.memories[buffer.name] = (self.let(f"R.memories[{position}]"), buffer, 0)
         self.write("launches = []")
         for launch in self.kernel.launches:
             self.launch(launch)
@@ -126,7 +127,7 @@ class Translator:
                 if space is Space.REGISTER and any(dim.constant is None for dim in shape):
                     raise self.fault(f"{name} lies in registers, but its size is not known now")
                 made = self.let(f"R.memory({self.spell(statement)}, [{self.dims(shape)}])")
-                self.memories[name] = made, statement
+                self.memories[name] = made, statement, len(self.loops)
             case Sync(scope):
                 self.write(f"yield {self.spell(scope)}")
             case Require(index, extent):
@@ -155,31 +156,46 @@ class Translator:
         places = [self.place(buffer, index) for buffer in buffers]
         made = [self.let(self.expression(value)) for value in values]
         if merge:
+            for buffer, (memory, at) in zip(buffers, places, strict=True):
+                self.touch(buffer, f"merges({memory}, {at})")
             old = _tuple(f"{memory}.load({at})" for memory, at in places)
             state = self.let(f"{self.spell(MONOIDS[merge])}.merge(R, {old}, {_tuple(made)})")
             made = [f"{state}[{part}]" for part in range(len(places))]
-        for (memory, at), value_name in zip(places, made, strict=True):
+        for buffer, (memory, at), value_name in zip(buffers, places, made, strict=True):
+            if not merge:
+                self.touch(buffer, f"stores({memory}, {at})")
             self.write(f"{memory}.store({value_name}, {at})")
+
+    def touch(self, buffer: str, access: str) -> None:
+        """Tell the parallel loops around an access that are not around its memory."""
+        name, rest = access.split("(", 1)
+        for apart, index in self.loops[self.memory(buffer)[2] :]:
+            self.write(f"{apart}.{name}({index}, {rest}")
 
     def loop(self, var: str, extent: Dim, axis: Axis, body: tuple[Statement, ...]) -> None:
         count, name = self.dim(extent), self.fresh()
         head = f"for {name} in {'range' if axis is Axis.SERIAL else 'R.shuffled'}({count}):"
         together = axis is not Axis.SERIAL and _waits(body)
-        body_name = self.fresh()
+        body_name, apart = self.fresh(), ""
+        if axis is not Axis.SERIAL:
+            apart = self.let(f"R.apart({axis is Axis.LANES})")
+            self.loops.append((apart, name))
         with self.block(f"def {body_name}({name}):" if together else head):
             self.indices[var] = name
             if axis is Axis.THREADS:
                 self.own_memories(body)
             self.body(body)
+        if axis is not Axis.SERIAL:
+            self.loops.pop()
         if together:
-            self.write(f"yield from R.together({body_name}, {count}, {axis is Axis.LANES})")
+            self.write(f"yield from R.together({body_name}, {count}, {apart})")
 
     def own_memories(self, body: tuple[Statement, ...]) -> None:
         """Memory of a thread that lies outside a THREADS loop: each thread has its own, unset at first."""
         used = _memories_in(body)
-        for name, (made, memory) in list(self.memories.items()):
+        for name, (made, memory, _) in list(self.memories.items()):
             if name in used and isinstance(memory, Alloc) and memory.space in PRIVATE:
-                self.memories[name] = self.let(f"{made}.unset()"), memory
+                self.memories[name] = self.let(f"{made}.unset()"), memory, len(self.loops)
 
     # Expressions.
 
@@ -207,11 +223,15 @@ class Translator:
         if memory.dtype.compute is not load.dtype:
             raise self.fault(f"a Load of {load.dtype.value} from {load.buffer}, which is {memory.dtype.value}")
         name, at = self.place(load.buffer, load.index)
+        read = f"{name}.load({at})"
+        if not isinstance(memory, Buffer) or memory.role is not Role.INPUT:
+            for apart, index in self.loops[self.memory(load.buffer)[2] :]:
+                read = f"{apart}.loads({index}, {name}, {at}) or {read}"
         if load.where is None:
-            return f"{name}.load({at})"
+            return f"({read})"
         if load.other is None or load.other.dtype is not load.dtype or load.where.dtype is not DType.BOOL:
             raise self.fault(f"a masked Load of {load.buffer} needs a bool and another {load.dtype.value}")
-        return f"({name}.load({at}) if {self.expression(load.where)} else {self.expression(load.other)})"
+        return f"(({read}) if {self.expression(load.where)} else {self.expression(load.other)})"
 
     def call(self, call: Call) -> str:
         operands = ", ".join(map(self.expression, call.operands))
@@ -250,14 +270,14 @@ class Translator:
 
     # Memory and indices.
 
-    def memory(self, name: str) -> tuple[str, Buffer | Alloc]:
+    def memory(self, name: str) -> tuple[str, Buffer | Alloc, int]:
         if name not in self.memories:
             raise self.fault(f"there is no memory {name} here")
         return self.memories[name]
 
     def place(self, name: str, index: Shape) -> tuple[str, str]:
         """A cell: its memory, and its index there; one index into another rank is an offset in elements."""
-        made, memory = self.memory(name)
+        made, memory, _ = self.memory(name)
         if len(index) not in (1, len(memory.shape)):
             raise self.fault(f"{name} of rank {len(memory.shape)} with {len(index)} indices")
         return made, self.dims(index)

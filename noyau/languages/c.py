@@ -11,7 +11,7 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.ir.dims import Dim, Op
+from noyau.ir.dims import Dim, product
 from noyau.ir.loops import (
     Alloc,
     Axis,
@@ -38,9 +38,9 @@ from noyau.ir.loops import (
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.walk import dims_in, every_expression, every_statement
 from noyau.languages import cmath
-from noyau.languages.c_interface import interface, min_form
+from noyau.languages.c_interface import interface
 from noyau.languages.c_names import names_for
-from noyau.languages.c_tables import FLAT, INFIX, INTEGER_FUNCTIONS, PREFIX, SCALARS, TYPES, integer_function
+from noyau.languages.c_tables import FLAT, INFIX, INTEGER_FUNCTIONS, PREFIX, SCALARS, TYPES, integer_function, op_text
 from noyau.languages.spelling import dim_text
 from noyau.schedules.algebra import Symbolic
 
@@ -85,10 +85,9 @@ class Printer:
 
     def launch(self, position: int, launch: Launch) -> str:
         """The function that runs items [begin, end) of a launch."""
-        memory = [s for s in launch.body if isinstance(s, Alloc) and s.space is Space.THREAD]
-        body = tuple(s for s in launch.body if s not in memory)
+        memory = [s for s in every_statement(launch.body) if isinstance(s, Alloc) and s.space is Space.THREAD]
         self.allocated = {s.name: s.dtype for s in memory}
-        inner = [*self.rows(memory), *self.threads(body, memory)]
+        inner = [*self.rows(memory), *self.threads(launch.body)]
         used = {name for dim in self.all_dims(launch) for name in dim.names}
         head = [*self.pointers(launch), *self.sizes(used)]
         free = [f"{INDENT}free({self.names[s.name]});" for s in memory]
@@ -128,15 +127,15 @@ class Printer:
         taken: list[str] = []
         for alloc in memory:
             name, kind = self.names[alloc.name], TYPES[alloc.dtype]
-            count = " * ".join(f"({self.dim(dim)})" for dim in alloc.shape)
-            yield f"{INDENT}{kind} *restrict {name} = malloc((size_t)({count}) * sizeof(*{name}) + 1);"
+            count = _closed(self.dim(product(alloc.shape)))
+            yield f"{INDENT}{kind} *restrict {name} = malloc((size_t){count} * sizeof(*{name}) + 1);"
             yield f"{INDENT}if (!{name}) {{"
             yield from (f"{INDENT * 2}free({other});" for other in taken)
             yield f"{INDENT * 2}return NOYAU_OUT_OF_MEMORY;"
             yield f"{INDENT}}}"
             taken.append(name)
 
-    def threads(self, body: tuple[Statement, ...], memory: list[Alloc]) -> Iterator[str]:
+    def threads(self, body: tuple[Statement, ...]) -> Iterator[str]:
         """What stands before the loops on threads, then these as one counted loop over the call's items."""
         loops: list[Loop] = []
         before: tuple[Statement, ...] = ()
@@ -164,8 +163,8 @@ class Printer:
         yield f"{INDENT}int64_t left = begin;"
         for loop in reversed(loops[1:]):
             name, extent = self.names[loop.var], self.dim(loop.extent)
-            yield f"{INDENT}int64_t {name} = left % ({extent});"
-            yield f"{INDENT}left /= ({extent});"
+            yield f"{INDENT}int64_t {name} = left % {_closed(extent)};"
+            yield f"{INDENT}left /= {extent};"
         yield f"{INDENT}int64_t {self.names[loops[0].var]} = left;"
 
     def odometer_step(self, loops: list[Loop]) -> Iterator[str]:
@@ -198,6 +197,8 @@ class Printer:
             case Alloc(name, dtype, shape, Space.REGISTER):
                 self.allocated[name] = dtype
                 yield f"{TYPES[dtype]} {self.names[name]}[{self.dim(shape[0])}];"
+            case Alloc(space=Space.THREAD):
+                pass  # taken once a call, by `rows`
             case Require(index, extent):
                 at = self.dim(index)
                 yield f"if ({at} < 0 || {at} >= {self.dim(extent)}) return NOYAU_INDEX_OUT_OF_BOUNDS;"
@@ -317,14 +318,8 @@ class Printer:
         return dim_text(dim, self.names, op_text)
 
 
-def op_text(op: Op, left: str, right: str) -> str:
-    match op.kind:
-        case "floordiv":
-            return f"(({left}) / ({right}))"
-        case "mod":
-            return f"(({left}) % ({right}))"
-        case _:
-            return min_form(left, right)
+def _closed(text: str) -> str:
+    return text if text.isidentifier() or text.isdigit() else f"({text})"
 
 
 def const_text(value: float | int | bool, dtype: DType) -> str:

@@ -4,24 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from noyau.ir.dims import Dim, Op, product
+from noyau.ir.dims import Dim, product
 from noyau.ir.loops import Axis, Buffer, Kernel, Launch, Load, Loop, Role, Store
 from noyau.ir.walk import every_expression, every_statement
+from noyau.languages.c_tables import op_text
 from noyau.languages.spelling import dim_text
-
-
-def min_form(left: str, right: str) -> str:
-    return f"(({left}) > ({right}) ? ({left}) : ({right}))"
-
-
-def _op(op: Op, left: str, right: str) -> str:
-    match op.kind:
-        case "floordiv":
-            return f"(({left}) / ({right}))"
-        case "mod":
-            return f"(({left}) % ({right}))"
-        case _:
-            return min_form(left, right)
 
 
 def interface(kernel: Kernel, names: Mapping[str, str]) -> str:
@@ -42,7 +29,7 @@ def interface(kernel: Kernel, names: Mapping[str, str]) -> str:
 def _bind(kernel: Kernel, names: Mapping[str, str]) -> str:
     lines = []
     for at, b in enumerate(kernel.binding):
-        offset = dim_text(b.offset, names, _op)
+        offset = dim_text(b.offset, names, op_text)
         got = f"shapes[{b.input}][{b.axis}]"
         value = got if b.offset == Dim.of(0) else f"({got} - ({offset}))"
         value = value if b.factor == 1 else f"{value} / {b.factor}"
@@ -53,7 +40,7 @@ def _bind(kernel: Kernel, names: Mapping[str, str]) -> str:
     for k, buffer in enumerate(kernel.of(Role.INPUT)):
         for axis, dim in enumerate(buffer.shape):
             if (k, axis) not in bound_at:
-                lines.append(f"if (shapes[{k}][{axis}] != {dim_text(dim, names, _op)}) return {k + 1};")
+                lines.append(f"if (shapes[{k}][{axis}] != {dim_text(dim, names, op_text)}) return {k + 1};")
     head = f"static int32_t {kernel.name}_bind(const int64_t *const *shapes, int64_t *sizes)"
     quiet = ["(void)shapes;", "(void)sizes;"]
     return _function(head, [*quiet, *lines, "return 0;"])
@@ -70,7 +57,7 @@ def _shape(kernel: Kernel, names: Mapping[str, str]) -> str:
     lines = ["(void)sizes;", "(void)dims;", *_sizes(kernel, names, [d for b in kernel.of(Role.OUTPUT) for d in b.shape])]
     lines.append("switch (output) {")
     for k, buffer in enumerate(kernel.of(Role.OUTPUT)):
-        dims = " ".join(f"dims[{axis}] = {dim_text(dim, names, _op)};" for axis, dim in enumerate(buffer.shape))
+        dims = " ".join(f"dims[{axis}] = {dim_text(dim, names, op_text)};" for axis, dim in enumerate(buffer.shape))
         lines.append(f"case {k}: {dims} break;".replace(":  break", ": break"))
     lines += ["default: break;", "}"]
     return _function(f"static void {kernel.name}_shape(const int64_t *sizes, int32_t output, int64_t *dims)", lines)
@@ -80,7 +67,7 @@ def _cases(
     kernel: Kernel, names: Mapping[str, str], what: str, parameter: str, switch: str, values: list[Dim]
 ) -> str:
     lines = ["(void)sizes;", *_sizes(kernel, names, values), f"switch ({switch}) {{"]
-    lines += [f"case {k}: return {dim_text(value, names, _op)};" for k, value in enumerate(values)]
+    lines += [f"case {k}: return {dim_text(value, names, op_text)};" for k, value in enumerate(values)]
     lines += ["default: return 0;", "}"]
     return _function(f"static int64_t {kernel.name}_{what}(const int64_t *sizes, {parameter})", lines)
 

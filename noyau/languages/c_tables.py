@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from noyau.dtypes import DType
+from noyau.ir.dims import Op
 
 TYPES = {
     DType.BOOL: "bool",
@@ -125,6 +126,22 @@ INTEGER_FUNCTIONS = {
         "return b < 8 * sizeof(T) ? (T)(a >> b) : 0;",
     ),
 }
+
+
+def op_text(op: Op, left: str, right: str) -> str:
+    """A division, modulo or max of index expressions, which are never negative where they are divided."""
+    left, right = _operand(left), _operand(right)
+    match op.kind:
+        case "floordiv":
+            return f"({left} / {right})"
+        case "mod":
+            return f"({left} % {right})"
+        case _:
+            return f"({left} > {right} ? {left} : {right})"
+
+
+def _operand(text: str) -> str:
+    return text if text.isidentifier() or text.isdigit() else f"({text})"
 
 
 def integer_function(function: str, dtype: str) -> str:

@@ -134,9 +134,9 @@ def reorder(space: Space, lowering: Lowering) -> Space:
 def with_cut(space: Space, cut: CutNeeded) -> Space:
     """The space with one more cut, in order; UnsupportedError where the order is not certain."""
     points = [*space.cuts.get(cut.variable, ()), cut.point]
-    ordered = sorted(points, key=lambda point: sum(1 for other in points if never_negative(point - other, least=1)))
+    ordered = sorted(points, key=lambda point: sum(1 for other in points if never_negative(point - other)))
     for low, high in pairwise(ordered):
-        if not never_negative(high - low, least=1) or low == high:
+        if not never_negative(high - low) or low == high:
             raise UnsupportedError(f"it is not certain which of {low} and {high} comes first")
     return replace(space, cuts={**space.cuts, cut.variable: tuple(ordered)})
 

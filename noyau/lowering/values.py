@@ -5,7 +5,7 @@ So reductions leave the loops that they do not depend on, and a value that is us
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -30,12 +30,12 @@ from noyau.ir.graph import (
     Select,
     View,
 )
-from noyau.ir.loops import Call, Const, Expr, Fold, Index, Let, Load, Require, Statement, Var
+from noyau.ir.loops import Call, Const, Expr, Fold, If, Index, Let, Load, Require, Statement, Var
 from noyau.ir.monoids import MONOIDS
-from noyau.ir.ranges import simplify, within
+from noyau.ir.ranges import at_least_one, simplify, within
 from noyau.lowering.names import Names
 
-Key = tuple[str, Shape, Expr | None]
+Key = tuple[str, Shape, Expr | None, tuple[Dim, ...]]
 
 
 @dataclass(slots=True)
@@ -63,21 +63,31 @@ class Lowering:
         self.extents: dict[str, Dim] = {}
         self.offsets: dict[str, Dim] = {}  # of the loops of the nest: where the open segment starts
         self.folds: list[frozenset[str]] = []  # the variables that each Fold depends on
-        self.guard: Expr | None = None
+        self.around: list[Dim] = []  # the extents of the loops that a Fold was lifted out of
+        self.guard: Expr | None = None  # where the values that are made now are used
+        self.guarded: set[str] = set()  # looked-up indices that are 0 where nothing uses them
+        self.lifted = False  # whether a value was guarded for the loops that it was lifted out of
         self.count = 0
 
     def value(self, name: str, index: Sequence[Dim]) -> Expr:
         """The value `name` at an index, in the scope where it belongs."""
         node = self.graph[name]
         exact = tuple(simplify(dim, self.extents) for dim in index)
-        scope = self.scopes[self.depth(exact)]
-        key = (name, exact, self.guard)
-        if key not in scope.known:
+        depth = self.depth(exact)
+        known = self.scopes[depth].known
+        key: Key = (name, exact, self.guard, ())
+        lifted_key: Key = (name, exact, self.guard, self.left_out(depth))
+        if key not in known and lifted_key not in known:
+            before, self.lifted = self.lifted, False
             made = self.make(node, exact)
             if isinstance(made, Call | Load | Fold):
-                made = self.let(scope, node, made, exact)
-            scope.known[key] = made
-        return scope.known[key]
+                made = self.let(self.scopes[depth], node, made, exact)
+            key = lifted_key if self.lifted else key
+            known[key] = made
+            self.lifted |= before
+        elif key not in known:
+            key, self.lifted = lifted_key, True
+        return known[key]
 
     def let(self, scope: Scope, node: Node, made: Expr, index: Shape) -> Var:
         name = self.names.fresh(node.output)
@@ -91,12 +101,29 @@ class Lowering:
             used |= _names_in(self.guard)
         return max((at for at, scope in enumerate(self.scopes) if scope.variables & used), default=0)
 
+    def left_out(self, depth: int) -> tuple[Dim, ...]:
+        """The extents of the loops that a value at this depth is lifted out of."""
+        inner = [self.extents[name] for scope in self.scopes[depth + 1 :] for name in sorted(scope.variables)]
+        return tuple(dict.fromkeys([*inner, *self.around]))
+
+    def guard_of(self, dims: Iterable[Dim], depth: int) -> Expr | None:
+        """Where a cell is read: where its value is used, and where the loops that it is lifted out of run at all, if
+        only that makes sure that the cell is there."""
+        named = {name for dim in dims for name in dim.names}
+        run = [name for scope in self.scopes[: depth + 1] for name in scope.variables if name not in self.guarded]
+        named = named.difference(*(at_least_one(self.extents[name]) for name in run))
+        doubtful = [extent for extent in self.left_out(depth) if extent.names & named]
+        self.lifted |= bool(doubtful)
+        runs = [Call("less", (Index(Dim.of(0)), Index(extent)), DType.BOOL) for extent in doubtful]
+        return _all_of([*([] if self.guard is None else [self.guard]), *runs])
+
     def make(self, node: Node, index: Shape) -> Expr:
         here = {index_name(axis): dim for axis, dim in enumerate(index)}
         match node.kind:
             case Input():
-                other = None if self.guard is None else Const(0, node.dtype.compute)
-                return Load(self.buffers[node.output], index, node.dtype.compute, self.guard, other)
+                guard = self.guard_of((*index, *node.shape), self.depth(index))
+                other = None if guard is None else Const(0, node.dtype.compute)
+                return Load(self.buffers[node.output], index, node.dtype.compute, guard, other)
             case Constant(value) if value.size == 1:
                 return Const(value.reshape(()).astype(node.dtype.compute.numpy).item(), node.dtype.compute)
             case Iota(dim):
@@ -142,12 +169,14 @@ class Lowering:
             return
         variable = mine[0]
         point = start - (at - Dim.of(variable))
-        inside = never_negative(point, least=1) and never_negative(self.extents[variable] - point, least=1)
+        inside = never_negative(point) and never_negative(self.extents[variable] - point)
         if not [name for name in point.names if name.startswith("#")] and inside and point != Dim.of(0):
             raise CutNeeded(variable, self.offsets[variable] + point)
 
     def choose(self, node: Node, at: Dim, pieces: Sequence[tuple[str, Shape, Dim, Dim]]) -> Expr:
         """Nested selects, of which the branch not taken touches no memory."""
+        if not pieces:
+            return Const(0, node.dtype.compute)  # of an extent of 0: nothing reads it
         outer, chosen, left = self.guard, None, Index(at)
         below: list[Expr] = [Call("less", (left, Index(end)), DType.BOOL) for _, _, _, end in pieces]
         for position in reversed(range(len(pieces))):
@@ -175,15 +204,18 @@ class Lowering:
         indices = node.inputs[entry.input]
         at = tuple(simplify(dim.replace(here), self.extents) for dim in entry.at)
         found = self.value(indices, at)
-        scope = self.scopes[self.depth(at)]
-        key = (f"#{indices}", (*at, extent), self.guard)
+        depth = self.depth(at)
+        guard = self.guard_of((*at, *self.graph[indices].shape, extent), depth)
+        scope, key = self.scopes[depth], (f"#{indices}", (*at, extent), guard, ())
         if key not in scope.known:
-            self.count += 1
             variable = f"#{self.names.fresh('at')}"
             wide = found if found.dtype is DType.I64 else Call("cast", (found,), DType.I64)
-            if self.guard is not None:
-                wide = Call("where", (self.guard, wide, Const(0, DType.I64)), DType.I64)
-            scope.statements += [Let(variable, wide), Require(Dim.of(variable), extent)]
+            inside: Statement = Require(Dim.of(variable), extent)
+            if guard is not None:
+                self.guarded.add(variable)
+                wide = Call("where", (guard, wide, Const(0, DType.I64)), DType.I64)
+                inside = If(guard, (inside,))
+            scope.statements += [Let(variable, wide), inside]
             scope.variables.add(variable)
             self.extents[variable] = extent
             scope.known[key] = Index(Dim.of(variable))
@@ -205,12 +237,13 @@ class Lowering:
                 full.append(Dim.of(loops[-1][0]))
             else:
                 full.append(rest.pop(0))
-        hidden, self.scopes = self.scopes, self.scopes[: depth + 1]
+        hidden, around, left_out = self.scopes, self.around, self.left_out(depth)
+        self.scopes, self.around = self.scopes[: depth + 1], list(left_out)
         scope = Scope({name for name, _ in loops})
         self.scopes.append(scope)
         self.extents |= dict(loops)
         value = self.value(operand.output, full)
-        self.scopes = hidden
+        self.scopes, self.around = hidden, around
         return Fold(monoid, tuple(loops), tuple(scope.statements), value, node.dtype.compute)
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from noyau.ir.dims import Dim, product
 from noyau.ir.graph import Graph, Node
-from noyau.ir.loops import Call, Expr, Fold, If, Kernel, Let, Loop, Statement
+from noyau.ir.loops import Call, Expr, Fold, If, Kernel, Let, Loop, Role, Statement
+from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS
 from noyau.ir.walk import operands
 
@@ -90,3 +91,30 @@ def _count(
 def _flops(expr: Expr) -> float:
     own = float(OPERATORS[expr.function].flops) if isinstance(expr, Call) else 0.0
     return own + sum(_flops(operand) for operand in operands(expr))
+
+
+def flops(kernel: Kernel) -> Dim:
+    """The flops of a kernel before it is scheduled, as a polynomial of its sizes."""
+    return sum((_work(launch.body) for launch in kernel.launches), Dim.of(0))
+
+
+def _work(statements: Iterable[Statement]) -> Dim:
+    total = Dim.of(0)
+    for statement in statements:
+        match statement:
+            case Loop(_, extent, _, body):
+                total = total + _work(body) * extent
+            case Let(_, Fold(monoid, loops, body, _, _, _), _):
+                steps = product(extent for _, extent in loops)
+                total = total + (_work(body) + MONOIDS[monoid].flops) * steps
+            case Let(_, value, _):
+                total = total + int(_flops(value))
+            case _:
+                pass
+    return total
+
+
+def bytes_moved(kernel: Kernel) -> Dim:
+    """The bytes that must move: each input and output once."""
+    moved = [buffer for buffer in kernel.buffers if buffer.role is not Role.SCRATCH]
+    return sum((product(buffer.shape) * buffer.dtype.bytes for buffer in moved), Dim.of(0))

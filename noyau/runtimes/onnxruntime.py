@@ -83,17 +83,7 @@ def open_session(
     process then slow each other. ModelError where onnxruntime refuses the model, BuildError where the library.
     """
     runtime = _import()
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 4  # what it would print is in the exception
-    for pool in ("intra_op", "inter_op"):
-        options.add_session_config_entry(f"session.{pool}.allow_spinning", "1" if spinning else "0")
-    if folder is not None:
-        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder.absolute()))
-    if not prepacked:
-        options.add_session_config_entry("session.disable_prepacking", "1")
-    levels = runtime.GraphOptimizationLevel
-    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
+    options = _options(threads, spinning, optimized, folder, prepacked)
     if library is not None:
         try:
             options.register_custom_ops_library(str(library.absolute()))
@@ -105,6 +95,23 @@ def open_session(
         )
     except Exception as error:
         raise ModelError(f"onnxruntime does not open {_title(model)}: {_line(error)}") from error
+
+
+def _options(threads: int, spinning: bool, optimized: bool, folder: Path | None, prepacked: bool) -> Any:
+    """The options of `open_session` as onnxruntime takes them."""
+    runtime = _import()
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 4  # what it would print is in the exception
+    for pool in ("intra_op", "inter_op"):
+        options.add_session_config_entry(f"session.{pool}.allow_spinning", "1" if spinning else "0")
+    if folder is not None:
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder.absolute()))
+    if not prepacked:
+        options.add_session_config_entry("session.disable_prepacking", "1")
+    levels = runtime.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
+    return options
 
 
 def run(session: onnxruntime.InferenceSession, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -37,19 +37,19 @@ def _kept(launch: Launch) -> Launch:
         return launch
     dear = _dear(found[-1].body)
     for let in dear[-1:]:
-        name = f"kept_{let.name}"
-        changed = _in_row(launch.body, frozenset({let.origin[0]} if let.origin else ()), name)
-        if changed != launch.body:
-            return Launch((memory(name, let.value, extent), *changed))
+        return Launch(_in_row(launch.body, let, extent))
     return launch
 
 
-def _in_row(body: Statements, values: frozenset[str], name: str) -> Statements:
+def _in_row(body: Statements, let: Let, extent: Dim) -> Statements:
+    """The statements of a row, within the loops on threads, with the value of `let` kept."""
     match body:
         case (*before, Loop(axis=Axis.THREADS) as loop):
-            return (*before, replace(loop, body=_in_row(loop.body, values, name)))
+            return (*before, replace(loop, body=_in_row(loop.body, let, extent)))
         case _:
-            return keep(body, values, name)
+            name = f"kept_{let.name}"
+            changed = keep(body, frozenset({let.origin[0]} if let.origin else ()), name)
+            return body if changed == body else (memory(name, let.value, extent), *changed)
 
 
 def _dear(body: Iterable[Statement]) -> list[Let]:

@@ -16,7 +16,7 @@ Clock = Callable[[], float]
 # than the copy.
 _OWN_CACHE_BYTES = 512 << 10
 _SMALLEST_BYTES, _LARGEST_BYTES = 8 << 10, 256 << 20
-_SAMPLE_BYTES = 8 << 20
+_SAMPLE_BYTES, _MOST_ROUNDS = 8 << 20, 1024
 _PAGE_BYTES = 4096
 
 
@@ -39,7 +39,7 @@ def measure_copy(moved_bytes: int, threads: int, clock: Clock = time.perf_counte
     """As copy_rate, but measured now, with nothing rounded or kept; `clock` gives seconds."""
     part_bytes = max(moved_bytes // (2 * threads), 1)
     alone = threads == 1 or 2 * part_bytes <= _OWN_CACHE_BYTES
-    rounds = max(_SAMPLE_BYTES // (2 * part_bytes), 1)
+    rounds = min(max(_SAMPLE_BYTES // (2 * part_bytes), 1), _MOST_ROUNDS)
     if alone:
         return threads * _rate_alone(part_bytes, rounds, clock)
     return _rate_together(part_bytes, threads, rounds, clock)
@@ -77,8 +77,8 @@ def _rate_together(part_bytes: int, threads: int, rounds: int, clock: Clock) -> 
 
     with ThreadPoolExecutor(threads) as pool:
         samples = zip(*pool.map(work, copiers), strict=True)
-        lasted_s = min(max(end for _, end in spans) - min(begin for begin, _ in spans) for spans in samples)
-    return 2 * part_bytes * threads * rounds / lasted_s
+        lasted_s = [max(end for _, end in spans) - min(begin for begin, _ in spans) for spans in samples]
+    return 2.0 * part_bytes * threads * rounds / min(lasted_s)
 
 
 def _samples(rounds: int) -> int:

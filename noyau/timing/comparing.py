@@ -81,7 +81,9 @@ class Comparison:
 
     @cached_property
     def interval(self) -> tuple[float, float]:
-        """The 95 % bootstrap interval of the median ratio, over pairs."""
+        """The 95 % bootstrap interval of the median ratio, over pairs; NaN where a ratio is."""
+        if np.isnan(self.ratios).any():
+            return math.nan, math.nan
         medians = _resampled_medians(np.sort(self.ratios), np.random.default_rng(self.seed))
         low, high = np.quantile(medians, [(1 - _CONFIDENCE) / 2, (1 + _CONFIDENCE) / 2])
         return float(low), float(high)
@@ -209,11 +211,9 @@ def _resampled_medians(ordered: np.ndarray, rng: np.random.Generator) -> np.ndar
     count = len(ordered)
     middle = (count + 1) // 2
     lower = rng.beta(middle, count - middle + 1, _RESAMPLES)
-    places = np.minimum((lower * count).astype(np.int64), count - 1)
-    if count % 2:
-        return ordered[places]
-    upper = 1 - (1 - lower) * rng.random(_RESAMPLES) ** (1 / (count - middle))
-    return (ordered[places] + ordered[np.minimum((upper * count).astype(np.int64), count - 1)]) / 2
+    upper = lower if count % 2 else 1 - (1 - lower) * rng.random(_RESAMPLES) ** (1 / (count - middle))
+    places = np.minimum(np.stack([lower, upper]) * count, count - 1).astype(np.int64)
+    return np.asarray(ordered[places].mean(axis=0))
 
 
 def _agree(windows: list[tuple[float, float]]) -> bool:

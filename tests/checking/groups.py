@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from noyau.dtypes import DType
-from noyau.ir.dims import Dim, index_name, shape_of
-from noyau.ir.graph import Reduce, View, expand_index
+from noyau.ir.dims import Dim, index_name, indices, shape_of
+from noyau.ir.graph import Gather, Iota, Lookup, Reduce, View, expand_index
 from tests.checking.sketch import Sketch
 
 F32 = DType.F32
@@ -32,8 +32,6 @@ class Group(Sketch):
         return self.map("cast", self.iota(Dim.of(name), shape), dtype=dtype)
 
     def iota(self, index, shape):
-        from noyau.ir.graph import Iota
-
         return self.add(Iota(index), [], DType.I64, shape)
 
     def mean(self, name, extent):
@@ -70,4 +68,39 @@ def rms_norm(rows="rows", columns="n", dtype=F32, eps=1e-6):
     square = g.mean(g.map("multiply", x, x), columns)
     root = g.map("sqrt", g.map("add", square, g.full(eps, square)))
     g.map("multiply", g.map("divide", x, g.expand(root, shape)), g.expand(w, shape))
+    return g.graph()
+
+
+def swiglu(dtype=F32):
+    g = Group()
+    gate, up = g.input("gate", dtype, "rows", "n"), g.input("up", dtype, "rows", "n")
+    g.map("multiply", g.map("multiply", gate, g.map("sigmoid", gate)), up)
+    return g.graph()
+
+
+def quantise():
+    """Rows to integers of 8 bits, by the largest magnitude of each."""
+    g = Group()
+    x = g.input("x", F32, "rows", "n")
+    scale = g.reduce("max", g.map("abs", x))
+    scale = g.map("divide", g.map("maximum", scale, g.full(1e-6, scale)), g.full(127, scale))
+    rounded = g.map("round_even", g.map("divide", x, g.expand(scale, ("rows", "n"))))
+    low, high = g.full(-127, x), g.full(127, x)
+    g.map("cast", g.map("minimum", g.map("maximum", rounded, low), high), dtype=DType.I8)
+    return g.graph()
+
+
+def embedding(extent=11):
+    """Rows of a table, each scaled."""
+    g = Group()
+    table, ids = g.input("table", F32, extent, "n"), g.input("ids", DType.I64, "rows")
+    own = indices(2)
+    rows = g.add(Gather((Lookup(1, own[:1]), own[1])), [table, ids], F32, ("rows", "n"))
+    g.map("multiply", rows, g.full(0.5, rows))
+    return g.graph()
+
+
+def one_map(function, dtype=F32, arity=1, result=None):
+    g = Group()
+    g.map(function, *(g.input(f"x{k}", dtype, "n") for k in range(arity)), dtype=result)
     return g.graph()

@@ -178,17 +178,20 @@ def layer_norm_rsqrt(x, w, b):
     return [(x - mean) * (scale * w) + b]
 
 
-def layer_norm_one_pass(x, w, b, block=8):
+def layer_norm_one_pass(x, w, b, block=32):
     """Count, mean and squares of blocks, merged as Chan, Golub and LeVeque."""
-    count, mean, square = F(0), np.zeros((*x.shape[:-1], 1), F), np.zeros((*x.shape[:-1], 1), F)
-    for start in range(0, x.shape[-1], block):
+    first = x[..., :block]
+    count = F(first.shape[-1])
+    mean = lanes(first) / count
+    square = lanes((first - mean) ** 2)
+    for start in range(block, x.shape[-1], block):
         part = x[..., start : start + block]
         size = F(part.shape[-1])
         own = lanes(part) / size
         delta, joined = own - mean, count + size
         square = square + lanes((part - own) ** 2) + delta * delta * (count * (size / joined))
         mean, count = mean + delta * (size / joined), joined
-    return normed(x, w, b, mean, square / count if count else square * F(np.nan))
+    return normed(x, w, b, mean, square / count)
 
 
 def layer_norm_of_squares(x, w, b):

@@ -35,7 +35,12 @@ def test_cleaned_names_are_identifiers_and_different(names: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("name", "wanted"),
-    [("/model/layers.0/Mul_output_0", "model_layers_0_Mul_output_0"), ("12x", "x"), ("*/", "value"), ("é", "value")],
+    [
+        ("/model/layers.0/Mul_output_0", "model_layers_0_Mul_output_0"),
+        ("12x", "x"),
+        ("*/", "value"),
+        ("\u00e9", "value"),
+    ],
 )
 def test_a_cleaned_name_can_be_recognised(name: str, wanted: str) -> None:
     assert cleaned()(name) == wanted

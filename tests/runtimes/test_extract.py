@@ -18,14 +18,10 @@ from noyau.runtimes import onnxruntime as runtime
 from noyau.runtimes.bodies import Fused, Values, ValueType, reads, recomputed
 from noyau.runtimes.extract import extract
 from noyau.runtimes.write_back import write_back
-from tests.runtimes.kernels import F32, STAND_INS, Arrays, kernel_text, model_of
+from tests.runtimes.kernels import STAND_INS, Arrays, kernel_text, model_of
+from tests.runtimes.models import NODE, floats
 
 MODELS = Path(__file__).parents[2] / "noyau" / "models"
-NODE = helper.make_node
-
-
-def floats(name: str, *shape: int | str) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, F32, shape)
 
 
 def run(model: onnx.ModelProto, feeds: Arrays, library: Path | None = None) -> Arrays:

@@ -32,7 +32,7 @@ HOSTILE = [
     "new\nline.onnx",
     "$(touch x).onnx",
     "; rm -rf x.onnx",
-    "é.onnx",
+    "\u00e9.onnx",
     "*.onnx",
     "-o.onnx",
 ]

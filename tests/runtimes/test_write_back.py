@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,90 +9,39 @@ import numpy as np
 import onnx
 import pytest
 from numpy.testing import assert_array_equal
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 from onnx.external_data_helper import set_external_data
 
 from noyau.dtypes import DType
 from noyau.errors import GraphError
 from noyau.runtimes import onnxruntime as runtime
-from noyau.runtimes.bodies import Fused, Values, ValueType, reads, recomputed, subgraphs
+from noyau.runtimes.bodies import Fused, ValueType, reads
 from noyau.runtimes.write_back import refusals, write_back
-from tests.runtimes.kernels import F32, STAND_INS, Arrays, kernel_text, model_of
+from tests.runtimes.kernels import STAND_INS, Arrays, kernel_text, model_of
+from tests.runtimes.models import (
+    HOSTILE,
+    NODE,
+    constant,
+    floats,
+    node_types,
+    random_parts,
+    reshaped,
+    run,
+    same,
+    two_norms,
+    with_outer_shape,
+)
 
 MODELS = Path(__file__).parents[2] / "noyau" / "models"
-NODE = helper.make_node
-HOSTILE = [
-    'a"b',
-    "a\nb",
-    "*/ int main() {} /*",
-    "../../etc/passwd",
-    "$(touch x); `id`",
-    "a b",
-    "é",
-    "1",
-    "_",
-    "-",
-    "%s",
-    "x" * 5000,
-]
 
-
-def floats(name: str, *shape: int | str) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, F32, shape)
-
-
-def constant(name: str, value: object) -> onnx.TensorProto:
-    return numpy_helper.from_array(np.asarray(value), name)
-
-
-def norm_nodes(prefix: str, source: str, result: str, weight: str = "w") -> list[onnx.NodeProto]:
-    """x * rsqrt(mean(x^2) + eps) * w, as exporters spell it."""
-    names = [f"{prefix}{number}" for number in range(5)]
-    return [
-        NODE("Pow", [source, "two"], [names[0]]),
-        NODE("ReduceMean", [names[0], "axes"], [names[1]]),
-        NODE("Add", [names[1], "eps"], [names[2]]),
-        NODE("Sqrt", [names[2]], [names[3]]),
-        NODE("Div", [source, names[3]], [names[4]]),
-        NODE("Mul", [names[4], weight], [result]),
-    ]
-
-
-NORM_CONSTANTS = [
-    constant("two", np.float32(2)),
-    constant("axes", np.array([-1], np.int64)),
-    constant("eps", np.float32(1e-5)),
-    constant("w", np.arange(8, dtype=np.float32)),
-]
-
-
-def two_norms() -> onnx.ModelProto:
-    nodes = [*norm_nodes("a", "x", "y"), NODE("Tanh", ["y"], ["t"], name="between"), *norm_nodes("b", "t", "z")]
-    return model_of(nodes, [floats("x", "n", 8)], [floats("z", "n", 8)], NORM_CONSTANTS)
-
-
-def run(model: onnx.ModelProto, feeds: Arrays, library: Path | None = None) -> Arrays:
-    return runtime.run(runtime.open_session(model.SerializeToString(), library, threads=1, optimized=False), feeds)
-
-
-def same(model: onnx.ModelProto, other: onnx.ModelProto, feeds: Arrays | None = None) -> bool:
-    """Whether both are right models that give the same bits."""
-    onnx.checker.check_model(other, full_check=True)
-    feeds = feeds or {"x": np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32)}
-    wanted, found = run(model, feeds), run(other, feeds)
-    return wanted.keys() == found.keys() and all(wanted[name].tobytes() == found[name].tobytes() for name in wanted)
-
-
-def node_types(model: onnx.ModelProto) -> list[str]:
-    return [node.op_type for node in model.graph.node]
+# The two norms of `two_norms`.
+FIRST = Fused("norm_1f", tuple(range(6)), ("x", "w"), ("y",))
+SECOND = Fused("norm_1f", tuple(range(7, 13)), ("t", "w"), ("z",))
 
 
 def test_equal_parts_share_one_function() -> None:
     model = two_norms()
-    parts = [
-        Fused("norm_1f", tuple(range(6)), ("x", "w"), ("y",)),
-        Fused("norm_1f", tuple(range(7, 13)), ("t", "w"), ("z",)),
-    ]
+    parts = [FIRST, SECOND]
     found = write_back(model, parts)
     assert node_types(found) == ["norm_1f", "Tanh", "norm_1f"]
     assert [(each.domain, each.name, len(each.input)) for each in found.functions] == [("noyau", "norm_1f", 2)]
@@ -106,7 +54,7 @@ def test_equal_parts_share_one_function() -> None:
 def test_the_model_given_is_unchanged() -> None:
     model = two_norms()
     before = model.SerializeToString(deterministic=True)
-    write_back(model, [Fused("norm_1f", tuple(range(6)), ("x", "w"), ("y",))])
+    write_back(model, [FIRST])
     assert model.SerializeToString(deterministic=True) == before
 
 
@@ -124,20 +72,6 @@ def test_another_spelling_may_share_a_function() -> None:
     assert node_types(found) == ["over_1f", "over_1f"]
     assert len(found.functions[0].node) == 1
     assert same(model, found)
-
-
-def reshaped(prefix: str, source: str, result: str, shape: str) -> list[onnx.NodeProto]:
-    return [NODE("Tanh", [source], [f"{prefix}t"]), NODE("Reshape", [f"{prefix}t", shape], [result])]
-
-
-def with_outer_shape(extra: list[onnx.NodeProto], outputs: list[str]) -> onnx.ModelProto:
-    """Reshapes whose shape depends on an input that they do not read otherwise."""
-    nodes = [NODE("Shape", ["ids"], ["size"]), NODE("Concat", ["size", "rest"], ["shape"], axis=0)]
-    nodes += [*reshaped("a", "x", "y", "shape"), *extra]
-    inputs = [floats("x", "n", 8), helper.make_tensor_value_info("ids", TensorProto.INT64, ["n"])]
-    return model_of(
-        nodes, inputs, [floats(name, None, None, None) for name in outputs], [constant("rest", np.array([2, 4]))]
-    )
 
 
 def feeds_of_shape() -> Arrays:
@@ -336,7 +270,7 @@ def test_what_no_part_covers_stays_as_it_was() -> None:
     model.graph.value_info.append(floats("t", "n", 8))
     model.metadata_props.add(key="author", value="somebody")
     model.producer_name = "exporter"
-    found = write_back(model, [Fused("norm_1f", tuple(range(6)), ("x", "w"), ("y",))])
+    found = write_back(model, [FIRST])
     assert [node.SerializeToString() for node in found.graph.node][1:] == [
         node.SerializeToString() for node in model.graph.node[6:]
     ]
@@ -356,7 +290,7 @@ def test_external_data_stays_in_its_file(tmp_path: Path) -> None:
             set_external_data(tensor, "m.data")
     onnx.save(stored, tmp_path / "m.onnx")
     light = onnx.load(tmp_path / "m.onnx", load_external_data=False)
-    found = write_back(light, [Fused("norm_1f", tuple(range(6)), ("x", "w"), ("y",))], tmp_path)
+    found = write_back(light, [FIRST], tmp_path)
     assert list(found.graph.node[0].input) == ["x", "w"]
     assert list(found.graph.initializer) == list(light.graph.initializer)
     onnx.save(found, tmp_path / "found.onnx")
@@ -380,19 +314,16 @@ def test_the_models_own_functions_are_kept_and_may_be_called_from_a_body() -> No
 def test_versions_are_raised_to_what_functions_need() -> None:
     model = two_norms()
     model.ir_version = 7
-    found = write_back(model, [Fused("norm_1f", tuple(range(6)), ("x", "w"), ("y",))])
+    found = write_back(model, [FIRST])
     assert found.ir_version == 8
     assert {entry.domain: entry.version for entry in found.opset_import} == {"": 18, "noyau": 1}
     model.ir_version = 10
-    assert write_back(model, [Fused("norm_1f", tuple(range(6)), ("x", "w"), ("y",))]).ir_version == 10
+    assert write_back(model, [FIRST]).ir_version == 10
 
 
 def test_a_model_may_be_written_back_again() -> None:
     """A part that holds nodes which are fused already has their bodies in its own."""
-    parts = [
-        Fused("norm_1f", tuple(range(6)), ("x", "w"), ("y",)),
-        Fused("norm_1f", tuple(range(7, 13)), ("t", "w"), ("z",)),
-    ]
+    parts = [FIRST, SECOND]
     once = write_back(two_norms(), parts)
     more = write_back(once, [Fused("more_2e", (0, 1), ("x", "w"), ("t",))])
     assert node_types(more) == ["more_2e", "norm_1f"]
@@ -405,7 +336,7 @@ def test_a_model_may_be_written_back_again() -> None:
 
 
 def test_a_name_that_the_model_uses_otherwise_is_refused() -> None:
-    once = write_back(two_norms(), [Fused("norm_1f", tuple(range(6)), ("x", "w"), ("y",))])
+    once = write_back(two_norms(), [FIRST])
     with pytest.raises(GraphError, match="the model has an operator of this name already"):
         write_back(once, [Fused("norm_1f", (1,), ("y",), ("t",))])
     replaced = write_back(once, [Fused("norm_1f", (0, 1), ("x", "w"), ("t",))])
@@ -414,14 +345,14 @@ def test_a_name_that_the_model_uses_otherwise_is_refused() -> None:
 
 
 def test_a_fused_node_that_stays_does_not_get_the_function_of_another() -> None:
-    once = write_back(two_norms(), [Fused("norm_1f", tuple(range(6)), ("x", "w"), ("y",))])
+    once = write_back(two_norms(), [FIRST])
     once.graph.output.append(floats("y", "n", 8))
     with pytest.raises(GraphError, match="a node of the model has an operator of this name"):
         write_back(once, [Fused("norm_1f", (0, 1), ("x", "w"), ("t",))])
 
 
 def test_a_fused_node_without_a_body_is_refused() -> None:
-    once = write_back(two_norms(), [Fused("norm_1f", tuple(range(6)), ("x", "w"), ("y",))])
+    once = write_back(two_norms(), [FIRST])
     del once.functions[:]
     with pytest.raises(GraphError, match="no body that noyau could have written"):
         write_back(once, [Fused("more_2e", (0, 1), ("x", "w"), ("t",))])
@@ -453,28 +384,6 @@ def test_the_kernel_replaces_the_body_in_a_written_model(tmp_path: Path) -> None
     wanted = run(model, feeds)["out"]
     assert_array_equal(run(found, feeds)["out"], wanted)
     assert run(found, feeds, tmp_path / "m.so")["out"].min() > 900
-
-
-def random_parts(model: onnx.ModelProto, seed: int) -> list[Fused]:
-    """Windows of consecutive nodes, some nodes in none; a window is always convex. Some inputs are left to be found."""
-    rng, values, graph = random.Random(seed), Values.of(model), model.graph
-    at, parts = 0, list[Fused]()
-    while at < len(graph.node):
-        window = [
-            number
-            for number in range(at, min(at + rng.randint(1, 12), len(graph.node)))
-            if not any(subgraphs(graph.node[number]))
-        ]
-        at += rng.randint(len(window) or 1, 14)
-        made = {name for number in window for name in graph.node[number].output if name}
-        outside = {name for number, node in enumerate(graph.node) if number not in window for name in reads(node)}
-        outside.update(value.name for value in graph.output)
-        inputs = sorted(set().union(*(reads(graph.node[number]) for number in window)) - made)
-        inputs = [name for name in inputs if recomputed(name, values) is None and rng.random() < 0.8]
-        outputs = sorted(made & outside)
-        if outputs:
-            parts.append(Fused(f"part{len(parts)}_{seed}", tuple(window), tuple(inputs), tuple(outputs)))
-    return parts
 
 
 @pytest.mark.parametrize("seed", range(8))

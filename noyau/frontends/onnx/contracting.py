@@ -9,7 +9,7 @@ from noyau.ir.graph import Contract, Node
 
 
 def _einsum(site: Site) -> Node:
-    inputs, output = _terms(site.attribute("equation", ""))
+    inputs, output = terms(site.attribute("equation", ""))
     operands = site.all_inputs()
     if len(inputs) != len(operands) or any(len(t) != len(o.shape) for t, o in zip(inputs, operands, strict=True)):
         raise UnsupportedError("Einsum is given operands that do not fit its equation")
@@ -28,7 +28,7 @@ def _einsum(site: Site) -> Node:
     return site.emit(Contract(equation), operands, operands[0].dtype, shape)
 
 
-def _terms(equation: str) -> tuple[list[str], str]:
+def terms(equation: str) -> tuple[list[str], str]:
     """The letters of the operands and of the result; the result of an equation without -> is what appears once."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     if not left.replace(",", "").isalpha() or not (right.isalpha() or not right):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,26 +18,27 @@ from noyau.frontends.onnx.contracting import CONTRACTING
 from noyau.frontends.onnx.elementwise import ELEMENTWISE
 from noyau.frontends.onnx.functions import Body, canonical, conform, model_body, opsets_of, resolved, schema_body
 from noyau.frontends.onnx.indexing import INDEXING
+from noyau.frontends.onnx.inferring import Inference
 from noyau.frontends.onnx.opaque import (
     Boundary,
-    Outcome,
     Run,
     Surroundings,
     attribute_texts,
     captured,
-    matmul_shape,
     reason_for,
 )
+from noyau.frontends.onnx.outcomes import Outcome, outcome_of
 from noyau.frontends.onnx.padding import PADDING
 from noyau.frontends.onnx.quantizing import QUANTIZING
 from noyau.frontends.onnx.reductions import REDUCTIONS
 from noyau.frontends.onnx.scattering import SCATTERING
+from noyau.frontends.onnx.settling import Settling
 from noyau.frontends.onnx.shapes import constant_contents, shape_arithmetic
 from noyau.frontends.onnx.sites import Site
 from noyau.frontends.onnx.tensors import Initializers, array_of
 from noyau.frontends.onnx.verifying import verify
 from noyau.frontends.onnx.views import VIEWS
-from noyau.ir.dims import Dim, Shape, shape_of
+from noyau.ir.dims import Dim, shape_of
 from noyau.ir.graph import Graph, Input, Map, Node, Opaque, Part, constant
 
 _FAMILIES = {
@@ -79,18 +80,20 @@ class Imported:
 def import_model(model: onnx.ModelProto, folder: Path | None = None, *, run: Run | None = None) -> Imported:
     """The graph of a model. `folder` is where its external data lies; `run(model, inputs)` runs a one-node model for
     the interpreter where ONNX's reference evaluator lacks the operator. ModelError where it is not well formed."""
-    return _Importing(verify(model), folder, run).imported()
+    with Inference() as inference:
+        return _Importing(verify(model), folder, run, inference).imported()
 
 
 class _Importing:
-    def __init__(self, model: onnx.ModelProto, folder: Path | None, run: Run | None) -> None:
+    def __init__(self, model: onnx.ModelProto, folder: Path | None, run: Run | None, inference: Inference) -> None:
         self.model, self.folder, self.run_node = model, folder, run
         self.values = Values(_all_names(model.graph))
         self.opsets = opsets_of(list(model.opset_import))
         self.functions = {(canonical(f.domain), f.name): f for f in model.functions}
         self.around = Surroundings(list(model.opset_import), list(model.functions), model.ir_version)
         declared = [*model.graph.value_info, *model.graph.output, *model.graph.input]
-        self.outcome = Outcome(self.values, {value.name: value.type for value in declared}, self.around)
+        types = {value.name: value.type for value in declared}
+        self.settling = Settling(self.values, types, self.around, inference)
         self.defaults = {tensor.name: tensor for tensor in model.graph.initializer}
         self.tensors: dict[str, onnx.TensorProto | onnx.SparseTensorProto] = {}
         self.arithmetic: set[int] = set()
@@ -199,17 +202,7 @@ class _Importing:
         self, proto: onnx.NodeProto, scope: Mapping[str, str], opsets: Mapping[str, int], emitter: Emitter, depth: int
     ) -> list[str]:
         """The values, or known contents, that a node's outputs are; UnsupportedError where it has no meaning."""
-        domain = canonical(proto.domain)
-        conform(proto, domain, opsets.get(domain, 0))
-        site = Site(
-            self.values,
-            proto.op_type,
-            opsets.get(domain, 0),
-            [scope.get(name, "") for name in proto.input],
-            list(proto.output),
-            {a.name: _attribute(a, self.folder) for a in proto.attribute},
-            emitter,
-        )
+        domain, site = canonical(proto.domain), self._site(proto, scope, opsets, emitter)
         if domain == "":
             found = shape_arithmetic(site)
             if found is not None:
@@ -221,6 +214,17 @@ class _Importing:
         if body is None:
             raise UnsupportedError(reason_for(proto))
         return self._inlined(body, proto, site, depth)
+
+    def _site(
+        self, proto: onnx.NodeProto, scope: Mapping[str, str], opsets: Mapping[str, int], emitter: Emitter
+    ) -> Site:
+        """A node as the families see it; UnsupportedError where it is not what its schema says."""
+        domain = canonical(proto.domain)
+        opset = opsets.get(domain, 0)
+        conform(proto, domain, opset)
+        inputs = [scope.get(name, "") for name in proto.input]
+        attributes = {a.name: _attribute(a, self.folder) for a in proto.attribute}
+        return Site(self.values, proto.op_type, opset, inputs, list(proto.output), attributes, emitter)
 
     def _keep(self, contents: Contents, emitter: Emitter) -> str:
         name = self.values.inner_name(emitter.stem)
@@ -302,7 +306,7 @@ class _Importing:
         names = [*(name for name in proto.input if name), *captured(proto)]
         inputs = tuple(self.values.node(name).output for name in names)
         kind = Opaque(proto.op_type, Boundary(proto, names, self.around, self.run_node), attribute_texts(proto, place))
-        outcomes = self._outcomes(place, proto, names)
+        outcomes = self.settling.of(proto, names, self._ruled(proto, place))
         wanted = [(name, outcome) for name, outcome in zip(proto.output, outcomes, strict=True) if name]
         if len(wanted) == 1:
             (name, (dtype, shape)), whole = wanted[0], ""
@@ -315,20 +319,14 @@ class _Importing:
         for name in [*([whole] if whole else []), *(name for name, _ in wanted)]:
             self.values.places[name] = place
 
-    def _outcomes(self, place: int, proto: onnx.NodeProto, names: Sequence[str]) -> list[tuple[DType, Shape]]:
-        found = self.outcome.of(proto, names)
-        operands = [self.values.node(name) for name in names]
-        if not _is_matmul(proto) or DType.OTHER in {operand.dtype for operand in operands}:
-            return found
-        emitter = Emitter(self.values, proto.output[0], place, ())
+    def _ruled(self, proto: onnx.NodeProto, place: int) -> list[Outcome]:
+        """What a rule says of a well-formed boundary."""
+        scope = {name: name for name in proto.input if name}
         try:
-            return [(operands[0].dtype, matmul_shape(operands[0].shape, operands[1].shape, emitter.broadcast))]
+            site = self._site(proto, scope, self.opsets, Emitter(self.values, "", place, ()))
         except UnsupportedError:
-            return found
-
-
-def _is_matmul(proto: onnx.NodeProto) -> bool:
-    return canonical(proto.domain) == "" and proto.op_type == "MatMul" and len([name for name in proto.input if name]) == 2
+            return []
+        return outcome_of(site) if canonical(proto.domain) == "" else []
 
 
 def _attribute(attribute: onnx.AttributeProto, folder: Path | None) -> Any:

@@ -10,11 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from noyau.dtypes import DType, from_onnx
 from noyau.errors import UnsupportedError
-from noyau.frontends.onnx.building import Values
-from noyau.frontends.onnx.functions import canonical
-from noyau.ir.dims import Dim, Shape
 
 Run = Callable[[onnx.ModelProto, Mapping[str, np.ndarray]], Sequence[Any]]
 LIBRARY = frozenset(
@@ -91,86 +87,16 @@ class Surroundings:
         model.ir_version = self.ir_version
         return model
 
-
-    def is_valid(self, node: onnx.NodeProto) -> bool:
-        """Whether a node is what its schema says; true where there is no schema but a function of the model."""
-        if any(canonical(f.domain) == canonical(node.domain) and f.name == node.op_type for f in self.functions):
+    def has_schema(self, node: onnx.NodeProto) -> bool:
+        """Whether ONNX or a function of the model says what the node's operator is."""
+        if any(f.domain == node.domain and f.name == node.op_type for f in self.functions):
             return True
-        context = onnx.checker.C.CheckerContext()
-        context.ir_version = self.ir_version
-        context.opset_imports = {entry.domain: entry.version for entry in self.opsets}
+        version = next((entry.version for entry in self.opsets if entry.domain == node.domain), 0)
         try:
-            onnx.checker.check_node(node, context)
-        except (onnx.checker.ValidationError, RuntimeError, ValueError, TypeError):
+            onnx.defs.get_schema(node.op_type, version, node.domain)
+        except onnx.defs.SchemaError:
             return False
         return True
-
-
-class Outcome:
-    """The types of a boundary's outputs: ONNX's inference on the node alone, then what the model declares."""
-
-    def __init__(self, values: Values, declared: Mapping[str, onnx.TypeProto], around: Surroundings) -> None:
-        self.values, self.declared, self.around = values, declared, around
-
-    def of(self, node: onnx.NodeProto, inputs: Sequence[str]) -> list[tuple[DType, Shape]]:
-        """For each output its dtype and shape; DType.OTHER where either is unknown."""
-        spelt: dict[str, Dim] = {}
-        inferred = self._inferred(node, inputs, spelt)
-        return [self._one(inferred.get(name), self.declared.get(name), spelt) for name in node.output]
-
-    def _inferred(self, node: onnx.NodeProto, names: Sequence[str], spelt: dict[str, Dim]) -> dict[str, onnx.TypeProto]:
-        if not self.around.is_valid(node):  # on a node that lacks an input, ONNX's inference ends the process
-            return {}
-        known, inputs = [], []
-        for name in dict.fromkeys(names):
-            contents = self.values.contents.get(name)
-            if contents is not None and contents.integers is not None:
-                shape = [len(contents.dims)] if contents.rank else []
-                known.append(onnx.helper.make_tensor(name, contents.dtype.onnx, shape, contents.integers))
-            else:
-                inputs.append(onnx.helper.make_value_info(name, self._type(name, spelt)))
-        model = self.around.model(node, inputs, [], known)
-        try:
-            result = onnx.shape_inference.infer_shapes(model, data_prop=True)
-        except (onnx.shape_inference.InferenceError, RuntimeError, ValueError, TypeError):
-            return {}
-        return {value.name: value.type for value in result.graph.value_info}
-
-    def _type(self, name: str, spelt: dict[str, Dim]) -> onnx.TypeProto:
-        if name not in self.values.by_name and name not in self.values.contents:
-            return self.declared.get(name, onnx.TypeProto())
-        node = self.values.node(name)
-        if node.dtype is DType.OTHER:
-            return self.declared.get(name, onnx.TypeProto())
-        dims: list[int | str | None] = []
-        for dim in node.shape:
-            if dim.constant is None:
-                spelt[f"noyau {dim}"] = dim
-            dims.append(dim.constant if dim.constant is not None else f"noyau {dim}")
-        return onnx.helper.make_tensor_type_proto(node.dtype.onnx, dims)
-
-    def _one(
-        self, inferred: onnx.TypeProto | None, declared: onnx.TypeProto | None, spelt: Mapping[str, Dim]
-    ) -> tuple[DType, Shape]:
-        said = [kind for kind in (inferred, declared) if kind is not None and kind.HasField("tensor_type")]
-        tensors = [kind.tensor_type for kind in said]
-        dtype = next((found for found in (from_onnx(t.elem_type) for t in tensors) if found), DType.OTHER)
-        shapes = [tensor.shape.dim for tensor in tensors if tensor.HasField("shape")]
-        if dtype is DType.OTHER or not shapes:
-            return DType.OTHER, ()
-        alike = [shape for shape in shapes if len(shape) == len(shapes[0])]
-        return dtype, tuple(self._dim(dims, spelt) for dims in zip(*alike, strict=True))
-
-    def _dim(self, said: Sequence[onnx.TensorShapeProto.Dimension], spelt: Mapping[str, Dim]) -> Dim:
-        """The first extent that is known. A declared 0 says nothing: exporters write it for what they do not know."""
-        for dim in said:
-            if dim.dim_value > 0:
-                return Dim.of(dim.dim_value)
-            if dim.dim_param in spelt:
-                return spelt[dim.dim_param]
-            if dim.dim_param and not dim.dim_param.startswith("unk__"):
-                return self.values.sizes.named(dim.dim_param)
-        return self.values.sizes.fresh()
 
 
 class Boundary:
@@ -214,11 +140,3 @@ def _array_type(array: np.ndarray | None) -> onnx.TypeProto:
     if not isinstance(array, np.ndarray):
         return onnx.TypeProto()
     return onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-
-
-def matmul_shape(left: Shape, right: Shape, broadcast: Callable[[Sequence[Shape]], Shape]) -> Shape:
-    """The shape of a matrix product, as NumPy has it."""
-    if not left or not right:
-        raise UnsupportedError("MatMul takes no scalars")
-    batch = broadcast([left[:-2], right[:-2]])
-    return (*batch, *left[-2:-1], *(right[-1:] if len(right) > 1 else ()))

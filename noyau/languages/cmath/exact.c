@@ -70,40 +70,40 @@ static inline double noyau_copysign_f64(double x, double y) {
 
 /* The greater; NaN if either is NaN. 0.0 ulp. */
 static inline float noyau_maximum_f32(float x, float y) {
-    return (x > y) | (x != x) ? x : y;
+    return ((x > y) | (x != x)) ? x : y;
 }
 
 /* The greater; NaN if either is NaN. 0.0 ulp. */
 static inline double noyau_maximum_f64(double x, double y) {
-    return (x > y) | (x != x) ? x : y;
+    return ((x > y) | (x != x)) ? x : y;
 }
 
 /* The lesser; NaN if either is NaN. 0.0 ulp. */
 static inline float noyau_minimum_f32(float x, float y) {
-    return (x < y) | (x != x) ? x : y;
+    return ((x < y) | (x != x)) ? x : y;
 }
 
 /* The lesser; NaN if either is NaN. 0.0 ulp. */
 static inline double noyau_minimum_f64(double x, double y) {
-    return (x < y) | (x != x) ? x : y;
+    return ((x < y) | (x != x)) ? x : y;
 }
 
 /* The greater; a NaN gives way. 0.0 ulp. */
 static inline float noyau_fmax_f32(float x, float y) {
-    return (x > y) | (y != y) ? x : y;
+    return ((x > y) | (y != y)) ? x : y;
 }
 
 /* The greater; a NaN gives way. 0.0 ulp. */
 static inline double noyau_fmax_f64(double x, double y) {
-    return (x > y) | (y != y) ? x : y;
+    return ((x > y) | (y != y)) ? x : y;
 }
 
 /* The lesser; a NaN gives way. 0.0 ulp. */
 static inline float noyau_fmin_f32(float x, float y) {
-    return (x < y) | (y != y) ? x : y;
+    return ((x < y) | (y != y)) ? x : y;
 }
 
 /* The lesser; a NaN gives way. 0.0 ulp. */
 static inline double noyau_fmin_f64(double x, double y) {
-    return (x < y) | (y != y) ? x : y;
+    return ((x < y) | (y != y)) ? x : y;
 }

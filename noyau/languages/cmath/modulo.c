@@ -5,8 +5,8 @@ static inline double noyau_wide_fmod_step(double rest, double y, double inverse,
 
 /* Long division, 28 bits of the quotient at a time; the sign of x. 0.0 ulp. */
 static inline float noyau_fmod_f32(float x, float y) {
-    const double a = fabs((double)x), b = fabs((double)y) < INFINITY ? fabs((double)y) : 0x1p130, c = 1 / b;
-    double rest = a;
+    const double b = fabs((double)y) == INFINITY ? 0x1p130 : fabs((double)y), c = 1 / b;
+    double rest = fabs((double)x);
     rest = noyau_wide_fmod_step(rest, b, c, 0x1p252);
     rest = noyau_wide_fmod_step(rest, b, c, 0x1p224);
     rest = noyau_wide_fmod_step(rest, b, c, 0x1p196);

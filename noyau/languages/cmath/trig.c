@@ -1,7 +1,6 @@
-/* x as a turn and a part of one: r - whole/parts, where x is r turns but for whole turns, and |r| <= 1/(2 parts)
-   about shift/parts; whole goes to *whole.
-   1/(2 pi) is cut into six chunks of 26 bits, so that a float times a chunk is exact and its whole turns
-   can be dropped, however large x is; the rest is summed from the top, where it cancels exactly. */
+/* r with x = (r + whole/parts) turns but for whole turns; whole - shift is a whole number, |r| <= 1/(2 parts).
+   1/(2 pi) is cut into chunks of 26 bits, so that a float times a chunk is exact and its whole turns can be
+   dropped, however large x is; r is summed from the top, where it cancels exactly. */
 static inline double noyau_wide_turn(double x, double parts, double shift, double *whole) {
     const double p0 = x * 0x1.45f307p-3, f0 = p0 - rint(p0);
     const double p1 = x * -0x1.1b1bbfp-30, f1 = p1 - rint(p1);
@@ -9,7 +8,7 @@ static inline double noyau_wide_turn(double x, double parts, double shift, doubl
     const double p3 = x * -0x1.505c16p-83, f3 = p3 - rint(p3);
     const double p4 = x * 0x1.a6ee06p-109, f4 = p4 - rint(p4);
     const double p5 = x * 0x1.b6295993c439p-134;
-    *whole = rint((f0 + f1 + f2 + f3 + f4 + p5) * parts - shift) + shift;
+    *whole = rint(((f0 + f1) + (f2 + f3) + (f4 + p5)) * parts - shift) + shift;
     return f0 - *whole / parts + f1 + f2 + f3 + f4 + p5;
 }
 
@@ -120,7 +119,7 @@ static inline float noyau_atan_f32(float x) {
 static inline float noyau_atan2_f32(float y, float x) {
     const double ax = fabs((double)x), ay = fabs((double)y);
     const double high = ay > ax ? ay : ax, low = ay > ax ? ax : ay;
-    const double ratio = high == 0 ? 0 : low == high ? 1 : low / high; /* also 0/0 and infinity/infinity */
+    const double ratio = low == high ? high > 0 : low / high; /* 0/0 is 0, infinity/infinity is 1 */
     const double part = noyau_wide_atan_part(ratio);
     const double right = ay > ax ? 1.5707963267948966 - part : part;
     return copysignf((float)(copysign(1, (double)x) < 0 ? 3.141592653589793 - right : right), y);

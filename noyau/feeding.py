@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import onnx
 
 from noyau.checking.inputs import Inputs, load_inputs, make_inputs
 from noyau.errors import InputError
-from noyau.frontends.onnx.importing import Imported
+
+if TYPE_CHECKING:
+    import onnx
+
+    from noyau.frontends.onnx import Imported
 
 USUAL = 128  # what a size is where nobody says
 

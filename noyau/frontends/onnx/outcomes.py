@@ -1,0 +1,188 @@
+"""What boundaries give: rules for the operators that models are full of, as Dims; None where an extent is unknown.
+
+ONNX's own inference knows more operators, but loses every formula over sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from noyau.dtypes import DType, from_onnx
+from noyau.errors import UnsupportedError
+from noyau.frontends.onnx.contracting import terms
+from noyau.frontends.onnx.sites import Site
+from noyau.ir.dims import Dim, Shape
+
+Outcome: TypeAlias = "tuple[DType, tuple[Dim | None, ...]]"
+Rule: TypeAlias = "Callable[[Site], list[Outcome]]"
+
+
+def outcome_of(site: Site) -> list[Outcome]:
+    """The dtypes and extents of the outputs, as far as a rule says; nothing where there is none."""
+    rule = _RULES.get(site.op)
+    try:
+        return rule(site) if rule else []
+    except UnsupportedError:
+        return []
+
+
+def _unknown(rank: int) -> tuple[None, ...]:
+    return (None,) * rank
+
+
+def _like(*positions: int) -> Rule:
+    """Each output is like the input at a position."""
+    return lambda site: [(site.input(k).dtype, site.input(k).shape) for k in positions]
+
+
+def _same_rank(site: Site) -> list[Outcome]:
+    """As many axes as the first input, and nothing known of them."""
+    return [(site.input().dtype, _unknown(site.rank()))]
+
+
+def _reduction(site: Site) -> list[Outcome]:
+    return _same_rank(site) if site.attribute("keepdims", 1) else []
+
+
+def _listed(position: int, dtype: Callable[[Site], DType]) -> Rule:
+    """As many axes as a vector of extents has cells."""
+
+    def rule(site: Site) -> list[Outcome]:
+        count = site.input(position).shape[0].constant if site.rank(position) == 1 else None
+        return [] if count is None else [(dtype(site), _unknown(count))]
+
+    return rule
+
+
+def _first(site: Site) -> DType:
+    return site.input().dtype
+
+
+def _filler(site: Site) -> DType:
+    value = site.attributes.get("value")
+    return DType.F32 if value is None else from_onnx(getattr(value, "data_type", 0)) or _of_array(value)
+
+
+def _of_array(value: object) -> DType:
+    from noyau.dtypes import from_numpy
+
+    return from_numpy(getattr(value, "dtype", object)) or DType.OTHER
+
+
+def _matmul(site: Site) -> list[Outcome]:
+    left, right = site.input(0), site.input(1)
+    if not left.shape or not right.shape:
+        return []
+    batch = site.broadcast([left.shape[:-2], right.shape[:-2]])
+    return [(left.dtype, (*batch, *left.shape[-2:-1], *(right.shape[-1:] if len(right.shape) > 1 else ())))]
+
+
+def _gemm(site: Site) -> list[Outcome]:
+    left, right = site.input(0), site.input(1)
+    if len(left.shape) != 2 or len(right.shape) != 2:
+        return []
+    rows = left.shape[1 if site.attribute("transA", 0) else 0]
+    return [(left.dtype, (rows, right.shape[0 if site.attribute("transB", 0) else 1]))]
+
+
+def _einsum(site: Site) -> list[Outcome]:
+    inputs, output = terms(site.attribute("equation", ""))
+    operands = site.all_inputs()
+    pairs = [
+        pair for term, value in zip(inputs, operands, strict=False) for pair in zip(term, value.shape, strict=False)
+    ]
+    extents = dict(pairs)
+    return [(operands[0].dtype, tuple(extents.get(letter) for letter in output))]
+
+
+def _conv(site: Site) -> list[Outcome]:
+    value, weight = site.input(0), site.input(1)
+    kernel = [Dim.of(size) for size in site.attribute("kernel_shape", [])] or list(weight.shape[2:])
+    return [(value.dtype, (value.shape[0], weight.shape[0], *_windows(site, value.shape[2:], kernel)))]
+
+
+def _pool(site: Site) -> list[Outcome]:
+    value, kernel = site.input(), [Dim.of(size) for size in site.attribute("kernel_shape", [])]
+    shape = (*value.shape[:2], *_windows(site, value.shape[2:], kernel))
+    return [(value.dtype, shape), (DType.I64, shape)][: max(len(site.outputs), 1)]
+
+
+def _windows(site: Site, extents: Shape, kernel: Sequence[Dim]) -> tuple[Dim | None, ...]:
+    """How many windows of a convolution or a pool fit along each axis."""
+    rank = len(extents)
+    strides = site.attribute("strides", []) or [1] * rank
+    dilations = site.attribute("dilations", []) or [1] * rank
+    pads, auto = site.attribute("pads", []) or [0] * (2 * rank), site.attribute("auto_pad", "NOTSET")
+    if (
+        not len(kernel) == len(strides) == len(dilations) == rank
+        or len(pads) != 2 * rank
+        or min(strides, default=1) < 1
+    ):
+        return _unknown(rank)
+    if auto.startswith("SAME"):
+        return tuple((dim + (step - 1)) // step for dim, step in zip(extents, strides, strict=True))
+    if site.attribute("ceil_mode", 0):
+        return _unknown(rank)
+    padded = [dim + (0 if auto == "VALID" else pads[k] + pads[k + rank]) for k, dim in enumerate(extents)]
+    reach = [(size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True)]
+    return tuple((dim - size) // step + 1 for dim, size, step in zip(padded, reach, strides, strict=True))
+
+
+def _global_pool(site: Site) -> list[Outcome]:
+    shape = site.input().shape
+    return [(site.input().dtype, (*shape[:2], *[Dim.of(1)] * (len(shape) - 2)))]
+
+
+def _top_k(site: Site) -> list[Outcome]:
+    value, count = site.input(), site.contents(1)
+    axis = site.axis(site.attribute("axis", -1), len(value.shape))
+    length = count.dims[0] if count is not None and len(count.dims) == 1 else None
+    shape = (*value.shape[:axis], length, *value.shape[axis + 1 :])
+    return [(value.dtype, shape), (DType.I64, shape)]
+
+
+def _non_zero(site: Site) -> list[Outcome]:
+    return [(DType.I64, (Dim.of(site.rank()), None))]
+
+
+def _split(site: Site) -> list[Outcome]:
+    value = site.input()
+    axis = site.axis(site.attribute("axis", 0), len(value.shape))
+    return [(value.dtype, (*value.shape[:axis], None, *value.shape[axis + 1 :]))] * len(site.outputs)
+
+
+def _one_hot(site: Site) -> list[Outcome]:
+    shape = site.input().shape
+    axis = site.axis(site.attribute("axis", -1), len(shape) + 1)
+    return [(site.input(2).dtype, (*shape[:axis], None, *shape[axis:]))]
+
+
+def _compress(site: Site) -> list[Outcome]:
+    value = site.input()
+    if "axis" not in site.attributes:
+        return [(value.dtype, (None,))]
+    axis = site.axis(site.attribute("axis", 0), len(value.shape))
+    return [(value.dtype, (*value.shape[:axis], None, *value.shape[axis + 1 :]))]
+
+
+_RULES: dict[str, Rule] = {
+    **dict.fromkeys(("CumProd", "CumSum", "LRN", "ReverseSequence", "TensorScatter"), _like(0)),
+    **dict.fromkeys(("Pad", "Resize", "Slice", "Tile", "Upsample"), _same_rank),
+    **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean"), _reduction),
+    **dict.fromkeys(("ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"), _reduction),
+    **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _pool),
+    "Compress": _compress,
+    "ConstantOfShape": _listed(0, _filler),
+    "Conv": _conv,
+    "Einsum": _einsum,
+    "Gemm": _gemm,
+    "GlobalLpPool": _global_pool,
+    "MatMul": _matmul,
+    "NonZero": _non_zero,
+    "OneHot": _one_hot,
+    "Range": lambda site: [(site.input().dtype, (None,))],
+    "Reshape": _listed(1, _first),
+    "Split": _split,
+    "TopK": _top_k,
+}

@@ -1,0 +1,196 @@
+"""The record of one optimisation, as `--json` writes it and the terminal shows it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import math
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+
+from noyau.errors import OutputError
+from noyau.timing.comparing import Verdict
+
+SCHEMA_VERSION = 1
+_PLAIN_WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where it ran: `cores` are those that this process may use, `level` is what "native" means to the builder."""
+
+    cpu: str
+    cores: int
+    level: str
+    compiler: str
+    os: str
+    versions: Mapping[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "cpu": self.cpu,
+            "cores": self.cores,
+            "level": self.level,
+            "compiler": self.compiler,
+            "os": self.os,
+            "versions": dict(sorted(self.versions.items())),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRecord:
+    """One kernel. `replaces`: the operators that it stands for, in one of its `places`. `bytes` is what one call must
+    move, `floor_ratio` the time of a copy of so many over that of the kernel; errors are in ulp against float64, the
+    worst of the kernel and of the unfused computation on the same cells. None: not known. `reason`: why it is not kept.
+    `after_s` is the median time of a call, for the terminal alone."""
+
+    name: str
+    places: int
+    replaces: tuple[str, ...]
+    language: str
+    verdict: Verdict | None = None
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    bytes: int | None = None
+    floor_ratio: float | None = None
+    error: float | None = None
+    error_unfused: float | None = None
+    kept: bool = False
+    reason: str = ""
+    after_s: float | None = None
+
+    @property
+    def rate(self) -> float | None:
+        """Bytes moved per second, where both are known."""
+        return self.bytes / self.after_s if self.bytes is not None and self.after_s else None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "places": self.places,
+            "replaces": list(self.replaces),
+            "language": self.language,
+            "verdict": _verdict(self.verdict),
+            "speedup": number(self.speedup),
+            "speedup_low": number(self.speedup_low),
+            "speedup_high": number(self.speedup_high),
+            "bytes": None if self.bytes is None else int(self.bytes),
+            "floor_ratio": number(self.floor_ratio),
+            "error": number(self.error),
+            "error_unfused": number(self.error_unfused),
+            "kept": self.kept,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class EndToEnd:
+    """Seconds of the whole model, medians; all None where nothing was fused, so that there was nothing to time."""
+
+    before_s: float | None = None
+    after_s: float | None = None
+    verdict: Verdict | None = None
+    speedup: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "before_s": number(self.before_s),
+            "after_s": number(self.after_s),
+            "verdict": _verdict(self.verdict),
+            "speedup": number(self.speedup),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class NotFused:
+    """Nodes of the model that no kernel replaces, for one reason."""
+
+    nodes: tuple[str, ...]
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"nodes": list(self.nodes), "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What became of a model; prints itself. `ceiling`: the most that fusing could gain for the whole model, were each
+    kernel at its floor (Amdahl). `inputs`: a line on each input, where it came from or how it was made up."""
+
+    machine: Machine
+    model: str
+    nodes_before: int
+    nodes_after: int
+    ceiling: float | None = None
+    kernels: tuple[KernelRecord, ...] = ()
+    end_to_end: EndToEnd = EndToEnd()
+    not_fused: tuple[NotFused, ...] = ()
+    inputs: tuple[str, ...] = ()
+    schema_version: int = field(default=SCHEMA_VERSION, init=False)
+
+    @property
+    def kept(self) -> tuple[KernelRecord, ...]:
+        return tuple(kernel for kernel in self.kernels if kernel.kept)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data in a fixed order; a number that is not known, or not finite, is None."""
+        return {
+            "schema_version": self.schema_version,
+            "machine": self.machine.to_json(),
+            "model": self.model,
+            "nodes_before": self.nodes_before,
+            "nodes_after": self.nodes_after,
+            "ceiling": number(self.ceiling),
+            "kernels": [kernel.to_json() for kernel in self.kernels],
+            "end_to_end": self.end_to_end.to_json(),
+            "not_fused": [group.to_json() for group in self.not_fused],
+            "inputs": list(self.inputs),
+        }
+
+    def write(self, path: Path) -> None:
+        """Write it as JSON, whole or not at all; OutputError where the folder is missing, read-only or full."""
+        text = json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n"
+        fresh = path.parent / f".noyau-{secrets.token_hex(8)}.tmp"
+        try:
+            try:
+                with fresh.open("x", encoding="ascii") as file:
+                    file.write(text)
+                    file.flush()
+                    os.fsync(file.fileno())
+                fresh.replace(path)
+            finally:
+                with contextlib.suppress(OSError):
+                    fresh.unlink(missing_ok=True)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise OutputError(
+                f"{path} cannot be written: {reason}; give a folder that exists, with room in it"
+            ) from error
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        from noyau.reports.terminal import render
+
+        yield from render(self, options.max_width, ascii_only=options.ascii_only)
+
+    def __str__(self) -> str:
+        console = Console(file=io.StringIO(), width=_PLAIN_WIDTH, color_system=None, force_terminal=False)
+        with console.capture() as captured:
+            console.print(self)
+        return captured.get().rstrip("\n")
+
+
+def number(value: float | None) -> float | None:
+    """A number that JSON has, or None."""
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def _verdict(verdict: Verdict | None) -> str | None:
+    return None if verdict is None else verdict.value

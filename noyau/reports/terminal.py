@@ -1,0 +1,244 @@
+"""A report as text: one table of kernels, the whole model, the ceiling, and what was not fused.
+
+Names come from model files: they are never read as markup, and what would not print is escaped.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from noyau.reports.records import EndToEnd, KernelRecord, NotFused, Report
+from noyau.timing.comparing import Verdict, spell_s
+
+_STYLES = {Verdict.FASTER: "green", Verdict.SAME: "default", Verdict.SLOWER: "red", Verdict.AMBIGUOUS: "yellow"}
+_LONGEST_NAME, _SHORTEST_NAME = 36, 24
+_MOST_REASONS = 12
+_MOST_REPLACED = 12
+_GAP = 2
+
+Show = Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A heading, and the cell of each kernel under it, as text and style."""
+
+    heading: str
+    cells: tuple[tuple[str, str], ...]
+    right: bool = True
+
+    @property
+    def width(self) -> int:
+        return max(cell_len(text) for text in (self.heading, *(text for text, _ in self.cells)))
+
+
+def render(report: Report, width: int, *, ascii_only: bool = False) -> Iterator[RenderableType]:
+    """The report in the order in which it is read, for a terminal of so many columns (80 or more look best)."""
+    show = _escaped if ascii_only else _printable
+    yield from _header(report, show)
+    yield Text()
+    if report.kernels:
+        yield from _kernels(report.kernels, width, show)
+    yield from _end_to_end(report.end_to_end, bool(report.kernels))
+    yield from _ceiling(report)
+    if report.not_fused:
+        yield Text()
+        yield from _not_fused(report.not_fused, width, show)
+    if report.inputs:
+        yield Text()
+        yield Text("Inputs", style="bold")
+        yield from (_indented(show(note)) for note in report.inputs)
+
+
+def _header(report: Report, show: Show) -> Iterator[RenderableType]:
+    counts = f": {report.nodes_before} nodes before, {report.nodes_after} after"
+    kernels = f"; {len(report.kept)} of {_count(len(report.kernels), 'kernel')} kept" if report.kernels else ""
+    yield Text.assemble((show(report.model), "bold"), counts, kernels)
+    machine = report.machine
+    cores = _count(machine.cores, "core")
+    runtime = f"onnxruntime {machine.versions['onnxruntime']}" if "onnxruntime" in machine.versions else ""
+    facts = [f"{machine.cpu}, {cores}, {machine.level}", machine.compiler, runtime]
+    yield Text(show("; ".join(filter(None, facts))), style="dim")
+
+
+def _kernels(kernels: Sequence[KernelRecord], width: int, show: Show) -> Iterator[RenderableType]:
+    """Each kernel in two or three lines: its name, on the line of its numbers where there is room; what it replaces."""
+    columns = _columns(kernels)
+    room = width - sum(column.width + _GAP for column in columns)
+    beside = room >= _SHORTEST_NAME
+    names = [_shortened(show(kernel.name), room if beside else max(width, 8)) for kernel in kernels]
+    if beside:
+        columns.insert(0, Column("kernel", tuple((name, "bold") for name in names), right=False))
+    indent = Text("" if beside else "  ")
+    yield indent + _line([(each.heading, "dim") for each in columns], columns)
+    for place, kernel in enumerate(kernels):
+        if not beside:
+            yield Text(names[place], style="bold")
+        yield indent + _line([column.cells[place] for column in columns], columns)
+        yield _indented(f"for {_replaced(kernel.replaces, show)}", style="dim")
+        if kernel.reason:
+            yield _indented(f"{'kept' if kernel.kept else 'dropped'}: {show(kernel.reason)}", style=_alarm(kernel))
+    yield Text()
+
+
+def _columns(kernels: Sequence[KernelRecord]) -> list[Column]:
+    def column(heading: str, texts: Iterable[str], *, right: bool = True) -> Column:
+        return Column(heading, tuple((text, "default") for text in texts), right)
+
+    verdicts = tuple((k.verdict.value, _STYLES[k.verdict]) if k.verdict else ("-", "dim") for k in kernels)
+    return [
+        column("places", (str(kernel.places) for kernel in kernels)),
+        Column("verdict", verdicts, right=False),
+        column("speed-up", map(_speedup, kernels), right=False),
+        column("GB/s", (_short(kernel.rate, 1e-9) for kernel in kernels)),
+        column("floor", (_percent(kernel.floor_ratio) for kernel in kernels)),
+        column("ulp (unfused)", map(_errors, kernels), right=False),
+        Column(
+            "", tuple(("kept", "green") if kernel.kept else ("dropped", "yellow") for kernel in kernels), right=False
+        ),
+    ]
+
+
+def _line(cells: Sequence[tuple[str, str]], columns: Sequence[Column]) -> Text:
+    line = Text()
+    for place, ((text, style), column) in enumerate(zip(cells, columns, strict=True)):
+        space = " " * (column.width - cell_len(text))
+        line.append(" " * _GAP if place else "")
+        line.append(space if column.right else "")
+        line.append(text, style=style)
+        line.append("" if column.right else space)
+    line.rstrip()
+    return line
+
+
+def _end_to_end(whole: EndToEnd, fused: bool) -> Iterator[RenderableType]:
+    if whole.before_s is None or whole.after_s is None:
+        untimed = (
+            "The whole model: not timed, no kernel is in it."
+            if fused
+            else "No kernel: nothing in this model could be fused."
+        )
+        yield Text(untimed)
+        return
+    line = Text(f"The whole model: {spell_s(whole.before_s)} -> {spell_s(whole.after_s)}, ")
+    if whole.verdict is not None:
+        line.append(whole.verdict.value, style=_STYLES[whole.verdict])
+    yield line + Text("" if whole.speedup is None else f" {_ratio(whole.speedup)}")
+
+
+def _ceiling(report: Report) -> Iterator[RenderableType]:
+    if report.ceiling is None:
+        return
+    reached = report.end_to_end.speedup
+    told = "" if reached is None else f"; {_ratio(reached)} reached"
+    yield Text(f"Fusing could gain at most {_ratio(report.ceiling)} here{told}.")
+
+
+def _not_fused(groups: Sequence[NotFused], width: int, show: Show) -> Iterator[RenderableType]:
+    """Reasons, each with its number of nodes and the first of them; the most frequent first."""
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for group in groups:
+        by_reason[group.reason].extend(group.nodes)
+    ordered = sorted(by_reason.items(), key=lambda item: -len(item[1]))
+    total = _count(sum(len(nodes) for _, nodes in ordered), "node")
+    yield Text.assemble(("Not fused", "bold"), f": {total}")
+    table = Table.grid(padding=(0, 2))
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="fold")
+    for reason, nodes in ordered[:_MOST_REASONS]:
+        table.add_row(f"  {len(nodes)}", Text(show(reason)))
+        table.add_row("", Text(_few(nodes, width - 12, show), style="dim"))
+    if len(ordered) > _MOST_REASONS:
+        rest = sum(len(nodes) for _, nodes in ordered[_MOST_REASONS:])
+        more = _count(len(ordered) - _MOST_REASONS, "more reason")
+        table.add_row(f"  {rest}", f"for {more}; --json has all")
+    yield table
+
+
+def _few(names: Sequence[str], width: int, show: Show) -> str:
+    """The first names, as many as a line of so many columns takes, and how many more there are."""
+    shown: list[str] = []
+    for place, name in enumerate(names):
+        left = len(names) - place - 1
+        rest = f" and {left} more" if left else ""
+        short = _shortened(show(name), _LONGEST_NAME)
+        if shown and cell_len(", ".join([*shown, short]) + rest) > width:
+            return ", ".join(shown) + f" and {len(names) - place} more"
+        shown.append(short)
+    return ", ".join(shown)
+
+
+def _replaced(operators: Sequence[str], show: Show) -> str:
+    """`7 operators: Pow, ReduceMean, Add, ...`"""
+    shown = [_shortened(show(name), _LONGEST_NAME) for name in operators[:_MOST_REPLACED]]
+    rest = ["..."] if len(operators) > _MOST_REPLACED else []
+    return f"{_count(len(operators), 'operator')}: {', '.join([*shown, *rest])}"
+
+
+def _alarm(kernel: KernelRecord) -> str:
+    """A kernel that was not even timed is a wrong one, or one that cannot be built."""
+    return "yellow" if kernel.verdict is not None or kernel.kept else "red"
+
+
+def _indented(text: str, style: str = "") -> RenderableType:
+    return Padding(Text(text, style=style), (0, 0, 0, 4), expand=False)
+
+
+def _speedup(kernel: KernelRecord) -> str:
+    if kernel.speedup is None:
+        return "-"
+    if kernel.speedup_low is None or kernel.speedup_high is None:
+        return _ratio(kernel.speedup)
+    return f"{_ratio(kernel.speedup)} [{_ratio(kernel.speedup_low)[:-1]}, {_ratio(kernel.speedup_high)[:-1]}]"
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.2f}x" if value < 99.995 else f"{value:.0f}x"
+
+
+def _errors(kernel: KernelRecord) -> str:
+    if kernel.error is None:
+        return "-"
+    return (
+        _short(kernel.error)
+        if kernel.error_unfused is None
+        else f"{_short(kernel.error)} ({_short(kernel.error_unfused)})"
+    )
+
+
+def _short(value: float | None, unit: float = 1.0) -> str:
+    return "-" if value is None else f"{value * unit:.3g}"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.0f}%"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _shortened(name: str, longest: int) -> str:
+    """The name, without its middle where it is longer."""
+    if len(name) <= longest:
+        return name
+    head = (longest - 2) // 2
+    return f"{name[:head]}..{name[head + 2 - longest :]}"
+
+
+def _printable(text: str) -> str:
+    """The text with an escape in place of each letter that would not print."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
+def _escaped(text: str) -> str:
+    """As _printable, for a terminal that has no letters beyond ASCII."""
+    return _printable(text).encode("ascii", "backslashreplace").decode("ascii")

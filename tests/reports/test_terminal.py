@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import dataclasses
+import io
+
+import pytest
+from rich.console import Console
+
+from noyau.reports.records import EndToEnd, NotFused, Report
+from noyau.timing.comparing import Verdict
+from tests.reports.samples import BARE, DROPPED, HOSTILE, KEPT, REPORT, hostile
+
+
+def printed(report: Report, width: int = 100, *, colour: bool = False, encoding: str = "utf-8") -> str:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding=encoding, errors="strict")
+    console = Console(file=file, width=width, force_terminal=colour, color_system="truecolor" if colour else None)
+    console.print(report)
+    file.flush()
+    return raw.getvalue().decode(encoding)
+
+
+NARROW = """\
+llama.onnx: 151 nodes before, 64 after; 1 of 3 kernels kept
+A Processor 9000, 2 cores, x86-64-v3; gcc 12.2.0; onnxruntime 1.31.1
+
+  places  verdict    speed-up            GB/s  floor  ulp (unfused)
+sum_rsqrt_0_3fa91c2b
+       5  FASTER     4.90x [4.71, 5.02]    50    81%  1.2 (1.8)      kept
+    for 7 operators: Pow, ReduceMean, Add, Sqrt, Reciprocal, Mul, Mul
+max_exp_sum_1_deadbeef
+       2  AMBIGUOUS  1.01x [0.70, 1.30]     -      -  inf            dropped
+    for 3 operators: Mul, Add, Softmax
+    dropped: ambiguous: 1.01x
+sigmoid_2_00000000
+       1  -          -                      -      -  -              dropped
+    for 2 operators: Sigmoid, Mul
+    dropped: wrong at y[0, 3]: got 0
+
+The whole model: 12.3 ms -> 10.1 ms, FASTER 1.22x
+Fusing could gain at most 1.31x here; 1.22x reached.
+
+Not fused: 17 nodes
+  15  a product of matrices
+      /layers.0/MatMul, /layers.1/MatMul, /layers.2/MatMul and 12 more
+   2  a single operator: there is nothing to fuse
+      one, two
+
+Inputs
+    ids i64[2, 7]: made up, below 1024
+"""
+
+
+def test_it_reads_like_this_on_80_columns():
+    assert "\n".join(line.rstrip() for line in printed(REPORT, 80).splitlines()) + "\n" == NARROW
+
+
+@pytest.mark.parametrize("width", [100, 140])
+def test_names_stand_beside_the_numbers_where_there_is_room(width):
+    lines = printed(REPORT, width).splitlines()
+    assert any(line.startswith("kernel ") and line.rstrip().endswith("ulp (unfused)") for line in lines)
+    row = next(line for line in lines if line.startswith("sum_rsqrt_0_3fa91c2b"))
+    assert row.split() == "sum_rsqrt_0_3fa91c2b 5 FASTER 4.90x [4.71, 5.02] 50 81% 1.2 (1.8) kept".split()
+
+
+@pytest.mark.parametrize("width", [30, 60, 80, 100, 140, 200])
+def test_no_line_is_wider_than_the_terminal(width):
+    long = dataclasses.replace(KEPT, name="a_kernel_with_a_name_that_goes_on_and_on_and_on_0_3fa91c2b")
+    text = printed(dataclasses.replace(REPORT, kernels=(long, DROPPED)), width)
+    assert max(len(line) for line in text.splitlines()) <= width
+
+
+def test_a_long_name_loses_its_middle_and_keeps_its_digest():
+    long = dataclasses.replace(KEPT, name="a_kernel_with_a_name_that_goes_on_and_on_and_on_0_3fa91c2b")
+    row = next(line for line in printed(dataclasses.replace(REPORT, kernels=(long,)), 100).splitlines() if ".." in line)
+    assert row.startswith("a_kernel_")
+    assert "3fa91c2b  " in row
+
+
+def test_columns_stay_below_their_headings():
+    lines = [line for line in printed(REPORT, 140).splitlines() if "floor" in line or "[" in line]
+    starts = [line.find("4.90x") if "4.90x" in line else line.find("speed-up") for line in lines[:2]]
+    assert starts[0] == starts[1] > 0
+
+
+def test_colours_say_nothing_that_words_do_not():
+    coloured = printed(REPORT, colour=True)
+    assert "\x1b[32mFASTER" in coloured
+    assert "\x1b[33mAMBIGUOUS" in coloured
+    assert "\x1b" not in printed(REPORT)
+
+
+def test_a_model_without_kernels():
+    assert printed(BARE).splitlines() == [
+        "plain.onnx: 3 nodes before, 3 after",
+        "A Processor 9000, 2 cores, x86-64-v3; gcc 12.2.0; onnxruntime 1.31.1",
+        "",
+        "No kernel: nothing in this model could be fused.",
+    ]
+
+
+def test_kernels_of_which_none_is_kept():
+    report = dataclasses.replace(REPORT, kernels=(DROPPED,), end_to_end=EndToEnd())
+    text = printed(report)
+    assert "0 of 1 kernel kept" in text
+    assert "The whole model: not timed, no kernel is in it." in text
+    assert "Fusing could gain at most 1.31x here.\n" in text
+
+
+def test_a_slower_model_is_said_to_be():
+    slower = dataclasses.replace(REPORT, end_to_end=EndToEnd(1.0, 2.0, Verdict.SLOWER, 0.5))
+    assert "The whole model: 1 s -> 2 s, SLOWER 0.50x" in printed(slower)
+
+
+def test_reasons_are_joined_ordered_and_bounded():
+    groups = tuple(NotFused((f"n{k}",) * (k + 1), f"reason {k}") for k in range(20))
+    lines = printed(dataclasses.replace(REPORT, not_fused=groups)).splitlines()
+    shown = [line.split()[0] for line in lines if " reason " in line]
+    assert shown == [str(20 - k) for k in range(12)]
+    assert any(line.strip() == "36  for 8 more reasons; --json has all" for line in lines)
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=lambda name: ascii(name)[:20])
+@pytest.mark.parametrize("colour", [False, True])
+@pytest.mark.parametrize("width", [80, 140])
+def test_hostile_names_are_text(name, colour, width):
+    text = printed(hostile(name), width, colour=colour)
+    innocent = printed(hostile("innocent"), width, colour=colour)
+    assert not {"\r", "\u202e", "\ud800"} & set(text)
+    assert {part.partition("m")[0] for part in text.split("\x1b")[1:]} <= {
+        part.partition("m")[0] for part in innocent.split("\x1b")[1:]
+    }
+    if name.isprintable() and len(name) < 60:
+        assert name in text
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+@pytest.mark.parametrize("width", [20, 80])
+def test_letters_beyond_the_terminal_s_are_escaped(encoding, width):
+    text = printed(hostile("d\u00e9j\u00e0_" + "\u4e2d" * 30), width, encoding=encoding)
+    assert ("\\xe9" in text) == (encoding == "ascii")
