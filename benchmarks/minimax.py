@@ -153,7 +153,7 @@ FITS = {
     "erf_f32_tail": Fit(
         lambda x: mp.log(mp.erfc(x)), 6, mp.mpf(1), mp.mpf("4"), lambda x: mp.erfc(x) / mp.erf(x), FLOAT
     ),
-    "wide_exp": Fit(TWO_TO_R, 6, -HALF, HALF, per(TWO_TO_R), DOUBLE),
+    "wide_exp": Fit(TWO_TO_R, 5, -HALF, HALF, per(TWO_TO_R), DOUBLE),
     "wide_log": Fit(LOG_OF_RATIO, 5, mp.mpf(0), RATIO**2, small(1), DOUBLE),
     "wide_sin_half": Fit(turn(mp.sin, 1), 5, mp.mpf(0), QUARTER, per(turn(mp.sin, 1)), DOUBLE),
     "wide_sin": Fit(turn(mp.sin, 1), 4, mp.mpf(0), EIGHTH, per(turn(mp.sin, 1)), DOUBLE),

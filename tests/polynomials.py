@@ -61,13 +61,15 @@ RING = (plus, plus, minus, times, times)
 ALL = (*RING, divided, left_over, larger)
 
 
-def over(operations: tuple[Callable[[Meant, Meant], Meant], ...], leaves: int) -> st.SearchStrategy[Meant]:
+def over(
+    operations: tuple[Callable[[Meant, Meant], Meant], ...], most: int, leaves: st.SearchStrategy[Meant] = LEAVES
+) -> st.SearchStrategy[Meant]:
     """Dims of up to so many leaves."""
 
     def extend(inner: st.SearchStrategy[Meant]) -> st.SearchStrategy[Meant]:
         return st.builds(lambda make, a, b: make(a, b), st.sampled_from(operations), inner, inner)
 
-    return st.recursive(LEAVES, extend, max_leaves=leaves)
+    return st.recursive(leaves, extend, max_leaves=most)
 
 
 polynomials = over(RING, 6)

@@ -24,7 +24,7 @@ INTEGERS = (DType.I64, DType.I32, DType.I32, DType.I16, DType.I8, DType.U8, DTyp
 EXTENTS = (0, 1, 1, 2, 2, 3, 3, 4, 5, 7, 8, 11, 13, 16, 17)
 LONG = (19, 31, 33, 64, 67, 130)
 STATIC = (1, 2, 2, 3, 4, 4, 5, 6, 7, 8)
-NAMES = ("v{}", "v{}", "/model/layers.{}/Add_output_0", "double", "exp", "x{}*/ y", "i{}", "état_{}", "n", "")
+NAMES = ("v{}", "v{}", "/model/layers.{}/Add_output_0", "double", "exp", "x{}*/ y", "i{}", "\u00e9tat_{}", "n", "")
 
 
 class Unfit(Exception):

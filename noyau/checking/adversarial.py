@@ -24,7 +24,7 @@ from noyau.ir.graph import Gather, Graph, Node, Scatter, Select, View
 Sizes = Mapping[str, int]
 Arrays = dict[str, np.ndarray]
 
-CELLS = 1 << 15  # of the largest value of a case, where the fixed sizes leave room for that
+CELLS = 1 << 16  # of the largest value of a case, where the fixed sizes leave room for that
 TOTAL = 1 << 20  # over all cases
 FEWEST, MOST = 3, 30
 BLOCKS = (17, 63, 129, 33, 15, 65, 16, 31, 127)
@@ -106,7 +106,7 @@ def usual_sizes(graph: Graph, hint: Sizes) -> dict[str, int]:
     """The hinted sizes, or small primes, made small enough to be tried with every pattern."""
     names = [binding.size for binding in plan([node.shape for node in graph.inputs])]
     wanted = {name: hint.get(name, PRIMES[at % len(PRIMES)]) for at, name in enumerate(names)}
-    small = shrunk(graph, wanted, CELLS // 2)
+    small = shrunk(graph, wanted, CELLS // 4)
     return small if fits(graph, small) or not fits(graph, wanted) else wanted
 
 

@@ -219,8 +219,9 @@ class FloatJudge(Judge):
     """The cells of one float output.
 
     `base` is the truth, or the first finite unfused run where the truth is not finite; `spread` the largest distance of
-    an unfused run from it, `closest` the least; `nearest` the least distance of the kernel's value from any of them. `kinds` has a bit for each of finite, NaN, inf and -inf that the truth or a run shows.
-    `lost`: the truth is finite and an unfused run is not: its way there overflows, and how it ends means nothing."""
+    an unfused run from it, `closest` the least; `nearest` the least distance of the kernel's value from any of them.
+    `kinds` has a bit for each of finite, NaN, inf and -inf that the truth or a run shows. `lost`: the truth is finite
+    and an unfused run is not: its way there overflows, and how it ends means nothing."""
 
     def __init__(self, node: Node, got: Array, truth: Array, skipped: Array, steps: bool) -> None:
         super().__init__(node, got, truth, skipped)

@@ -341,4 +341,4 @@ def _evaluate(op: Op, values: Mapping[str, Any]) -> Any:
         case "mod":
             return left % right
         case _:
-            return np.maximum(left, right)
+            return max(left, right) if isinstance(left, int) and isinstance(right, int) else np.maximum(left, right)

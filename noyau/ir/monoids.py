@@ -31,6 +31,7 @@ class Monoid:
     earlier first, `finish` gives the result. `exact`: the order of merges cannot change a bit."""
 
     name: str
+    meaning: str
     exact: bool
     commutative: bool
     init: Callable[[DType], State]
@@ -57,10 +58,13 @@ def highest(dtype: DType) -> Any:
     return True if dtype is DType.BOOL else int(np.iinfo(dtype.numpy).max)
 
 
-def _single(name: str, call: str, init: Callable[[DType], Any], *, exact: bool, accepts: str = "float int uint") -> Monoid:
+def _single(
+    name: str, meaning: str, call: str, init: Callable[[DType], Any], *, exact: bool, accepts: str = "float int uint"
+) -> Monoid:
     """A monoid whose state is one value and whose merge is one scalar function."""
     return Monoid(
         name,
+        meaning,
         exact,
         True,
         lambda dtype: (init(dtype),),
@@ -70,7 +74,7 @@ def _single(name: str, call: str, init: Callable[[DType], Any], *, exact: bool, 
     )
 
 
-def _arg(name: str, beats: str, init: Callable[[DType], Any]) -> Monoid:
+def _arg(name: str, meaning: str, beats: str, init: Callable[[DType], Any]) -> Monoid:
     """argmax or argmin: the first of ties wins, and the first NaN beats everything."""
 
     def merge(algebra: Algebra, a: State, b: State) -> State:
@@ -83,6 +87,7 @@ def _arg(name: str, beats: str, init: Callable[[DType], Any]) -> Monoid:
 
     return Monoid(
         name,
+        meaning,
         True,
         True,
         lambda dtype: (init(dtype), int(np.iinfo(np.int64).max)),
@@ -117,6 +122,7 @@ def _logsumexp() -> Monoid:
 
     return Monoid(
         "logsumexp",
+        "log of the sum of exp(x), without overflow",
         False,
         True,
         lambda dtype: (-np.inf, 0.0),
@@ -143,6 +149,7 @@ def _moments() -> Monoid:
 
     return Monoid(
         "variance",
+        "the mean squared distance from the mean",
         False,
         True,
         lambda dtype: (0.0, 0.0, 0.0),
@@ -156,14 +163,14 @@ def _moments() -> Monoid:
 
 
 _TABLE = (
-    _single("sum", "add", lambda dtype: 0, exact=False),
-    _single("prod", "multiply", lambda dtype: 1, exact=False),
-    _single("max", "maximum", lowest, exact=True, accepts="float int uint bool"),
-    _single("min", "minimum", highest, exact=True, accepts="float int uint bool"),
-    _single("any", "logical_or", lambda dtype: False, exact=True, accepts="bool"),
-    _single("all", "logical_and", lambda dtype: True, exact=True, accepts="bool"),
-    _arg("argmax", "greater", lowest),
-    _arg("argmin", "less", highest),
+    _single("sum", "the sum; 0 of none", "add", lambda dtype: 0, exact=False),
+    _single("prod", "the product; 1 of none", "multiply", lambda dtype: 1, exact=False),
+    _single("max", "the largest; NaN if one is NaN", "maximum", lowest, exact=True, accepts="float int uint bool"),
+    _single("min", "the least; NaN if one is NaN", "minimum", highest, exact=True, accepts="float int uint bool"),
+    _single("any", "whether one is true", "logical_or", lambda dtype: False, exact=True, accepts="bool"),
+    _single("all", "whether each is true", "logical_and", lambda dtype: True, exact=True, accepts="bool"),
+    _arg("argmax", "the first place of the largest; NaN is that", "greater", lowest),
+    _arg("argmin", "the first place of the least; NaN is that", "less", highest),
     _logsumexp(),
     _moments(),
 )

@@ -133,16 +133,21 @@ def _interval(atom: Atom, extents: Extents) -> tuple[Dim | None, Dim | None]:
         if not atom.startswith("#"):
             return Dim.of(atom), Dim.of(atom)
         return (Dim.of(0), extents[atom] - 1) if atom in extents else (None, None)
-    low, high = lowest(atom.left, extents), highest(atom.left, extents)
-    if low is None or high is None or not never_negative(low, _positive(atom.left, extents)):
-        return (Dim.of(0), atom.right - 1) if atom.kind == "mod" else (None, None)
+    natural, high = _is_natural(atom.left, extents), highest(atom.left, extents)
+    divisor = highest(atom.right, extents) if _is_natural(atom.right, extents) else None
     match atom.kind:
-        case "mod":
-            return Dim.of(0), atom.right - 1
-        case "floordiv":
-            return Dim.of(0), _steps(high, atom.right)
+        case "mod" if divisor is not None:
+            return Dim.of(0), divisor - 1
+        case "floordiv" if divisor is not None and natural and high is not None:
+            return Dim.of(0), _steps(high, atom.right) if divisor == atom.right else high
         case _:
             return None, None
+
+
+def _is_natural(dim: Dim, extents: Extents) -> bool:
+    """Whether it is surely >= 0."""
+    low = lowest(dim, extents)
+    return low is not None and never_negative(low, _positive(dim, extents))
 
 
 def _steps(high: Dim, step: Dim) -> Dim | None:

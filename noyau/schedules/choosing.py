@@ -31,8 +31,8 @@ def schedule(kernel: Kernel, options: Options = Options()) -> Kernel:
     body = flat.launches[0].body
     folds = folds_of(body)
     if not folds:
-        along = reads_along(body)
-        return map_(flat) if along is None else transpose(flat, along=along)
+        found = reads_along(body)
+        return map_(flat) if found is None else transpose(flat, along=found[0], across=found[1])
     if _is_full(body):
         return full(flat, lanes=options.lanes)
     if _is_columns(body, folds):
@@ -73,20 +73,25 @@ def _is_columns(body: Statements, folds: list[Fold]) -> bool:
     return along.count(Dim.of(1)) > across.count(Dim.of(1))
 
 
-def reads_along(body: Statements) -> str | None:
-    """The loop, not the innermost one, that loads run along with stride 1 while the innermost one strides; or None."""
-    loops: list[Loop] = []
-    inner = body
-    while len(inner) == 1 and isinstance(inner[0], Loop):
-        loops.append(inner[0])
-        inner = inner[0].body
-    if len(loops) < 2 or any(isinstance(s, Loop) for s in inner):
-        return None
-    for load in loads_of(inner):
-        if stride_of(load, loops[-1].var) not in (Dim.of(0), Dim.of(1)):
-            for loop in loops[:-1]:
-                if stride_of(load, loop.var) == Dim.of(1):
-                    return loop.var
+def reads_along(body: Statements, outer: tuple[str, ...] = ()) -> tuple[str, str] | None:
+    """The loop, not the innermost one, that loads run along with stride 1 while the innermost one strides, and that
+    innermost one; or None."""
+    for loop in (s for s in body if isinstance(s, Loop)):
+        if any(isinstance(s, Loop) for s in loop.body):
+            found = reads_along(loop.body, (*outer, loop.var))
+        else:
+            found = _along(loop, outer)
+        if found is not None:
+            return found
+    return None
+
+
+def _along(innermost: Loop, outer: tuple[str, ...]) -> tuple[str, str] | None:
+    for load in loads_of(innermost.body):
+        if stride_of(load, innermost.var) not in (Dim.of(0), Dim.of(1)):
+            for variable in outer:
+                if stride_of(load, variable) == Dim.of(1):
+                    return variable, innermost.var
     return None
 
 

@@ -77,7 +77,7 @@ def _rate_together(part_bytes: int, threads: int, rounds: int, clock: Clock) -> 
 
     with ThreadPoolExecutor(threads) as pool:
         samples = zip(*pool.map(work, copiers), strict=True)
-        lasted_s = [max(end for _, end in spans) - min(begin for begin, _ in spans) for spans in samples]
+        lasted_s: list[float] = [max(end for _, end in spans) - min(begin for begin, _ in spans) for spans in samples]
     return 2.0 * part_bytes * threads * rounds / min(lasted_s)
 
 

@@ -44,7 +44,7 @@ def bound_run(session: onnxruntime.InferenceSession, arrays: Arrays) -> BoundRun
 
     The session runs once, to show what shapes its outputs have; the outputs are poisoned after it. InputError where it
     refuses the arrays, UnsupportedError where an input holds strings or an output is no tensor. For timing, open
-    sessions with all optimizations, no spinning and a given number of threads: `open_session(model, lib, threads=2)`."""
+    sessions with all optimizations, no spinning and a number of threads: `open_session(model, library, threads=2)`."""
     _refuse(session, arrays)
     binding, held = session.io_binding(), []
     for name, array in arrays.items():

@@ -9,7 +9,9 @@ from noyau.checking.certificate import SHARE, Certificate, Errors, Failure, Outc
 from noyau.errors import CheckError
 
 WRONG = Failure("masked rows", "x: f32[4, 41]", "all of [:, 40:] is wrong", "out", (3, 40), 0.0, 0.0213, 1.2e-8)
-GOOD = Outcome("normal numbers", False, 100, 0, 0.5, Errors(2.0, 50.0, 3e-7, 1e-6, 100), Errors(4.0, 80.0, 4e-7, 2e-6, 100))
+GOOD = Outcome(
+    "normal numbers", False, 100, 0, 0.5, Errors(2.0, 50.0, 3e-7, 1e-6, 100), Errors(4.0, 80.0, 4e-7, 2e-6, 100)
+)
 
 
 def bad(ratio: float, beyond: int = 1, cells: int = 100) -> Outcome:
@@ -90,7 +92,7 @@ def test_errors_add_up():
 
 def test_errors_are_those_of_captured_cases_where_there_are_any():
     captured = Outcome("captured at out", True, 10, kernel=Errors(1.0, 5.0, 1e-7, 5e-7, 10))
-    assert Certificate("k", (GOOD,)).kernel == GOOD.kernel
+    assert Certificate("k", (GOOD, bad(2.0))).kernel == GOOD.kernel
     certificate = Certificate("k", (GOOD, captured))
     assert certificate.captured
     assert certificate.kernel == captured.kernel

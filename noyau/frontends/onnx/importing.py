@@ -190,7 +190,7 @@ class _Importing:
         """A Constant of a tensor, which may be large and stay where it is."""
         if proto.op_type != "Constant" or proto.domain not in ("", "ai.onnx"):
             return False
-        tensor = next((a.t for a in proto.attribute if a.name == "value" and a.HasField("t")), None)
+        tensor = next((a.t for a in proto.attribute if a.name == "value" and a.type == a.TENSOR), None)
         if tensor is None or from_onnx(tensor.data_type) in (None, DType.OTHER):
             return False
         self._tensor(proto.output[0], tensor, place, sources)

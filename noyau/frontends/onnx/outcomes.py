@@ -42,7 +42,7 @@ def _same_rank(site: Site) -> list[Outcome]:
 
 
 def _reduction(site: Site) -> list[Outcome]:
-    return _same_rank(site) if site.attribute("keepdims", 1) else []
+    return _same_rank(site) if site.attribute("keepdims", 1) == 1 else []
 
 
 def _listed(position: int, dtype: Callable[[Site], DType]) -> Rule:

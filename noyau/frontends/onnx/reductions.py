@@ -28,7 +28,7 @@ def _reduction(before: Callable[[Site, Node], Node], monoid: str, after: Callabl
     def reduce(site: Site) -> Node:
         axes, value = reduced_axes(site), site.input()
         wide = site.cast(value, value.dtype.compute) if monoid in ("sum", "prod") else value
-        result = after(site, site.reduce(monoid, before(site, wide), axes, keep=bool(site.attribute("keepdims", 1))))
+        result = after(site, site.reduce(monoid, before(site, wide), axes, keep=site.attribute("keepdims", 1) == 1))
         return site.cast(site.apply("identity", result) if result is value else result, value.dtype)
 
     return reduce
@@ -64,7 +64,7 @@ def mean(site: Site, value: Node, axes: tuple[int, ...], *, keep: bool = True) -
 
 
 def _reduce_mean(site: Site) -> Node:
-    return mean(site, site.input(), reduced_axes(site), keep=bool(site.attribute("keepdims", 1)))
+    return mean(site, site.input(), reduced_axes(site), keep=site.attribute("keepdims", 1) == 1)
 
 
 def _log_sum_exp(site: Site) -> Node:
@@ -72,7 +72,7 @@ def _log_sum_exp(site: Site) -> Node:
     if not axes:
         return site.apply("identity", value)
     wide = value if value.dtype.is_float else site.cast(value, DType.F64)
-    return site.cast(site.reduce("logsumexp", wide, axes, keep=bool(site.attribute("keepdims", 1))), value.dtype)
+    return site.cast(site.reduce("logsumexp", wide, axes, keep=site.attribute("keepdims", 1) == 1), value.dtype)
 
 
 def _arg(monoid: str) -> Importer:
@@ -81,7 +81,7 @@ def _arg(monoid: str) -> Importer:
         axis = site.axis(site.attribute("axis", 0), len(value.shape))
         last = bool(site.attribute("select_last_index", 0))
         source = site.slice(value, axis, value.shape[axis] - 1, value.shape[axis], -1) if last else value
-        result = site.reduce(monoid, source, [axis], keep=bool(site.attribute("keepdims", 1)))
+        result = site.reduce(monoid, source, [axis], keep=site.attribute("keepdims", 1) == 1)
         return site.apply("subtract", site.iota(value.shape[axis] - 1), result) if last else result
 
     return reduce

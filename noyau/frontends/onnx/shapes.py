@@ -298,7 +298,7 @@ def _reduction(function: Callable[[Sequence[Dim]], Dim]) -> Callable[[Site], Res
             return None
         if site.has(1) and not site.integers(1, "the axes") and site.attribute("noop_with_empty_axes", 0):
             return [known]
-        return [Contents((function(known.dims),), int(bool(site.attribute("keepdims", 1))), known.dtype)]
+        return [Contents((function(known.dims),), int(site.attribute("keepdims", 1) == 1), known.dtype)]
 
     return reduce
 

@@ -1,29 +1,29 @@
-/* 0.0 ulp. */
+/* Exact. 0.0 ulp. */
 static inline float noyau_floor_f32(float x) {
     return floorf(x);
 }
 
-/* 0.0 ulp. */
+/* Exact. 0.0 ulp. */
 static inline double noyau_floor_f64(double x) {
     return floor(x);
 }
 
-/* 0.0 ulp. */
+/* Exact. 0.0 ulp. */
 static inline float noyau_ceil_f32(float x) {
     return ceilf(x);
 }
 
-/* 0.0 ulp. */
+/* Exact. 0.0 ulp. */
 static inline double noyau_ceil_f64(double x) {
     return ceil(x);
 }
 
-/* 0.0 ulp. */
+/* Exact. 0.0 ulp. */
 static inline float noyau_trunc_f32(float x) {
     return truncf(x);
 }
 
-/* 0.0 ulp. */
+/* Exact. 0.0 ulp. */
 static inline double noyau_trunc_f64(double x) {
     return trunc(x);
 }
@@ -38,12 +38,12 @@ static inline double noyau_round_even_f64(double x) {
     return rint(x);
 }
 
-/* 0.0 ulp. */
+/* Exact. 0.0 ulp. */
 static inline float noyau_abs_f32(float x) {
     return fabsf(x);
 }
 
-/* 0.0 ulp. */
+/* Exact. 0.0 ulp. */
 static inline double noyau_abs_f64(double x) {
     return fabs(x);
 }
@@ -58,12 +58,12 @@ static inline double noyau_sign_f64(double x) {
     return x > 0 ? 1 : x < 0 ? -1 : x;
 }
 
-/* 0.0 ulp. */
+/* Exact. 0.0 ulp. */
 static inline float noyau_copysign_f32(float x, float y) {
     return copysignf(x, y);
 }
 
-/* 0.0 ulp. */
+/* Exact. 0.0 ulp. */
 static inline double noyau_copysign_f64(double x, double y) {
     return copysign(x, y);
 }

@@ -31,8 +31,8 @@ static inline uint16_t noyau_f32_to_bf16(float x) {
     return (x != x ? bits | 0x00400000 : rounded) >> 16;
 }
 
-/* To a narrower float of 16 bits, of which `tail` follow the point and whose least exponent is `low`.
-   Rounded once: as noyau_f32_to_f16. */
+/* To a float of 16 bits with `tail` bits after the point and exponents from low to high; the same three
+   cases as in noyau_f32_to_f16. */
 static inline uint16_t noyau_narrow_f64(double x, int tail, int low, int high) {
     const uint64_t bits = noyau_bits_f64(x);
     const int64_t size = bits & 0x7fffffffffffffff;
@@ -47,12 +47,12 @@ static inline uint16_t noyau_narrow_f64(double x, int tail, int low, int high) {
     return (size >= (int64_t)(1024 + high) << 52 ? other : finite) | (bits >> 48 & 0x8000);
 }
 
-/* 0.5 ulp. */
+/* As noyau_f32_to_f16; rounded once. 0.5 ulp. */
 static inline uint16_t noyau_f64_to_f16(double x) {
     return noyau_narrow_f64(x, 10, -14, 15);
 }
 
-/* 0.5 ulp. */
+/* As noyau_f32_to_bf16; rounded once. 0.5 ulp. */
 static inline uint16_t noyau_f64_to_bf16(double x) {
     return noyau_narrow_f64(x, 7, -126, 127);
 }

@@ -1,8 +1,7 @@
-/* 1 / (1 + e^-x); beyond +-104 it is what it is there: 1, or 0. 0.6 ulp. */
+/* e / (1 + e) or 1 / (1 + e) with e = e^-|x|, which does not overflow. 2.7 ulp. */
 static inline float noyau_sigmoid_f32(float x) {
-    const float a = fabsf(x);
-    const float near = copysignf(a > 104 ? 104 : a, x);
-    return (float)(1 / noyau_wide_exp2_less(near * -1.4426950408889634, -1));
+    const float e = noyau_exp_f32(-fabsf(x)), y = 1 / (1 + e);
+    return x < 0 ? e * y : y;
 }
 
 /* Near 0: x + x^3 p(x^2), p minimax; else 1 - 2 / (e^2|x| + 1). From 10 on it is 1. 1.5 ulp. */
@@ -18,19 +17,19 @@ static inline float noyau_tanh_f32(float x) {
     return copysignf(a < 0.8f ? p * z * a + a : far, x);
 }
 
-/* 0.6 ulp. */
+/* (m + m / (m + 1)) / 2 with m = e^|x| - 1. 0.7 ulp. */
 static inline float noyau_sinh_f32(float x) {
     const double m = noyau_wide_exp_less(fabs((double)x), 1);
     return copysignf((float)(0.5 * (m + m / (m + 1))), x);
 }
 
-/* 0.6 ulp. */
+/* (e^x + e^-x) / 2. 0.6 ulp. */
 static inline float noyau_cosh_f32(float x) {
     const double e = noyau_wide_exp_less(x, 0);
     return (float)(0.5 * (e + 1 / e));
 }
 
-/* log(a + sqrt(a^2 + 1)). 0.6 ulp. */
+/* log(a + sqrt(a^2 + 1)) with a = |x|. 0.6 ulp. */
 static inline float noyau_asinh_f32(float x) {
     const double a = fabs((double)x);
     const double y = noyau_wide_log1p(a + a * a / (1 + sqrt(a * a + 1)));
@@ -44,13 +43,13 @@ static inline float noyau_acosh_f32(float x) {
     return (float)(wide >= 1 ? y : NAN);
 }
 
-/* log((1 + a) / (1 - a)) / 2. 0.6 ulp. */
+/* log((1 + a) / (1 - a)) / 2 with a = |x|. 0.6 ulp. */
 static inline float noyau_atanh_f32(float x) {
     const double a = fabs((double)x);
     return copysignf((float)(0.5 * noyau_wide_log1p(2 * a / (1 - a))), x);
 }
 
-/* e / (1 + e) or 1 / (1 + e) with e = e^-|x|; the sum's rounding is made up for. 1.5 ulp. */
+/* e / (1 + e) or 1 / (1 + e) with e = e^-|x|; what the sum was rounded by is made up for. 2.0 ulp. */
 static inline double noyau_sigmoid_f64(double x) {
     const double e = noyau_exp_f64(-fabs(x));
     const double sum = 1 + e, lost = e - (sum - 1);

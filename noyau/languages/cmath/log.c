@@ -44,17 +44,17 @@ static inline double noyau_wide_log1p(double x) {
     return noyau_wide_log_near(1 + x, x);
 }
 
-/* 0.6 ulp. */
+/* log(x) / log(2). 0.6 ulp. */
 static inline float noyau_log2_f32(float x) {
     return (float)(noyau_wide_log(x) * 1.4426950408889634);
 }
 
-/* 0.6 ulp. */
+/* log(x) / log(10). 0.6 ulp. */
 static inline float noyau_log10_f32(float x) {
     return (float)(noyau_wide_log(x) * 0.4342944819032518);
 }
 
-/* 0.6 ulp. */
+/* log(1 + x). 0.6 ulp. */
 static inline float noyau_log1p_f32(float x) {
     const double wide = x;
     return (float)(wide == 0 ? wide : noyau_wide_log1p(wide)); /* -0 stays */

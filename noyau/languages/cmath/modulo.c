@@ -1,9 +1,9 @@
-/* rest less the whole multiples of y 2^k that it holds, all exact; inverse is about 1/y and power is 2^k. */
+/* rest less the whole multiples of y power that it holds, all exact; inverse is 1 / y, rounded. */
 static inline double noyau_wide_fmod_step(double rest, double y, double inverse, double power) {
     return rest - trunc(rest * inverse / power) * (y * power);
 }
 
-/* Long division, 28 bits of the quotient at a time; the sign of x. 0.0 ulp. */
+/* The rest of x / y with the sign of x, by long division, 28 bits of the quotient at a time. Exact. 0.0 ulp. */
 static inline float noyau_fmod_f32(float x, float y) {
     const double b = fabs((double)y) == INFINITY ? 0x1p130 : fabs((double)y), c = 1 / b;
     double rest = fabs((double)x);
@@ -26,7 +26,7 @@ static inline double noyau_fmod_f64(double x, double y) {
     return fmod(x, y);
 }
 
-/* x - floor(x / y) y: the sign of y, also of a zero. 0.5 ulp. */
+/* The rest of x / y with the sign of y. 0.5 ulp. */
 static inline float noyau_floor_mod_f32(float x, float y) {
     const float rest = noyau_fmod_f32(x, y);
     return rest == 0 ? copysignf(rest, y) : (rest < 0) != (y < 0) ? rest + y : rest;

@@ -25,21 +25,21 @@ static inline double noyau_wide_sin_half(double r, double odd) {
     return noyau_from_bits_f64(noyau_bits_f64(p * r) ^ sign);
 }
 
-/* 0.6 ulp, for all x. */
+/* By half turns. 0.6 ulp, for all x. */
 static inline float noyau_sin_f32(float x) {
     double whole;
     const double wide = x, r = noyau_wide_turn(wide, 2, 0, &whole);
     return (float)(wide == 0 ? wide : noyau_wide_sin_half(r, whole)); /* -0 stays */
 }
 
-/* cos(x) is -sin about the odd quarters of a turn. 0.6 ulp, for all x. */
+/* -sin about the odd quarters of a turn. 0.6 ulp, for all x. */
 static inline float noyau_cos_f32(float x) {
     double whole;
     const double r = noyau_wide_turn(x, 2, 0.5, &whole);
     return (float)noyau_wide_sin_half(r, whole + 0.5);
 }
 
-/* sin / cos, both minimax for an eighth of a turn; -cos / sin about the odd quarters. 0.6 ulp, for all x. */
+/* sin / cos, each minimax for an eighth of a turn; about the odd quarters, -cos / sin. 0.6 ulp, for all x. */
 static inline float noyau_tan_f32(float x) {
     double whole;
     const double wide = x, r = noyau_wide_turn(wide, 4, 0, &whole), z = r * r;
@@ -73,7 +73,7 @@ static inline double noyau_wide_asin_part(double x, double z) {
     return p * z * x + x;
 }
 
-/* Beyond 1/2, asin(x) = pi/2 - 2 asin(sqrt((1 - x)/2)). 0.6 ulp. */
+/* Beyond 1/2, pi/2 - 2 asin(sqrt((1 - x)/2)). 0.6 ulp. */
 static inline float noyau_asin_f32(float x) {
     const double a = fabs((double)x), far = 0.5 * (1 - a);
     const double z = a > 0.5 ? far : a * a;
@@ -81,7 +81,7 @@ static inline float noyau_asin_f32(float x) {
     return copysignf((float)(a > 0.5 ? 1.5707963267948966 - 2 * part : part), x);
 }
 
-/* As noyau_asin_f32. 0.6 ulp. */
+/* pi/2 - asin(x); beyond 1/2, 2 asin(sqrt((1 - x)/2)). 0.6 ulp. */
 static inline float noyau_acos_f32(float x) {
     const double wide = x, a = fabs(wide), far = 0.5 * (1 - a);
     const double z = a > 0.5 ? far : a * a;
@@ -108,7 +108,7 @@ static inline double noyau_wide_atan_part(double x) {
     return p * z * x + x;
 }
 
-/* Beyond 1, atan(x) = pi/2 - atan(1/x). 0.6 ulp. */
+/* Beyond 1, pi/2 - atan(1/x). 0.6 ulp. */
 static inline float noyau_atan_f32(float x) {
     const double a = fabs((double)x);
     const double part = noyau_wide_atan_part(a > 1 ? 1 / a : a);
