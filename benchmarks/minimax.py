@@ -1,17 +1,22 @@
 """Derive the polynomial coefficients of noyau/languages/cmath: `python benchmarks/minimax.py [NAME ...]`.
 
-Each polynomial is the minimax one (Lawson's weighted least squares, 60 digits), for the weight that makes the error relative to
-the value of the whole function. Coefficients are rounded to the type that holds them one after another, lowest
-power first, and the rest is fitted again each time, so that they make up for the rounding.
+Each polynomial is the minimax one (Lawson's weighted least squares, 60 digits), for the weight that makes the error
+relative to the value of the whole function. Coefficients are rounded to the type that holds them one after another,
+lowest power first, and the rest is fitted again each time, so that they make up for the rounding. Exit status 1 if
+the C text has others.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import mpmath as mp
+
+TEXT = Path(__file__).resolve().parent.parent / "noyau" / "languages" / "cmath"
 
 Real = Callable[[mp.mpf], mp.mpf]
 Values = list[mp.mpf]
@@ -188,14 +193,30 @@ def spelled(coefficient: mp.mpf, bits: int) -> str:
     return digits + ("f" if bits == FLOAT else "")
 
 
-def main(names: Sequence[str]) -> None:
-    """Print the coefficients of each fit, highest power first, as the C text has them."""
+def coefficients(name: str) -> tuple[list[str], mp.mpf]:
+    """The coefficients of a fit as C spells them, highest power first, and the greatest weighted error."""
+    found, error = minimax(FITS[name])
+    return [spelled(each, FITS[name].bits) for each in reversed(found)], error
+
+
+def missing(name: str) -> list[str]:
+    """The coefficients of a fit that are nowhere in the C text; a sign stands apart from its number there."""
+    numbers = {number for path in TEXT.glob("*.c") for number in re.findall(r"[\d.]+(?:e-?\d+)?f?", path.read_text())}
+    return [each for each in coefficients(name)[0] if each.lstrip("-") not in numbers]
+
+
+def main(names: Sequence[str]) -> int:
+    """Print the coefficients of each fit; 1 if the C text has others."""
+    lost = 0
     for name in names or FITS:
-        fit = FITS[name]
-        coefficients, error = minimax(fit)
-        print(f"{name}: degree {fit.degree}, error 2^{float(mp.log(error, 2)):.1f}")
-        print("\n".join(f"    {spelled(c, fit.bits)}" for c in reversed(coefficients)), flush=True)
+        texts, error = coefficients(name)
+        print(f"{name}: degree {FITS[name].degree}, error 2^{float(mp.log(error, 2)):.1f}")
+        print("\n".join(f"    {each}" for each in texts), flush=True)
+        if absent := missing(name):
+            lost += len(absent)
+            print(f"    not in the C text: {', '.join(absent)}")
+    return int(lost > 0)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

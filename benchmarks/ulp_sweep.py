@@ -41,7 +41,7 @@ TRUTH = {
     "sigmoid": "1 / (1 + expl(-x))",
     "softplus": "x > 0 ? x + log1pl(expl(-x)) : log1pl(expl(x))",
     "round_even": "rintl(x)",
-    "sign": "x > 0 ? 1 : x < 0 ? -1 : x",
+    "sign": "x > 0 ? 1 : x < 0 ? -1 : x + 0",
     "abs": "fabsl(x)",
     "maximum": "isnan(x) ? x : isnan(y) ? y : fmaxl(x, y)",
     "minimum": "isnan(x) ? x : isnan(y) ? y : fminl(x, y)",
@@ -109,7 +109,8 @@ def source(swept: Sequence[Function]) -> str:
             ("long double", f"truth_{function.name}", f"{wide}out[i] = {expression};"),
         ):
             loops.append(
-                f"void {made}({kind} *restrict out{values}, int64_t n) {{ for (int64_t i = 0; i < n; i++) {{ {body} }} }}"
+                f"void {made}({kind} *restrict out{values}, int64_t n) {{\n"
+                f"    for (int64_t i = 0; i < n; i++) {{ {body} }}\n}}"
             )
     return "\n".join(loops)
 
@@ -132,7 +133,8 @@ class Build:
 def compilers() -> list[list[str]]:
     """gcc, and clang where ziglang is installed."""
     zig = [sys.executable, "-m", "ziglang", "cc"]
-    return [["gcc"], *([zig] if subprocess.run([*zig, "--version"], capture_output=True).returncode == 0 else [])]
+    found = subprocess.run([*zig, "--version"], capture_output=True, check=False).returncode == 0
+    return [["gcc"], *([zig] if found else [])]
 
 
 def builds(swept: Sequence[Function], folder: Path) -> Iterator[Build]:
@@ -213,8 +215,8 @@ def truth_error(function: Function, build: Build) -> float:
     operands = [array[:200] for array in ordinary(function)]
     got = build.run(f"truth_{function.name}", operands, np.longdouble)
     with mpmath.workdps(60):
-        rows = zip(got, *operands, strict=True)
-        pairs = [(as_mpf(value), evaluate(*map(mpmath.mpf, row))) for value, *row in rows if np.isfinite(value) and value]
+        rows = [row for row in zip(got, *operands, strict=True) if np.isfinite(row[0]) and row[0] != 0]
+        pairs = [(as_mpf(value), evaluate(*map(mpmath.mpf, row))) for value, *row in rows]
         return float(max(abs(value / exact - 1) for value, exact in pairs)) * 2.0**63
 
 
@@ -258,7 +260,9 @@ def gigabytes_per_s(function: Function, build: Build) -> float:
 def machine() -> dict[str, str]:
     """What the numbers were measured on."""
     cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    versions = [subprocess.run([*cc, "--version"], capture_output=True, text=True).stdout for cc in compilers()]
+    versions = [
+        subprocess.run([*cc, "--version"], capture_output=True, text=True, check=True).stdout for cc in compilers()
+    ]
     return {
         "cpu": cpu[1] if cpu else platform.processor(),
         "compilers": "; ".join(version.splitlines()[0] for version in versions),

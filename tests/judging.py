@@ -74,13 +74,12 @@ def _beyond(got: np.ndarray, truth: np.ndarray, runs: list[np.ndarray]) -> np.nd
         same = np.zeros(got.shape, bool)
         for other in [rounded, *others]:
             same |= (wide == other) | (np.isnan(wide) & np.isnan(other))
-        distance = np.max([np.abs(other - rounded) for other in others], axis=0)
+        distance = np.nan_to_num(np.max([np.abs(other - rounded) for other in others], axis=0), nan=0.0, posinf=np.inf)
         finite = np.abs(rounded[np.isfinite(rounded)])
         scale = np.median(finite) if finite.size else 0.0
         ulp = float(ml_dtypes.finfo(got.dtype).eps)
         allowed = max(4 * ulp, 1e-5) * (np.abs(rounded) + scale) + 8 * distance + 1e-300
-        unsteady = ~np.isfinite(distance) & ~np.isnan(rounded)  # a run leaves the finite numbers here
-        unsteady |= _some(others, np.isnan) | _some(others, np.isinf)
+        unsteady = _some([rounded, *others], np.isnan) | _some([rounded, *others], np.isinf)
         return ~same & ~unsteady & ~(np.abs(wide - rounded) <= allowed)
 
 

@@ -6,7 +6,7 @@ from typing import assert_never
 
 from noyau.dtypes import DType
 from noyau.errors import GraphError
-from noyau.ir.dims import Dim, index_name, same_shape
+from noyau.ir.dims import Dim, index_name, same_shape, shape_of
 from noyau.ir.graph import (
     Constant,
     Contract,
@@ -38,7 +38,7 @@ def check(graph: Graph) -> Graph:
             raise GraphError(f"{node.output} uses {missing[0]} before it is made")
         if node.output in seen:
             raise GraphError(f"{node.output} is made twice")
-        reason = _fault(node, tuple(seen[name] for name in node.inputs))
+        reason = _count_fault(node) or _fault(node, tuple(seen[name] for name in node.inputs))
         if reason:
             raise GraphError(f"{node.output}: {reason}")
         seen[node.output] = node
@@ -48,13 +48,38 @@ def check(graph: Graph) -> Graph:
     return graph
 
 
+def _count_fault(node: Node) -> str | None:
+    """A number of inputs that the kind does not take, or None."""
+    match node.kind:
+        case Opaque():
+            return None
+        case Input() | Constant() | Iota():
+            wanted = 0
+        case Map(function):
+            wanted = OPERATORS[function].arity if function in OPERATORS else len(node.inputs)
+        case Reduce() | Scan() | View() | Part():
+            wanted = 1
+        case Select(_, starts):
+            wanted = max(len(starts), 1)
+        case Gather(index):
+            wanted = 1 + max((entry.input for entry in index if isinstance(entry, Lookup)), default=0)
+        case Scatter():
+            wanted = 3
+        case Contract():
+            wanted = 2
+        case _:
+            assert_never(node.kind)
+    return None if len(node.inputs) == wanted else f"{len(node.inputs)} inputs, but it takes {wanted}"
+
+
 def _fault(node: Node, inputs: tuple[Node, ...]) -> str | None:
     """What is wrong with a node, or None."""
     match node.kind:
         case Input() | Opaque() | Part():
             return None
         case Constant(value):
-            return None if value.dtype == node.dtype.numpy else f"the array is {value.dtype}, not {node.dtype.value}"
+            fine = value.dtype == node.dtype.numpy and shape_of(value.shape) == node.shape
+            return None if fine else f"the array is {value.dtype}{list(value.shape)}, not {node.dtype.value}{node.shape}"
         case Iota(index):
             return _index_fault((index,), node)
         case Map(function):
@@ -84,9 +109,13 @@ def _map_fault(function: str, node: Node, inputs: tuple[Node, ...]) -> str | Non
     for operand in inputs:
         if not same_shape(operand.shape, node.shape):
             return f"{operand.output} has shape {operand.shape}, not {node.shape}: expand it first"
-    if function != "cast" and dtype_of(function, tuple(operand.dtype for operand in inputs)) is not node.dtype:
-        return f"{function} does not give {node.dtype.value}"
-    return None
+    if function == "cast":
+        return None
+    try:
+        made = dtype_of(function, tuple(operand.dtype for operand in inputs))
+    except GraphError as error:
+        return str(error)
+    return None if made is node.dtype else f"{function} does not give {node.dtype.value}"
 
 
 def _reduce_fault(monoid: str, axes: tuple[int, ...], node: Node, operand: Node) -> str | None:
@@ -94,6 +123,8 @@ def _reduce_fault(monoid: str, axes: tuple[int, ...], node: Node, operand: Node)
         return f"{monoid} is not in the table of monoids"
     if operand.dtype.kind not in MONOIDS[monoid].accepts or MONOIDS[monoid].result(operand.dtype) is not node.dtype:
         return f"{monoid} of {operand.dtype.value} does not give {node.dtype.value}"
+    if len(set(axes)) < len(axes) or not set(axes) <= set(range(len(operand.shape))):
+        return f"the axes {axes} are not those of a value of rank {len(operand.shape)}"
     left = tuple(dim for axis, dim in enumerate(operand.shape) if axis not in axes)
     return None if same_shape(left, node.shape) else f"what is left of {operand.shape} without {axes} is not {node.shape}"
 
@@ -113,8 +144,8 @@ def _view_fault(index: tuple[Dim, ...], node: Node, operand: Node) -> str | None
 
 
 def _select_fault(axis: int, starts: tuple[Dim, ...], node: Node, inputs: tuple[Node, ...]) -> str | None:
-    if len(starts) != len(inputs) or not inputs:
-        return f"{len(inputs)} pieces, {len(starts)} starts"
+    if not inputs or not 0 <= axis < len(node.shape) or starts[0] != Dim.of(0):
+        return f"{len(inputs)} pieces from {starts} along axis {axis} of a value of rank {len(node.shape)}"
     ends = (*starts[1:], node.shape[axis])
     for piece, start, end in zip(inputs, starts, ends, strict=True):
         shape = (*node.shape[:axis], end - start, *node.shape[axis + 1 :])

@@ -62,6 +62,9 @@ class Numeric:
     def like(self, value: float, other: Any) -> Any:
         return np.full_like(other, value)
 
+    def cast(self, value: Any, dtype: DType) -> Any:
+        return np.asarray(value).astype(dtype.numpy)
+
 
 class Evaluator:
     """One evaluation: a width, and the values of the sizes."""
@@ -112,7 +115,9 @@ class Evaluator:
                 return self.scan(node.kind, node, operands[0])
             case View(index):
                 where = tuple(np.broadcast_to(self.index(dim, node), self.shape(node)) for dim in index)
-                return operands[0][where] if where else np.broadcast_to(operands[0], self.shape(node)).copy()
+                if not where:
+                    return np.broadcast_to(operands[0], self.shape(node)).copy()
+                return self.looked_at(operands[0], where, node)
             case Select(axis, _):
                 return np.concatenate(operands, axis)
             case Gather(index):
@@ -127,6 +132,13 @@ class Evaluator:
                 return operands[0][position]
             case _:
                 assert_never(node.kind)
+
+    def looked_at(self, value: Array, where: tuple[Array, ...], node: Node) -> Array:
+        try:
+            return value[where]
+        except IndexError as fault:
+            shapes = f"{list(value.shape)} as {list(self.shape(node))}"
+            raise InputError(f"{node.inputs[0]} cannot be read by {node.output}: {shapes}: the inputs do not fit") from fault
 
     def widened(self, value: Array) -> np.dtype:
         """float16 and bfloat16 compute in float32."""

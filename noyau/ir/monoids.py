@@ -24,6 +24,9 @@ class Algebra(Protocol):
     def like(self, value: float, other: Any) -> Any:
         """A constant of the dtype of another value."""
 
+    def cast(self, value: Any, dtype: DType) -> Any:
+        """A value in another dtype."""
+
 
 @dataclass(frozen=True, slots=True)
 class Monoid:
@@ -108,6 +111,32 @@ def _number(call: Callable[..., Any], x: Any) -> Any:
     return call("equal", x, x)
 
 
+def _apart(name: str, meaning: str, beats: str, init: Callable[[DType], Any]) -> Monoid:
+    """max or min of floats with NaN noted apart: one comparison in the chain of merges instead of three."""
+
+    def merge(algebra: Algebra, a: State, b: State) -> State:
+        call = algebra.call
+        return call("where", call(beats, a[0], b[0]), a[0], b[0]), call("bitwise_or", a[1], b[1])
+
+    def finish(algebra: Algebra, state: State) -> Any:
+        seen = algebra.call("not_equal", state[1], algebra.like(0, state[1]))
+        return algebra.call("where", seen, algebra.like(np.nan, state[0]), state[0])
+
+    return Monoid(
+        name,
+        meaning,
+        True,
+        True,
+        lambda dtype: (init(dtype), 0),
+        lambda algebra, value, position: (value, algebra.cast(algebra.call("not_equal", value, value), DType.I32)),
+        merge,
+        states=lambda dtype: (dtype.compute, DType.I32),
+        finish=finish,
+        accepts=frozenset({"float"}),
+        flops=2,
+    )
+
+
 def _logsumexp() -> Monoid:
     """State (m, s): the largest value, and the sum of exp(x - m). Milakov and Gimelshein, 2018, algorithm 3."""
 
@@ -136,7 +165,8 @@ def _logsumexp() -> Monoid:
 
 
 def _moments() -> Monoid:
-    """State (count, mean, M2), merged as Chan, Golub and LeVeque, 1979; the result is the variance of all values."""
+    """State (count, mean, M2), merged as Chan, Golub and LeVeque, 1979; the result is the variance of all values: NaN
+    where one is infinite, in whatever order they are merged."""
 
     def merge(algebra: Algebra, a: State, b: State) -> State:
         call, like = algebra.call, algebra.like
@@ -153,7 +183,7 @@ def _moments() -> Monoid:
         False,
         True,
         lambda dtype: (0.0, 0.0, 0.0),
-        lambda algebra, value, position: (algebra.like(1.0, value), value, algebra.like(0.0, value)),
+        lambda algebra, value, position: (algebra.like(1.0, value), value, algebra.call("subtract", value, value)),
         merge,
         states=lambda dtype: (dtype.compute,) * 3,
         finish=lambda algebra, state: algebra.call("divide", state[2], state[0]),
@@ -173,6 +203,8 @@ _TABLE = (
     _arg("argmin", "the first place of the least; NaN is that", "less", highest),
     _logsumexp(),
     _moments(),
+    _apart("max_apart", "as max, of floats: how loops merge it", "greater", lowest),
+    _apart("min_apart", "as min, of floats: how loops merge it", "less", highest),
 )
 
 MONOIDS = {monoid.name: monoid for monoid in _TABLE}

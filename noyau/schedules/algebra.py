@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from noyau.dtypes import DType
 from noyau.ir.loops import Call, Const, Expr
 from noyau.ir.operators import dtype_of
 
@@ -14,3 +15,6 @@ class Symbolic:
 
     def like(self, value: float, other: Expr) -> Expr:
         return Const(value, other.dtype)
+
+    def cast(self, value: Expr, dtype: DType) -> Expr:
+        return Call("cast", (value,), dtype)

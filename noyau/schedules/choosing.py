@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 from noyau.ir.dims import Dim
 from noyau.ir.loops import Expr, Fold, Kernel, Launch, Let, Load, Loop, Statement
-from noyau.ir.walk import every_expression, every_statement
+from noyau.ir.walk import every_expression, every_statement, rewrite
 from noyau.schedules.columns import columns
 from noyau.schedules.full import full
 from noyau.schedules.maps import map_
 from noyau.schedules.rows import folds_of, row
-from noyau.schedules.steps import Statements, flatten
+from noyau.schedules.steps import Statements, flatten, with_bodies
 from noyau.schedules.transposes import transpose
 
 
@@ -25,7 +25,7 @@ class Options:
 
 def schedule(kernel: Kernel, options: Options = Options()) -> Kernel:
     """The kernel, flat and with every loop bound, by the strategy that fits it."""
-    flat = launches_apart(flatten(kernel))
+    flat = launches_apart(nan_apart(flatten(kernel)))
     if len(flat.launches) != 1:
         return row(flat, lanes=options.lanes, kept=False)
     body = flat.launches[0].body
@@ -38,6 +38,17 @@ def schedule(kernel: Kernel, options: Options = Options()) -> Kernel:
     if _is_columns(body, folds):
         return columns(flat)
     return row(flat, lanes=options.lanes, kept=options.kept)
+
+
+def nan_apart(kernel: Kernel) -> Kernel:
+    """Folds for the max or min of floats note NaN apart."""
+
+    def change(expr: Expr) -> Expr:
+        if isinstance(expr, Fold) and expr.monoid in ("max", "min") and expr.value.dtype.is_float:
+            return replace(expr, monoid=f"{expr.monoid}_apart")
+        return expr
+
+    return with_bodies(kernel, lambda body: rewrite(body, change))
 
 
 def launches_apart(kernel: Kernel) -> Kernel:

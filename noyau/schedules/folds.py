@@ -44,6 +44,8 @@ def parts(fold: Fold) -> tuple[str, ...]:
     names = {
         "argmax": ("best", "at"),
         "argmin": ("best", "at"),
+        "max_apart": ("max", "nan"),
+        "min_apart": ("min", "nan"),
         "logsumexp": ("top", "scaled"),
         "variance": ("count", "mean", "spread"),
     }

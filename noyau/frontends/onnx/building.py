@@ -10,7 +10,19 @@ import numpy as np
 from noyau.dtypes import DType
 from noyau.errors import GraphError, UnsupportedError
 from noyau.frontends.onnx.naming import Sizes
-from noyau.ir.dims import Dim, DimLike, Op, Shape, indices, maximum, never_negative, product, shape_of, strides_of
+from noyau.ir.dims import (
+    Dim,
+    DimLike,
+    Op,
+    Shape,
+    index_name,
+    indices,
+    maximum,
+    never_negative,
+    product,
+    shape_of,
+    strides_of,
+)
 from noyau.ir.graph import Iota, Kind, Map, Node, Reduce, Scan, Select, View, constant, expand_index
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import dtype_of
@@ -19,10 +31,10 @@ from noyau.ir.ranges import simplify
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """An integer or bool tensor of rank 0 or 1 whose cells are known as Dims."""
+    """An integer or bool tensor whose cells are known as Dims; `dims` in C order."""
 
     dims: tuple[Dim, ...]
-    rank: int
+    shape: tuple[int, ...]
     dtype: DType
 
     @property
@@ -32,8 +44,22 @@ class Contents:
         return None if None in found else tuple(value for value in found if value is not None)
 
     @property
-    def shape(self) -> Shape:
-        return shape_of([len(self.dims)] if self.rank else [])
+    def cells(self) -> np.ndarray:
+        """The Dims as an array of objects."""
+        array = np.empty(len(self.dims), object)
+        for k, dim in enumerate(self.dims):
+            array[k] = dim
+        return array.reshape(self.shape)
+
+    @property
+    def extents(self) -> Shape:
+        return shape_of(self.shape)
+
+    @property
+    def step(self) -> Dim | None:
+        """The difference of neighbours in a vector of three or more cells, where it is always the same."""
+        steps = {right - left for left, right in zip(self.dims, self.dims[1:], strict=False)}
+        return steps.pop() if len(self.shape) == 1 and len(self.dims) > 2 and len(steps) == 1 else None
 
 
 _HEAVIEST = 400
@@ -58,7 +84,8 @@ def light(dims: Iterable[Dim]) -> bool:
 class Demand:
     """What a node needs of two extents when it runs, where it is not certain. `place` is its position in the model.
 
-    `relation`: "equal"; "broadcast", equal or one of them 1; "at most", the left one not above the right one."""
+    `relation`: "equal"; "broadcast", equal or one of them 1 and the other not 0; "at most", the left one not above the
+    right one."""
 
     place: int
     left: Dim
@@ -109,20 +136,29 @@ class Values:
         return self.by_name[name]
 
     def _spell_contents(self, name: str, contents: Contents, sources: tuple[str, ...]) -> None:
-        dims, shape, dtype = contents.dims, contents.shape, contents.dtype
-        if contents.integers is not None:
-            array = np.array(contents.integers, dtype.numpy).reshape([len(dims)] if contents.rank else [])
-            self.add(constant(name, array, sources))
+        dims, shape, dtype, step = contents.dims, contents.extents, contents.dtype, contents.step
+        if step is not None and step != Dim.of(0):
+            self.add(Node(name, Iota(dims[0] + Dim.of(index_name(0)) * step), (), dtype, shape, sources))
+        elif contents.integers is not None:
+            self.add(constant(name, np.array(contents.integers, dtype.numpy).reshape(contents.shape), sources))
         elif len(dims) == 1:
             self.add(Node(name, Iota(dims[0]), (), dtype, shape, sources))
         else:
-            one = shape_of([1])
-            pieces = [Node(self.inner_name(name), Iota(dim), (), dtype, one, sources) for dim in dims]
-            starts = shape_of(range(len(dims)))
-            for piece in pieces:
-                self.add(piece)
-                self.places[piece.output] = self.origins.get(name, (-1, ()))[0]
-            self.add(Node(name, Select(0, starts), tuple(p.output for p in pieces), dtype, shape, sources))
+            self._spell_cells(name, contents, sources)
+
+    def _spell_cells(self, name: str, contents: Contents, sources: tuple[str, ...]) -> None:
+        """Each cell as a value of its own, side by side."""
+        dims, dtype, flat = contents.dims, contents.dtype, shape_of([len(contents.dims)])
+        pieces = [Node(self.inner_name(name), Iota(dim), (), dtype, shape_of([1]), sources) for dim in dims]
+        whole = name if len(contents.shape) == 1 else self.inner_name(name)
+        row = Node(whole, Select(0, shape_of(range(len(dims)))), tuple(p.output for p in pieces), dtype, flat, sources)
+        made = [*pieces, row]
+        if whole != name:
+            index = flat_index(flat, contents.extents)
+            made.append(Node(name, View(index), (whole,), dtype, contents.extents, sources))
+        for node in made:
+            self.add(node)
+            self.places[node.output] = self.origins[name][0]
 
 
 def broadcast_dim(left: Dim, right: Dim) -> tuple[Dim, bool]:
@@ -136,7 +172,22 @@ def broadcast_dim(left: Dim, right: Dim) -> tuple[Dim, bool]:
         raise UnsupportedError(f"the extents {left} and {right} cannot be broadcast")
     if left.constant is not None or right.constant is not None:
         return (left if left.constant is not None else right), False
+    for lesser, greater in ((left, right), (right, left)):
+        if is_capped(lesser, greater):
+            return greater, False
     return maximum(left, right), False
+
+
+def is_capped(dim: Dim, whole: Dim) -> bool:
+    """Whether `dim` is min(whole, c) for a constant c above 1, so that it is 1 only where `whole` is.
+
+    A table of 512 rows cut to the length of a sequence has such an extent."""
+    caps = (op.left if op.right == whole else op.right for op in _maxima(dim))
+    return any((cap.constant or 0) > 1 and dim == whole + cap - maximum(cap, whole) for cap in caps)
+
+
+def _maxima(dim: Dim) -> list[Op]:
+    return [atom for monomial, _ in dim.terms for atom in monomial if isinstance(atom, Op) and atom.kind == "max"]
 
 
 class Emitter:
@@ -176,7 +227,8 @@ class Emitter:
     def _broadcast_dim(self, left: Dim, right: Dim) -> Dim:
         extent, certain = broadcast_dim(left, right)
         if not certain:
-            self.values.demands.append(Demand(self.place, left, right, "broadcast"))
+            capped = is_capped(left, right) or is_capped(right, left)
+            self.values.demands.append(Demand(self.place, left, right, "equal" if capped else "broadcast"))
         return extent
 
     def demand_equal(self, left: Dim, right: Dim) -> None:
@@ -225,7 +277,11 @@ class Emitter:
 
     def expand(self, value: Node, shape: Shape) -> Node:
         """The value broadcast to a shape that it is known to broadcast to."""
-        return value if value.shape == shape else self.view(value, shape, expand_index(value.shape, shape))
+        if value.shape == shape:
+            return value
+        own = shape[len(shape) - len(value.shape) :]
+        alike = tuple(goal if is_capped(dim, goal) else dim for dim, goal in zip(value.shape, own, strict=True))
+        return self.view(value, shape, expand_index(alike, shape))
 
     def transpose(self, value: Node, order: Sequence[int]) -> Node:
         index = [Dim.of(f"#{order.index(axis)}") for axis in range(len(order))]

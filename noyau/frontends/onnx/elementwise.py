@@ -93,7 +93,7 @@ def _clip(site: Site) -> Node:
 
 
 def _mod(site: Site) -> Node:
-    return site.apply("fmod" if site.attribute("fmod", 0) else "floor_mod", site.input(0), site.input(1))
+    return site.apply("fmod" if site.attribute("fmod", 0) == 1 else "floor_mod", site.input(0), site.input(1))
 
 
 def _pow(site: Site) -> Node:

@@ -134,7 +134,8 @@ def sliced(extent: Dim, start: DimLike, end: DimLike, step: int) -> tuple[Dim, D
         last = _clamp(extent, end, Dim.of(-1), extent - 1)
         span = first - last
     length = (span + (abs(step) - 1)) // abs(step)
-    return first, length if never_negative(length) else maximum(length, 0)
+    sure = never_negative(length) or (step > 0 and first == Dim.of(0))  # then the last index is clamped to 0 and above
+    return first, length if sure else maximum(length, 0)
 
 
 def _clamp(extent: Dim, at: DimLike, low: Dim, high: Dim) -> Dim:
@@ -156,13 +157,14 @@ def minimum(left: Dim, right: Dim) -> Dim:
 
 
 def _range(site: Site) -> Node:
-    starts, ends, steps = (site.contents(k) for k in range(3))
-    if starts is None or ends is None or steps is None:
+    known = [contents.dims for contents in (site.contents(k) for k in range(3)) if contents is not None]
+    if len(known) < 3 or any(len(dims) != 1 for dims in known):
         return _float_range(site)
-    start, step = starts.dims[0], steps.dims[0].constant
+    (start,), (end,), (delta,) = known
+    step = delta.constant
     if not step:
         raise UnsupportedError("the step of Range is only known when the model runs")
-    span = ends.dims[0] - start if step > 0 else start - ends.dims[0]
+    span = end - start if step > 0 else start - end
     count = (span + (abs(step) - 1)) // abs(step)
     count = count if never_negative(count) else maximum(count, 0)
     return site.iota(start + Dim.of("#0") * step, (count,), site.input(0).dtype)

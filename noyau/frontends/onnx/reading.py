@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
@@ -26,7 +27,18 @@ def read(path: Path) -> onnx.ModelProto:
         raise ModelError(f"{path} is no ONNX model, or it is cut off") from fault
     if not model.HasField("graph") or not model.opset_import:
         raise ModelError(f"{path} is no ONNX model: it has no graph or no opset")
-    for tensor in model.graph.initializer:
+    for tensor in tensors_of(model.graph):
         if is_external(tensor):
             external_slice(tensor, path.parent)
     return verify(model)
+
+
+def tensors_of(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Every tensor that a graph holds, those of its subgraphs too."""
+    yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    for attribute in (attribute for node in graph.node for attribute in node.attribute):
+        yield from (attribute.t, *attribute.tensors)
+        for inner in (attribute.g, *attribute.graphs):
+            yield from tensors_of(inner)

@@ -43,8 +43,8 @@ class Settling:
         for name in dict.fromkeys(names):
             contents = self.values.contents.get(name)
             if contents is not None and contents.integers is not None:
-                shape = [len(contents.dims)] if contents.rank else []
-                known.append(onnx.helper.make_tensor(name, contents.dtype.onnx, shape, contents.integers))
+                tensor = onnx.helper.make_tensor(name, contents.dtype.onnx, contents.shape, contents.integers)
+                known.append(tensor)
             else:
                 inputs.append(onnx.helper.make_value_info(name, self._type(name, spelt)))
         return self.inference.types(self.around.model(node, inputs, [], known))

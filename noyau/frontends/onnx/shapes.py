@@ -6,33 +6,42 @@ A function takes the contents of the inputs it reads and gives those of the outp
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from noyau.dtypes import DType, from_numpy, from_onnx
-from noyau.errors import UnsupportedError
 from noyau.frontends.onnx.building import Contents, light
-from noyau.frontends.onnx.indexing import constant_array, minimum, sliced
+from noyau.frontends.onnx.indexing import constant_array, minimum
 from noyau.frontends.onnx.sites import Site
 from noyau.ir.dims import Dim, equal, maximum, never_negative, product
 
-_MOST_CELLS = 256
-Results = list[Contents] | None
+_MOST_CELLS, _MOST_ROW = 256, 1
+Results: TypeAlias = "list[Contents] | None"
 
 
 def shape_arithmetic(site: Site) -> Results:
     """The contents of a node's outputs, or None where it is no shape arithmetic."""
     function = ARITHMETIC.get(site.op)
-    found = function(site) if function else None
+    try:
+        found = function(site) if function else None
+    except (ValueError, IndexError):  # NumPy's, where the cells do not fit; the operator itself then says why
+        return None
     useful = found and all(len(contents.dims) <= _MOST_CELLS and light(contents.dims) for contents in found)
     return found if useful else None
 
 
 def constant_contents(array: np.ndarray, dtype: DType | None) -> Contents | None:
-    """The contents of a small integer or bool array of rank 0 or 1."""
-    if dtype is None or dtype.kind not in ("int", "uint", "bool") or array.ndim > 1 or array.size > _MOST_CELLS:
+    """The contents of a small integer or bool array."""
+    if dtype is None or dtype.kind not in ("int", "uint", "bool") or array.size > _MOST_CELLS:
         return None
-    return Contents(tuple(Dim.of(int(cell)) for cell in array.flat), array.ndim, dtype)
+    return Contents(tuple(Dim.of(int(cell)) for cell in array.flat), array.shape, dtype)
+
+
+def _held(cells: Any, dtype: DType) -> Contents:
+    """The contents that are the cells of an array of Dims."""
+    array = np.asarray(cells, dtype=object)
+    return Contents(tuple(array.flat), array.shape, dtype)
 
 
 def _all_known(site: Site) -> list[Contents] | None:
@@ -40,32 +49,31 @@ def _all_known(site: Site) -> list[Contents] | None:
     return [contents for contents in found if contents is not None] if found and None not in found else None
 
 
-def _dims_of(site: Site) -> tuple[Dim, ...] | None:
+def _moved(function: Callable[[Site, np.ndarray], np.ndarray | None]) -> Callable[[Site], Results]:
+    """An operator that only moves the cells of its first input."""
+
+    def call(site: Site) -> Results:
+        known = site.contents(0)
+        cells = None if known is None else function(site, known.cells)
+        return None if known is None or cells is None else [_held(cells, known.dtype)]
+
+    return call
+
+
+def _dims_of(site: Site) -> tuple[Dim, ...]:
     """The shape of the first input, without making a node of it."""
     contents = site.contents(0)
-    if contents is not None:
-        return contents.shape
-    return site.input().shape
+    return site.input().shape if contents is None else contents.extents
 
 
 def _shape(site: Site) -> Results:
     dims = _dims_of(site)
-    if dims is None:
-        return None
-    return [_vector(dims[site.attribute("start", 0) : site.attribute("end", len(dims))], DType.I64)]
+    dims = dims[site.attribute("start", 0) : site.attribute("end", len(dims))]
+    return [Contents(tuple(dims), (len(dims),), DType.I64)]
 
 
 def _size(site: Site) -> Results:
-    dims = _dims_of(site)
-    return None if dims is None else [_scalar(product(dims), DType.I64)]
-
-
-def _vector(dims: Sequence[Dim], dtype: DType) -> Contents:
-    return Contents(tuple(dims), 1, dtype)
-
-
-def _scalar(dim: Dim, dtype: DType) -> Contents:
-    return Contents((dim,), 0, dtype)
+    return [Contents((product(_dims_of(site)),), (), DType.I64)]
 
 
 def _cellwise(
@@ -77,16 +85,14 @@ def _cellwise(
         known = _all_known(site)
         if known is None or len({contents.dtype for contents in known[operands]}) != 1:
             return None
-        count = max((len(c.dims) for c in known if len(c.dims) != 1), default=1)
-        if any(len(contents.dims) not in (1, count) for contents in known):
+        arrays = np.broadcast_arrays(*(contents.cells for contents in known))
+        if arrays[0].size > max(_MOST_ROW, *(len(contents.dims) for contents in known)):  # a table is no shape
             return None
-        columns = [contents.dims * count if len(contents.dims) == 1 else contents.dims for contents in known]
-        cells = [function(*cell) for cell in zip(*columns, strict=True)]
+        cells = [function(*cell) for cell in zip(*(array.flat for array in arrays), strict=True)]
         if any(cell is None for cell in cells):
             return None
-        rank = max(contents.rank for contents in known)
-        dtype = result or known[operands][0].dtype
-        return [Contents(tuple(cell for cell in cells if cell is not None), rank, dtype)]
+        found = tuple(cell for cell in cells if cell is not None)
+        return [Contents(found, arrays[0].shape, result or known[operands][0].dtype)]
 
     return call
 
@@ -107,19 +113,23 @@ def _divide(left: Dim, right: Dim) -> Dim | None:
     a, b = left.constant, right.constant
     if a is not None and b:
         return Dim.of(abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1))
-    positive = (b is not None and b > 0) or (b is None and never_negative(right))
-    return left // right if positive and never_negative(left) else None
+    return left // right if _is_positive(right) and never_negative(left) else None
+
+
+def _is_positive(dim: Dim) -> bool:
+    """Whether it is surely above 0; a size that is 0 divides nothing when the model runs."""
+    return never_negative(dim) if dim.constant is None else dim.constant > 0
 
 
 def _modulo_of(site: Site) -> Results:
-    return None if site.attribute("fmod", 0) else _integer(_modulo)(site)
+    return None if site.attribute("fmod", 0) == 1 else _integer(_modulo)(site)
 
 
 def _modulo(left: Dim, right: Dim) -> Dim | None:
     a, b = left.constant, right.constant
     if a is not None and b:
         return Dim.of(a % b)
-    return left % right if never_negative(left) and ((b or 0) > 0 or (b is None and never_negative(right))) else None
+    return left % right if _is_positive(right) and never_negative(left) else None
 
 
 def _fold(function: Callable[[Dim, Dim], Dim]) -> Callable[..., Dim]:
@@ -161,8 +171,8 @@ def _abs(value: Dim) -> Dim | None:
 
 
 def _cast(site: Site) -> Results:
-    known, dtype = _all_known(site), from_onnx(site.attribute("to", 0))
-    return None if known is None or dtype is None else _cast_to(known[0], dtype)
+    known, dtype = site.contents(0), from_onnx(site.attribute("to", 0))
+    return None if known is None or dtype is None else _cast_to(known, dtype)
 
 
 def _cast_to(known: Contents, dtype: DType) -> Results:
@@ -170,8 +180,8 @@ def _cast_to(known: Contents, dtype: DType) -> Results:
         return None
     if known.integers is not None:
         cells = np.array(known.integers).astype(dtype.numpy)
-        return [Contents(tuple(Dim.of(int(cell)) for cell in cells), known.rank, dtype)]
-    return [Contents(known.dims, known.rank, dtype)] if dtype in (DType.I32, DType.I64) else None
+        return [Contents(tuple(Dim.of(int(cell)) for cell in cells), known.shape, dtype)]
+    return [Contents(known.dims, known.shape, dtype)] if dtype in (DType.I32, DType.I64) else None
 
 
 def _cast_like(site: Site) -> Results:
@@ -179,76 +189,67 @@ def _cast_like(site: Site) -> Results:
     return None if known is None or not site.has(1) else _cast_to(known, site.input(1).dtype)
 
 
-def _identity(site: Site) -> Results:
-    known = _all_known(site)
-    return None if known is None else [known[0]]
-
-
 def _gather(site: Site) -> Results:
     table, at = site.contents(0), site.contents(1)
-    if table is None or at is None or at.integers is None or not table.rank:
+    if table is None or at is None or at.integers is None or not table.shape:
         return None
-    count = len(table.dims)
-    if any(not -count <= k < count for k in at.integers):
-        raise UnsupportedError("Gather looks outside its table")
-    return [Contents(tuple(table.dims[k] for k in at.integers), at.rank, table.dtype)]
+    places = np.array(at.integers, np.int64).reshape(at.shape)
+    return [_held(np.take(table.cells, places, site.attribute("axis", 0)), table.dtype)]
 
 
-def _slice(site: Site) -> Results:
-    known = _all_known(site)
-    if known is None or len(known) < 3 or any(contents.integers is None for contents in known[1:]):
+def _slice(site: Site, cells: np.ndarray) -> np.ndarray | None:
+    known = [site.contents(k) for k in range(1, len(site.inputs)) if site.has(k)]
+    numbers = [contents.integers for contents in known if contents is not None]
+    if len(numbers) != len(known) or None in numbers or len(site.inputs) < 3:
         return None
-    numbers = [contents.integers or () for contents in known[1:]]
-    step = numbers[3][0] if len(numbers) > 3 and numbers[3] else 1
-    if not numbers[0] or not numbers[1] or not step or not known[0].rank:
-        return None
-    first, length = sliced(Dim.of(len(known[0].dims)), numbers[0][0], numbers[1][0], step)
-    at, count = first.constant or 0, length.constant or 0
-    return [_vector([known[0].dims[at + k * step] for k in range(count)], known[0].dtype)]
+    starts, ends = site.integers(1, "the starts"), site.integers(2, "the ends")
+    axes = site.integers(3, "the axes") if site.has(3) else tuple(range(len(starts)))
+    steps = site.integers(4, "the steps") if site.has(4) else (1,) * len(starts)
+    index = [slice(None)] * cells.ndim
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        index[axis] = slice(start, end, step)
+    return cells[tuple(index)]
 
 
 def _concat(site: Site) -> Results:
     known = _all_known(site)
-    if known is None or any(contents.rank != 1 for contents in known):
+    if known is None or len({contents.dtype for contents in known}) != 1:
         return None
-    return [_vector([dim for contents in known for dim in contents.dims], known[0].dtype)]
+    return [_held(np.concatenate([contents.cells for contents in known], site.attribute("axis", 0)), known[0].dtype)]
 
 
-def _squeeze(site: Site) -> Results:
-    known = site.contents(0)
-    if known is None or known.rank != 1 or len(known.dims) != 1:
+def _transpose(site: Site, cells: np.ndarray) -> np.ndarray:
+    return np.transpose(cells, site.attributes.get("perm"))
+
+
+def _squeeze(site: Site, cells: np.ndarray) -> np.ndarray:
+    return np.squeeze(cells, site.integers(1, "the axes") if site.has(1) else None)
+
+
+def _unsqueeze(site: Site, cells: np.ndarray) -> np.ndarray:
+    return np.expand_dims(cells, site.integers(1, "the axes"))
+
+
+def _reshape(site: Site, cells: np.ndarray) -> np.ndarray | None:
+    target = site.contents(1)
+    if target is None or target.integers is None:
         return None
-    keeps = site.has(1) and site.integers(1, "the axes") == ()
-    return [known if keeps else _scalar(known.dims[0], known.dtype)]
-
-
-def _unsqueeze(site: Site) -> Results:
-    known, axes = site.contents(0), site.contents(1)
-    if known is None or axes is None or known.rank or len(axes.dims) != 1:
-        return None
-    return [_vector(known.dims, known.dtype)]
-
-
-def _reshape(site: Site) -> Results:
-    known, target = site.contents(0), site.contents(1)
-    if known is None or target is None or target.integers is None or len(target.dims) > 1:
-        return None
-    fits = target.integers in ((), (-1,), (len(known.dims),)) and (target.integers or len(known.dims) == 1)
-    return [Contents(known.dims, len(target.dims), known.dtype)] if fits else None
+    keep = site.attribute("allowzero", 0)
+    wanted = [cells.shape[k] if n == 0 and not keep else n for k, n in enumerate(target.integers)]
+    return cells.reshape(wanted)
 
 
 def _split(site: Site) -> Results:
-    known = site.contents(0)
-    if known is None or known.rank != 1 or not site.outputs:
+    known, count = site.contents(0), len(site.outputs)
+    if known is None or len(known.shape) != 1 or not count:
         return None
-    count, total = len(site.outputs), len(known.dims)
-    chunk = -(-total // count)
+    total, chunk = len(known.dims), -(-len(known.dims) // count)
     even = (chunk,) * (count - 1) + (total - chunk * (count - 1),)
     lengths = site.integers(1, "the lengths") if site.has(1) else even
     if sum(lengths) != total or min(lengths) < 0 or len(lengths) != count:
         return None
     ends = np.cumsum(lengths)
-    return [_vector(known.dims[end - n : end], known.dtype) for end, n in zip(ends, lengths, strict=True)]
+    return [_held(known.cells[end - n : end], known.dtype) for end, n in zip(ends, lengths, strict=True)]
 
 
 def _constant(site: Site) -> Results:
@@ -257,28 +258,26 @@ def _constant(site: Site) -> Results:
     return None if known is None else [known]
 
 
+def _extents(site: Site, position: int) -> tuple[int, ...] | None:
+    """Constant extents of a scalar or a small vector."""
+    target = site.contents(position)
+    found = None if target is None else target.integers
+    return found if found is not None and len(found) <= 1 and 0 <= min(found, default=0) <= _MOST_CELLS else None
+
+
 def _constant_of_shape(site: Site) -> Results:
-    target, value = site.contents(0), site.attribute("value", None)
-    if target is None or target.integers is None or len(target.dims) > 1:
+    extents, value = _extents(site, 0), site.attribute("value", None)
+    if extents is None or not isinstance(value, np.ndarray) or value.size != 1:
         return None
-    if not isinstance(value, np.ndarray) or value.size != 1:
-        return None
-    count = target.integers[0] if target.integers else 1
-    if not 0 <= count <= _MOST_CELLS:
-        return None
-    filled = constant_contents(np.repeat(value.reshape(-1), count), from_numpy(value.dtype))
-    return None if filled is None else [Contents(filled.dims, len(target.dims), filled.dtype)]
+    filled = constant_contents(np.full(extents, value.flat[0], value.dtype), from_numpy(value.dtype))
+    return None if filled is None else [filled]
 
 
-def _expand(site: Site) -> Results:
-    known, target = site.contents(0), site.contents(1)
-    if known is None or target is None or target.integers is None or len(target.dims) > 1:
+def _expand(site: Site, cells: np.ndarray) -> np.ndarray | None:
+    extents = _extents(site, 1)
+    if extents is None:
         return None
-    count, rank = len(known.dims), max(known.rank, len(target.dims))
-    wanted = target.integers[0] if target.integers else 1
-    if wanted == 1 or wanted == count:
-        return [Contents(known.dims, rank, known.dtype)]
-    return [Contents(known.dims * wanted, rank, known.dtype)] if count == 1 and 0 <= wanted <= _MOST_CELLS else None
+    return np.broadcast_to(cells, np.broadcast_shapes(cells.shape, extents))
 
 
 def _range(site: Site) -> Results:
@@ -288,17 +287,19 @@ def _range(site: Site) -> Results:
     start, end, step = (contents.dims[0].constant or 0 for contents in known)
     if not step or abs((end - start) // step) > _MOST_CELLS:
         return None
-    return [_vector([Dim.of(k) for k in range(start, end, step)], known[0].dtype)]
+    cells = tuple(Dim.of(k) for k in range(start, end, step))
+    return [Contents(cells, (len(cells),), known[0].dtype)]
 
 
 def _reduction(function: Callable[[Sequence[Dim]], Dim]) -> Callable[[Site], Results]:
     def reduce(site: Site) -> Results:
         known = site.contents(0)
-        if known is None or known.rank != 1 or not known.dims or known.dtype not in (DType.I32, DType.I64):
+        if known is None or len(known.shape) != 1 or not known.dims or known.dtype not in (DType.I32, DType.I64):
             return None
         if site.has(1) and not site.integers(1, "the axes") and site.attribute("noop_with_empty_axes", 0):
             return [known]
-        return [Contents((function(known.dims),), int(site.attribute("keepdims", 1) == 1), known.dtype)]
+        shape = (1,) if site.attribute("keepdims", 1) == 1 else ()
+        return [Contents((function(known.dims),), shape, known.dtype)]
 
     return reduce
 
@@ -318,11 +319,11 @@ ARITHMETIC: dict[str, Callable[[Site], Results]] = {
     "ConstantOfShape": _constant_of_shape,
     "Div": _integer(_divide),
     "Equal": _cellwise(lambda a, b: _truth(equal(a, b)), result=DType.BOOL),
-    "Expand": _expand,
+    "Expand": _moved(_expand),
     "Gather": _gather,
     "Greater": _cellwise(lambda a, b: _truth(_less(b, a)), result=DType.BOOL),
     "GreaterOrEqual": _cellwise(lambda a, b: _truth(_negated(_less(a, b))), result=DType.BOOL),
-    "Identity": _identity,
+    "Identity": _moved(lambda site, cells: cells),
     "Less": _cellwise(lambda a, b: _truth(_less(a, b)), result=DType.BOOL),
     "LessOrEqual": _cellwise(lambda a, b: _truth(_negated(_less(b, a))), result=DType.BOOL),
     "Max": _integer(_fold(maximum)),
@@ -337,13 +338,14 @@ ARITHMETIC: dict[str, Callable[[Site], Results]] = {
     "ReduceMin": _reduction(lambda dims: _fold(minimum)(*dims)),
     "ReduceProd": _reduction(product),
     "ReduceSum": _reduction(_sum),
-    "Reshape": _reshape,
+    "Reshape": _moved(_reshape),
     "Shape": _shape,
     "Size": _size,
-    "Slice": _slice,
+    "Slice": _moved(_slice),
     "Split": _split,
-    "Squeeze": _squeeze,
+    "Squeeze": _moved(_squeeze),
     "Sub": _integer(lambda a, b: a - b),
-    "Unsqueeze": _unsqueeze,
+    "Transpose": _moved(_transpose),
+    "Unsqueeze": _moved(_unsqueeze),
     "Where": _cellwise(_choose, operands=slice(1, None)),
 }

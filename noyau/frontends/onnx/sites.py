@@ -61,6 +61,8 @@ class Site(Emitter):
         contents = self.contents(position)
         if contents is None:
             raise UnsupportedError(f"{what} of {self.op} are only known when the model runs")
+        if len(contents.shape) > 1:
+            raise UnsupportedError(f"{what} of {self.op} are no vector")
         return contents
 
     def integers(self, position: int, what: str) -> tuple[int, ...]:

@@ -104,7 +104,7 @@ def _inside(folder: Path, location: str, what: str) -> Path:
         raise ModelError(f"{what} points outside the folder of the model: {location!r}")
     path, root = (folder / location).resolve(), folder.resolve()
     if not path.is_relative_to(root):
-        raise ModelError(f"{what} points outside the folder of the model through a link: {location!r}")
+        raise ModelError(f"{what} leaves the folder of the model through the link {location!r}: copy the file there")
     if not path.is_file():
         raise ModelError(f"{what} is missing: {os.fspath(folder / location)} is no file")
     return path

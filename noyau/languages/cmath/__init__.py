@@ -1,4 +1,4 @@
-"""The scalar functions of language `c`: vectorised by the compiler in a plain loop, right to the ulp that each promises.
+"""The scalar functions of language `c`: vectorised by the compiler in a plain loop, and right to a promised ulp.
 
 The C text lies beside this file. A snippet is a comment and one function; what it calls is read from its text, and
 what it promises from its comment ("1.0 ulp"), so that text and table cannot disagree. A function without a promise is

@@ -38,7 +38,7 @@ static inline float noyau_erfc_f32(float x) {
     p = p * t + 0.24560380210218674;
     p = p * t - 0.3262335600761055;
     p = p * t + 0.17900115117953752;
-    const double y = p * noyau_wide_exp_less(-a * a, 0);
+    const double y = p * noyau_wide_exp2_within(a * a * -1.4426950408889634, 0);
     return (float)(wide < 0 ? 2 - y : y);
 }
 

@@ -48,14 +48,14 @@ static inline double noyau_abs_f64(double x) {
     return fabs(x);
 }
 
-/* -1, 0 or 1; a zero or a NaN stays what it is. 0.0 ulp. */
+/* -1, 0 (also for -0) or 1; a NaN stays NaN. 0.0 ulp. */
 static inline float noyau_sign_f32(float x) {
-    return x > 0 ? 1 : x < 0 ? -1 : x;
+    return x > 0 ? 1 : x < 0 ? -1 : x + 0;
 }
 
-/* -1, 0 or 1; a zero or a NaN stays what it is. 0.0 ulp. */
+/* -1, 0 (also for -0) or 1; a NaN stays NaN. 0.0 ulp. */
 static inline double noyau_sign_f64(double x) {
-    return x > 0 ? 1 : x < 0 ? -1 : x;
+    return x > 0 ? 1 : x < 0 ? -1 : x + 0;
 }
 
 /* Exact. 0.0 ulp. */

@@ -69,15 +69,10 @@ static inline double noyau_wide_exp2_less(double x, double less) {
     return noyau_wide_exp2_within(x > 1000 ? 1000 : x < -1000 ? -1000 : x, less);
 }
 
-/* e^x - less; beyond +-693 it is what it is there. */
-static inline double noyau_wide_exp_less(double x, double less) {
-    return noyau_wide_exp2_less(x * 1.4426950408889634, less);
-}
-
 /* e^x - 1. 0.7 ulp. */
 static inline float noyau_expm1_f32(float x) {
     const double wide = x;
-    return (float)(wide == 0 ? wide : noyau_wide_exp_less(wide, 1)); /* -0 stays */
+    return (float)(wide == 0 ? wide : noyau_wide_exp2_less(wide * 1.4426950408889634, 1)); /* -0 stays */
 }
 
 /* value 2^n, where shifted is n + 2046 + 1.5 2^52: as noyau_scale_f32. */

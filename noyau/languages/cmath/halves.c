@@ -12,7 +12,7 @@ static inline float noyau_f16_to_f32(uint16_t x) {
 static inline uint16_t noyau_f32_to_f16(float x) {
     const uint32_t bits = noyau_bits_f32(x);
     const int32_t size = bits & 0x7fffffff;
-    const int32_t normal = (size + 0xfff + ((size >> 13) & 1) - (112 << 23)) >> 13;
+    const int32_t normal = (size - (112 << 23) + 0xfff + (size >> 13 & 1)) >> 13;
     const int32_t denormal = noyau_bits_f32(noyau_from_bits_f32(size) + 0.5f) - 0x3f000000;
     const int32_t finite = size < 113 << 23 ? denormal : normal;
     const int32_t other = size > 0x7f800000 ? 0x7e00 : 0x7c00;
@@ -38,7 +38,7 @@ static inline uint16_t noyau_narrow_f64(double x, int tail, int low, int high) {
     const int64_t size = bits & 0x7fffffffffffffff;
     const int64_t last = (uint64_t)size >> (52 - tail) & 1;
     const int64_t half = ((int64_t)1 << (51 - tail)) - 1;
-    const int64_t normal = (uint64_t)(size + half + last - ((int64_t)(1022 + low) << 52)) >> (52 - tail);
+    const int64_t normal = (uint64_t)(size - ((int64_t)(1022 + low) << 52) + half + last) >> (52 - tail);
     const double unit = noyau_from_bits_f64((uint64_t)(1023 + 52 + low - tail) << 52);
     const int64_t denormal = noyau_bits_f64(noyau_from_bits_f64(size) + unit) - noyau_bits_f64(unit);
     const int64_t finite = size < (int64_t)(1023 + low) << 52 ? denormal : normal;

@@ -13,7 +13,8 @@ static inline float noyau_log_f32(float x) {
     p = p * f - 0.24999686f;
     p = p * f + 0.33333224f;
     const float y = f * f * (p * f - 0.5f) + n * 0x1.7f7d1cp-20f + f + n * 0x1.62e4p-1f;
-    return x > 0 ? (x < INFINITY ? y : x) : x == 0 ? -INFINITY : NAN;
+    const float most = x < INFINITY ? y : x, none = x == 0 ? -INFINITY : NAN;
+    return x > 0 ? most : none;
 }
 
 /* log(u), with near = u - 1 as exactly as the caller knows it: used where u has no exponent to speak of.
@@ -32,9 +33,11 @@ static inline double noyau_wide_log_near(double u, double near) {
     p = p * z + 0.4000000005233695;
     p = p * z + 0.6666666666658714;
     const double y = s * (p * z + 2) + n * 0.6931471805599453;
-    return u > 0 ? (u < INFINITY ? y : u) : u == 0 ? -INFINITY : NAN;
+    const double most = u < INFINITY ? y : u, none = u == 0 ? -INFINITY : NAN;
+    return u > 0 ? most : none;
 }
 
+/* log(x). */
 static inline double noyau_wide_log(double x) {
     return noyau_wide_log_near(x, x - 1);
 }
@@ -62,8 +65,8 @@ static inline float noyau_log1p_f32(float x) {
 
 /* log(1 + e^x), which is max(x, 0) + log(1 + e^-|x|). 0.6 ulp. */
 static inline float noyau_softplus_f32(float x) {
-    const double wide = x;
-    const double rest = noyau_wide_log1p(noyau_wide_exp_less(-fabs(wide), 0));
+    const double wide = x, a = fabs(wide) > 104 ? 104 : fabs(wide); /* e^-104 is 0 in float */
+    const double rest = noyau_wide_log1p(noyau_wide_exp2_within(a * -1.4426950408889634, 0));
     return (float)(rest + (wide > 0 ? wide : 0));
 }
 
@@ -86,7 +89,8 @@ static inline double noyau_log_f64(double x) {
     const double half = 0.5 * f * f;
     const double low = s * (half + p * z) + n * 0x1.ef35793c7673p-45;
     const double y = n * 0x1.62e42fefa38p-1 - (half - low - f);
-    return x > 0 ? (x < INFINITY ? y : x) : x == 0 ? -INFINITY : NAN;
+    const double most = x < INFINITY ? y : x, none = x == 0 ? -INFINITY : NAN;
+    return x > 0 ? most : none;
 }
 
 /* The C library's. 1.0 ulp. */
