@@ -1,53 +1,85 @@
-"""Inputs for a model: loaded, or made up so that they obey its graph."""
+"""Inputs for a model: loaded, or made up so that they obey its graph; small ones to check with, the asked to time with."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from noyau.checking.inputs import Inputs, load_inputs, make_inputs
+from noyau.checking.adversarial import cells
+from noyau.checking.inputs import Inputs, load_inputs, make_inputs, printable
 from noyau.errors import InputError
+from noyau.ir.graph import Graph
 
 if TYPE_CHECKING:
-    import onnx
-
     from noyau.frontends.onnx import Imported
 
 USUAL = 128  # what a size is where nobody says
+SMALL = 64  # the most that a size is where kernels are checked on made-up inputs
+CELLS = 1 << 20  # of the largest value of a kernel that is checked on them, where the fixed sizes leave room for that
 
 
-def inputs_for(
-    imported: Imported,
-    model: onnx.ModelProto,
-    dims: Mapping[str, int] | None,
-    file: Path | None,
-    rng: np.random.Generator,
-) -> Inputs:
+@dataclass(frozen=True, slots=True)
+class Feeds:
+    """What a model is run with: `small` to check its kernels, `asked` to time them. A user's arrays are both."""
+
+    small: Inputs
+    asked: Inputs
+    made_up: bool
+
+
+def feeds_for(
+    imported: Imported, graphs: Iterable[Graph], dims: Mapping[str, int], file: Path | None, seed: int
+) -> Feeds:
     """Arrays for the inputs of a model, from an .npz file or made up for the sizes `dims`, by the model's own names.
 
-    A size that is not given is 1 where it is the leading one of an input, else 128. InputError for a name that the
-    model does not have."""
-    given = {node.output for node in imported.graph.inputs} - {value.name for value in model.graph.input}
-    if file is not None:
-        return load_inputs(file, imported.graph, given=given)
-    return make_inputs(imported.graph, sizes_for(imported, dims or {}, given), rng, given=given)
+    A size that is not given is 1 where it is the leading one of an input, else 128; the small inputs have sizes of at
+    most 64, less where a value of one of `graphs` would be large. Initializers keep their values. InputError for a size
+    that the model does not have, for arrays that do not fit, or where both sizes and arrays are given."""
+    given = set(imported.initializers)
+    if file is None:
+        asked = sizes_for(imported, dims)
+        made = [
+            make_inputs(imported.graph, sizes, np.random.default_rng(seed), given=given)
+            for sizes in (small_sizes(asked, graphs), asked)
+        ]
+        return Feeds(made[0], made[1], made_up=True)
+    if dims:
+        raise InputError(f"{file} gives every size: leave out --dim {printable(min(dims))}=N, or the arrays")
+    loaded = load_inputs(file, imported.graph, given=given)
+    return Feeds(loaded, loaded, made_up=False)
 
 
-def sizes_for(imported: Imported, dims: Mapping[str, int], given: set[str]) -> dict[str, int]:
+def sizes_for(imported: Imported, dims: Mapping[str, int]) -> dict[str, int]:
     """A number for each size that the inputs of a model have."""
     called = {original: name for name, original in imported.sizes.items()}
     sizes: dict[str, int] = {}
     for node in imported.graph.inputs:
-        if node.output not in given:
+        if node.output not in imported.initializers:
             for axis, dim in enumerate(node.shape):
                 for name in dim.names:
                     sizes[name] = min(sizes.get(name, USUAL), 1 if axis == 0 and len(node.shape) > 1 else USUAL)
     for name, value in dims.items():
         if called.get(name, name) not in sizes:
-            known = ", ".join(sorted(imported.sizes.get(size, size) for size in sizes)) or "none"
-            raise InputError(f"the model has no size {name}; its sizes are: {known}")
+            known = ", ".join(sorted(printable(imported.sizes.get(size, size)) for size in sizes)) or "none"
+            raise InputError(f"the model has no size {printable(name)}; its sizes are: {known}")
+        if value < 0:
+            raise InputError(f"the size {printable(name)} cannot be {value}: sizes are 0 or more")
         sizes[called.get(name, name)] = value
     return sizes
+
+
+def small_sizes(sizes: Mapping[str, int], graphs: Iterable[Graph]) -> dict[str, int]:
+    """The sizes, none above 64; all halved until no value of a graph has more than 2^20 cells, where that is known."""
+    known = [graph for graph in graphs if all(dim.names <= sizes.keys() for node in graph.nodes for dim in node.shape)]
+    most = SMALL
+    while most > 1 and any(cells(graph, _capped(sizes, most)) > CELLS for graph in known):
+        most //= 2
+    return _capped(sizes, most)
+
+
+def _capped(sizes: Mapping[str, int], most: int) -> dict[str, int]:
+    return {name: min(size, most) for name, size in sizes.items()}

@@ -1,7 +1,8 @@
 """The one certificate of a kernel: its values against float64, beside those of the computation that it replaces.
 
 The truth is the graph evaluated with every float widened to float64. What is allowed follows, cell by cell, from how
-far nine runs of the unfused computation stray from it: one as it is, eight with each float input moved by an ulp.
+far nine runs of the unfused computation stray from it: one as it is, eight with each float input moved by an ulp and
+with other roundings.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import numpy as np
 
 from noyau.checking.certificate import Certificate, Errors, Failure, Outcome
 from noyau.checking.continuity import stepped
-from noyau.checking.floats import FORMATS, moved, ulp
+from noyau.checking.floats import FORMATS, ulp
 from noyau.checking.inputs import printable
+from noyau.checking.rounding import otherwise_rounded
 from noyau.checking.undefined import undefined_cells
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import InputError, NoyauError
@@ -93,12 +95,11 @@ class Trial:
         return judges
 
     def moved_runs(self, inputs: Arrays, seed: int) -> Iterator[Arrays]:
-        """Unfused runs with each float input moved; without those in which an index leaves its table."""
+        """Unfused runs that are rounded otherwise; without those in which an index leaves its table."""
         rng = np.random.default_rng([seed, MOVED_RUNS])
-        is_float = {node.output: node.dtype.is_float for node in self.graph.inputs}
         for _ in range(MOVED_RUNS):
             with suppress(InputError):
-                yield evaluate(self.graph, {name: moved(x, rng) if is_float[name] else x for name, x in inputs.items()})
+                yield otherwise_rounded(self.graph, inputs, rng)
 
     def refused(self, case: Case, refusal: InputError) -> Outcome:
         """What becomes of inputs that the graph itself refuses."""

@@ -1,0 +1,86 @@
+"""The unfused computation with other, equally right roundings: inputs moved by an ulp, results rounded up or down.
+
+Moves of the inputs alone miss what a function or a difference makes of the rounding before it: one right log-softmax
+in 10^4 cells of 3 columns is then beyond what is allowed, and every other asin(tanh(x)) in float64. Where a result
+is exact nothing is rounded, so counters and masks in floats stay what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from noyau.checking.floats import PATTERN, moved
+from noyau.dtypes import DType
+from noyau.ir.binding import bind
+from noyau.ir.evaluation import Evaluator
+from noyau.ir.graph import Contract, Graph, Input, Map, Node, Reduce, Scan
+from noyau.ir.monoids import MONOIDS
+from noyau.ir.operators import OPERATORS
+
+Arrays = Mapping[str, np.ndarray]
+
+ROUNDED = frozenset({"add", "subtract", "multiply", "divide", "sqrt", "reciprocal"})
+SUMS = frozenset({"sum", "prod"})
+
+
+def otherwise_rounded(graph: Graph, inputs: Arrays, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """The outputs of an unfused run with each float input moved by -1, 0 or +1 ulp, and each float32 or float64 result
+    that is not exact rounded up or down at random. Shorter floats are rounded coarsely enough as it is.
+
+    InputError where an index leaves its table."""
+    names = [node.output for node in graph.inputs]
+    sizes = bind([node.shape for node in graph.inputs], [np.shape(inputs[name]) for name in names], names)
+    return RandomRounding(sizes, rng).run(graph, inputs)
+
+
+class RandomRounding(Evaluator):
+    """An evaluation that rounds up or down at random."""
+
+    def __init__(self, sizes: Mapping[str, int], rng: np.random.Generator) -> None:
+        super().__init__(False, sizes)
+        self.rng = rng
+
+    def value(self, node: Node, operands: Sequence[Any], inputs: Arrays) -> Any:
+        result = super().value(node, operands, inputs)
+        if isinstance(node.kind, Input) and node.dtype.is_float:
+            return moved(result, self.rng)
+        if node.dtype not in (DType.F32, DType.F64) or not is_rounded(node):
+            return result
+        longer = [x.astype(LONGER[x.dtype.name]) if x.dtype.name in LONGER else x for x in operands]
+        exact = Longer(self.wide, self.sizes).value(node, longer, inputs)
+        return self.rounded(result, exact)
+
+    def rounded(self, result: np.ndarray, exact: np.ndarray) -> np.ndarray:
+        """The result, or the neighbour of it on the other side of the exact one."""
+        coins = np.resize(self.rng.random(min(result.size, PATTERN)) < 0.5, result.shape)
+        ends = np.where(exact > result, np.inf, -np.inf).astype(result.dtype)
+        other = np.nextafter(result, ends)
+        return np.where(coins & (exact != result) & np.isfinite(other) & np.isfinite(exact), other, result)
+
+
+LONGER = {"float32": np.float64, "float64": np.longdouble}
+
+
+class Longer(Evaluator):
+    """An evaluation of one node with more bits than its dtype has."""
+
+    def dtype(self, dtype: DType) -> np.dtype:
+        return np.dtype(LONGER[dtype.numpy.name]) if dtype.numpy.name in LONGER else dtype.numpy
+
+
+def is_rounded(node: Node) -> bool:
+    """Whether its result is not exact, and can be had with more bits."""
+    match node.kind:
+        case Map(function):
+            return function in ROUNDED or OPERATORS[function].ulp > 0
+        case Reduce(monoid, _):
+            return not MONOIDS[monoid].exact and (monoid in SUMS or node.dtype is DType.F32)
+        case Scan(monoid, _):
+            return not MONOIDS[monoid].exact and node.dtype is DType.F32
+        case Contract():
+            return node.dtype is DType.F32
+        case _:
+            return False
