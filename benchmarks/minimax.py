@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import mpmath as mp
+import mpmath as mp  # type: ignore[import-untyped]
 
 TEXT = Path(__file__).resolve().parent.parent / "noyau" / "languages" / "cmath"
 
@@ -189,7 +189,9 @@ FITS = {
 
 def spelled(coefficient: mp.mpf, bits: int) -> str:
     """The shortest decimal that reads back as the coefficient, as C spells it."""
-    digits = next(text for n in range(1, 20) if rounded(mp.mpf(text := mp.nstr(coefficient, n)), bits) == coefficient)
+    digits: str = next(
+        text for n in range(1, 20) if rounded(mp.mpf(text := mp.nstr(coefficient, n)), bits) == coefficient
+    )
     return digits + ("f" if bits == FLOAT else "")
 
 

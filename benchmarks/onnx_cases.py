@@ -139,6 +139,12 @@ def _compare(got: np.ndarray, want: np.ndarray, rtol: float, atol: float) -> str
     return f"off by {np.nanmax(np.abs(wide - truth))}: {wide.ravel()[:4]} instead of {truth.ravel()[:4]}"
 
 
+def _listed(outcomes: list[Outcome]) -> str:
+    """The list as JSON, a line for each case."""
+    rows = {each.name: [each.verdict, *([each.reason] if each.reason else [])] for each in outcomes}
+    return "{\n" + ",\n".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in sorted(rows.items())) + "\n}\n"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help=f"write {LIST.name}")
@@ -160,8 +166,7 @@ def main() -> int:
         for (verdict, reason), count in Counter((o.verdict, o.reason) for o in outcomes).most_common():
             print(f"{count:5} {verdict} {reason}")
     if arguments.write:
-        listed = {o.name: [o.verdict, o.reason] if o.reason else [o.verdict] for o in outcomes}
-        LIST.write_text(json.dumps(dict(sorted(listed.items())), indent=0) + "\n", encoding="utf-8")
+        LIST.write_text(_listed(outcomes), encoding="utf-8")
     return int(any(outcome.verdict == "wrong" for outcome in outcomes))
 
 

@@ -4,7 +4,8 @@
 noyau/languages/cmath for several CPU levels and compares it with the C library's long double functions (64 bits,
 checked here against mpmath): float32 over 2**24 bit patterns evenly spaced over all exponents and both signs, float64
 over 2**20 random bit patterns, and all pairs of special values. Two operands: the second is a scrambled pattern, or
-lies where the result is interesting. Speed: a plain loop over 32768 values (256 KiB with the result: level 2 cache).
+lies where the result is interesting. Speed: a plain loop over 32768 values (256 KiB with the result: level 2 cache),
+beside the same loop over the C library's function.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import mpmath
+import mpmath  # type: ignore[import-untyped]
 import numpy as np
 
 from noyau.languages import cmath
@@ -85,6 +87,11 @@ class Function:
         return "float" if self.name.endswith("f32") else "double"
 
     @property
+    def peer(self) -> str | None:
+        """The C library's function of the same meaning and type, if it has one."""
+        return None if self.stem in TRUTH else self.stem + ("f" if self.dtype is np.float32 else "")
+
+    @property
     def operands(self) -> list[str]:
         return ["x", "y"][: self.arity]
 
@@ -103,11 +110,14 @@ def source(swept: Sequence[Function]) -> str:
         expression = TRUTH.get(function.stem, f"{function.stem}l({', '.join(function.operands)})")
         values = "".join(f", const {function.c_type} *restrict p{name}" for name in function.operands)
         wide = "".join(f"const long double {name} = p{name}[i]; " for name in function.operands)
-        call = f"{function.name}({', '.join(f'p{name}[i]' for name in function.operands)})"
+        arguments = ", ".join(f"p{name}[i]" for name in function.operands)
         for kind, made, body in (
-            (function.c_type, f"loop_{function.name}", f"out[i] = {call};"),
+            (function.c_type, f"loop_{function.name}", f"out[i] = {function.name}({arguments});"),
+            (function.c_type, f"peer_{function.name}", f"out[i] = {function.peer}({arguments});"),
             ("long double", f"truth_{function.name}", f"{wide}out[i] = {expression};"),
         ):
+            if function.peer is None and made.startswith("peer"):
+                continue
             loops.append(
                 f"void {made}({kind} *restrict out{values}, int64_t n) {{\n"
                 f"    for (int64_t i = 0; i < n; i++) {{ {body} }}\n}}"
@@ -157,7 +167,7 @@ def patterns(function: Function, log2_count: int) -> Iterator[list[np.ndarray]]:
         if function.dtype is np.float32:
             step = 1 << (32 - log2_count)
             bits = (np.arange(size, dtype=np.uint64) + chunk * size) * step + rng.integers(step)
-            x = bits.astype(np.uint32).view(np.float32)
+            x: np.ndarray = bits.astype(np.uint32).view(np.float32)
         else:
             with np.errstate(invalid="ignore"):  # a sum makes signalling NaN quiet
                 x = rng.integers(0, 1 << 64, size, np.uint64).view(np.float64) + 0.0
@@ -226,12 +236,12 @@ def as_mpf(value: np.longdouble) -> mpmath.mpf:
     return mpmath.ldexp(mpmath.mpf(int(np.ldexp(mantissa, 64))), int(exponent) - 64)
 
 
-def by_mpmath(stem: str) -> object:
+def by_mpmath(stem: str) -> Callable[..., Any] | None:
     """The function of mpmath, where it has one."""
     return BY_MPMATH.get(stem) or getattr(mpmath, stem, None)
 
 
-def sweep(function: Function, made: Sequence[Build], log2_count: int) -> dict[str, object]:
+def sweep(function: Function, made: Sequence[Build], log2_count: int) -> dict[str, Any]:
     """The worst error of a function with each build."""
     found = {build.label: (-1.0, "") for build in made}
     count = log2_count if function.dtype is np.float32 else min(log2_count, 20)
@@ -244,10 +254,10 @@ def sweep(function: Function, made: Sequence[Build], log2_count: int) -> dict[st
     return {"ulp": round(ulp, 4), "promised": cmath.ULP[function.name], "worst_argument": at, "ulp_by_build": by_build}
 
 
-def gigabytes_per_s(function: Function, build: Build) -> float:
-    """Bytes read and written a second, the best of many short runs, over ordinary values."""
+def gigabytes_per_s(function: Function, build: Build, kind: str) -> float:
+    """Bytes read and written a second by the loop or by its peer: the best of many short runs, over ordinary values."""
     x = np.random.default_rng(3).uniform(0.1, 4.0, LOOP).astype(function.dtype)
-    out, loop = np.empty_like(x), build.library[f"loop_{function.name}"]
+    out, loop = np.empty_like(x), build.library[f"{kind}_{function.name}"]
     arguments = [ctypes.c_void_p(array.ctypes.data) for array in [out, *[x] * function.arity]]
     best_s = float("inf")
     for _ in range(300):
@@ -280,12 +290,13 @@ def main() -> int:
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
     options = parser.parse_args()
     swept = [each for each in functions() if not options.only or each.name in options.only]
-    record: dict[str, dict[str, object]] = {}
+    record: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder:
         made = list(builds(swept, Path(folder)))
         for function in swept:
             record[function.name] = entry = sweep(function, made, options.log2_count)
-            entry["gigabytes_per_s"] = gigabytes_per_s(function, made[0])
+            entry["gigabytes_per_s"] = gigabytes_per_s(function, made[0], "loop")
+            entry["libm_gigabytes_per_s"] = gigabytes_per_s(function, made[0], "peer") if function.peer else None
             entry["truth_ulp_of_long_double"] = round(truth_error(function, made[0]), 2)
             print(function.name, *entry.values(), sep="  ", flush=True)
     options.output.write_text(json.dumps({"machine": machine(), "functions": record}, indent=1) + "\n")

@@ -29,7 +29,7 @@ def optimize(model: str | Path, **wishes: Any) -> Optimized:
 
 
 def show(model: str | Path) -> Shown:
-    """What noyau sees in an ONNX model: its groups, why it is cut where it is, and `.source(kernel)`, the text of each."""
+    """What noyau sees in an ONNX model: its groups, why it is cut where it is, and `.source(kernel)`, each text."""
     from noyau import showing
 
     return showing.show(model)

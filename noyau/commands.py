@@ -3,47 +3,62 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
 
 from rich.console import Console
+from rich.text import Text
 
+from noyau.checking.inputs import printable
 from noyau.errors import InputError, OutputError
 
 
 def declare_optimize(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, help="an ONNX model")
-    parser.add_argument("-o", "--output", type=Path, help="where the fused model goes (MODEL.fused.onnx), with its library")
+    parser.add_argument("model", type=Path, metavar="MODEL.onnx", help="the model; it is not changed")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="OUT.onnx",
+        help="where the fused model goes, with its library OUT.so beside it (default: MODEL.fused.onnx)",
+    )
     _declare_wishes(parser)
 
 
 def _declare_wishes(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--inputs", type=Path, metavar="F.npz", help="arrays to check and time with, by input name")
-    parser.add_argument("--dim", action="append", default=[], metavar="NAME=N", help="a size to check and time with")
-    parser.add_argument("--keep", choices=("faster", "not-slower", "all"), default="faster", help="which kernels stay")
-    parser.add_argument("--only", action="append", default=[], metavar="KERNEL", help="consider these kernels alone")
-    parser.add_argument("--drop", action="append", default=[], metavar="KERNEL", help="leave these kernels out")
-    parser.add_argument("--target", default="native", help="the CPU to build for: native, x86-64-v2, x86-64-v3...")
-    parser.add_argument("--threads", type=int, default=1, help="threads to time with")
-    parser.add_argument("--require", metavar="1.1x", help="fail (exit status 1) below this speed-up of the whole model")
-    parser.add_argument("--json", type=Path, metavar="F", help="write the full record here")
+    add = parser.add_argument
+    add("--inputs", type=Path, metavar="F.npz", help="check and time with these arrays (default: made-up ones)")
+    add("--dim", action="append", default=[], metavar="NAME=N", help="time with this size; can be repeated")
+    add(
+        "--keep",
+        choices=("faster", "not-slower", "all"),
+        default="faster",
+        help="which of the right kernels stay: those that are surely faster (default), not surely slower, or all",
+    )
+    add("--only", action="append", default=[], metavar="KERNEL", help="this kernel and no other; can be repeated")
+    add("--drop", action="append", default=[], metavar="KERNEL", help="not this kernel; can be repeated")
+    add("--target", default="native", metavar="CPU", help="build for: native (default), x86-64-v2, x86-64-v3...")
+    add("--threads", type=int, default=1, metavar="N", help="threads of onnxruntime to time with (default: 1)")
+    add("--require", metavar="1.1x", help="exit with status 1 where the whole model is not so much faster")
+    add("--json", type=Path, metavar="F", help="write the full record here")
 
 
 def run_optimize(arguments: argparse.Namespace) -> int:
-    output = arguments.output or arguments.model.with_suffix(".fused.onnx")
-    return _optimize(arguments, arguments.model, output)
+    model: Path = arguments.model
+    output = arguments.output or model.parent / f"{model.stem}.fused.onnx"
+    return _optimize(arguments, model, output, keep=True)
 
 
-def _optimize(arguments: argparse.Namespace, model: Path, output: Path) -> int:
-    """The main job from the command line; results on stdout, progress on stderr."""
+def _optimize(arguments: argparse.Namespace, model: Path, output: Path, *, keep: bool) -> int:
+    """The main job from the command line; results on stdout, progress on stderr. `keep`: the files stay."""
     from noyau.optimizing import Wishes, optimize
 
-    if output.resolve() == model.resolve():
-        raise OutputError(f"{output} is the model itself; name another file with -o")
-    if not output.parent.is_dir():
-        raise OutputError(f"{output.parent} is no folder; make it first")
+    require_places(model, output, arguments.json)
     required = _required(arguments.require)
     wishes = Wishes(
         keep=arguments.keep,
@@ -54,27 +69,75 @@ def _optimize(arguments: argparse.Namespace, model: Path, output: Path) -> int:
         only=arguments.only,
         drop=arguments.drop,
     )
-    with Console(stderr=True).status("reading") as status:
-        made = optimize(model, wishes, say=status.update)
-    made.save(output)
-    if arguments.json is not None:
-        made.report.write(arguments.json)
+    with progress() as say:
+        made = optimize(model, wishes, say)
+        made.save(output)
+        if arguments.json is not None:
+            made.report.write(arguments.json)
     Console().print(made.report)
-    print(f"wrote {output}" + (f" and {output.with_suffix('.so')}" if made.library else "; no kernel is in it"))
-    whole = made.report.end_to_end.speedup
-    if required is not None and (whole is None or whole < required):
-        print(f"the model is {whole or 1:.2f}x as fast, less than the {required:.2f}x required", file=sys.stderr)
-        return 1
-    return 0
+    print()
+    if keep:
+        print(_written(output, made.library is not None))
+    return _verdict(made.report.end_to_end.speedup, required)
+
+
+def require_places(model: Path, output: Path, record: Path | None) -> None:
+    """OutputError where what is to be written has no place, or would be written over the model: before any work."""
+    from noyau.runtimes.saving import library_path
+
+    taken = {model.resolve(): "the model itself"}
+    places = {"the fused model": output, "its library": library_path(output)}
+    for what, place in {**places, **({} if record is None else {"the record": record})}.items():
+        if place.resolve() in taken:
+            raise OutputError(f"{what} would go to {place}, which is {taken[place.resolve()]}: name another file")
+        taken[place.resolve()] = what
+        if not place.parent.is_dir():
+            raise OutputError(f"{place.parent} is no folder: make it first")
+        if place.is_dir() or not os.access(place.parent, os.W_OK | os.X_OK):
+            raise OutputError(f"{place} cannot be written: it is a folder, or lies in one that is read-only")
+
+
+def _written(output: Path, fused: bool) -> str:
+    if not fused:
+        return f"Wrote {_shown(output)}: the model as it was, no kernel is in it."
+    library = _shown(output.with_suffix(".so"))
+    return (
+        f"Wrote {_shown(output)} and {library}.\n"
+        f"The kernels run in sessions with options.register_custom_ops_library({library!r}); others run as before."
+    )
+
+
+def _shown(path: Path) -> str:
+    return printable(str(path))
+
+
+def _verdict(speedup: float | None, required: float | None) -> int:
+    """The exit status: 1 where the whole model is not as much faster as was asked."""
+    if required is None or (speedup is not None and speedup >= required):
+        return 0
+    reached = "was not timed" if speedup is None else f"is {speedup:.2f}x as fast"
+    print(f"noyau: the whole model {reached}; --require asks for {required:.2f}x", file=sys.stderr)
+    return 1
+
+
+@contextlib.contextmanager
+def progress() -> Iterator[Callable[[str], None]]:
+    """What tells of each step on stderr: one line that changes in a terminal, else a line a step."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda step: print(f"noyau: {printable(step)}", file=sys.stderr, flush=True)
+        return
+    with console.status(Text("starting")) as status:
+        yield lambda step: status.update(Text(printable(step)))
 
 
 def _dims(texts: list[str]) -> dict[str, int]:
     """`["seq=128"]` as a mapping; InputError where one is not NAME=N with N from 0."""
     found = {}
     for text in texts:
-        name, _, value = text.partition("=")
-        if not name or not value.isdecimal():
-            raise InputError(f"--dim {text} is not NAME=N, with N from 0: --dim sequence=128")
+        name, _, value = text.rpartition("=")
+        if not name or not value.isascii() or not value.isdecimal() or len(value) > 18:
+            raise InputError(f"--dim {printable(text)} is not NAME=N, with N from 0: --dim sequence=128")
         found[name] = int(value)
     return found
 
@@ -82,17 +145,17 @@ def _dims(texts: list[str]) -> dict[str, int]:
 def _required(text: str | None) -> float | None:
     if text is None:
         return None
-    try:
-        return float(text.removesuffix("x"))
-    except ValueError:
-        raise InputError(f"--require {text} is no ratio: --require 1.1x") from None
+    number = text.removesuffix("x")
+    if not number.replace(".", "", 1).isdecimal() or not number.isascii():
+        raise InputError(f"--require {printable(text)} is no ratio: --require 1.1x")
+    return float(number)
 
 
 def declare_show(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, help="an ONNX model")
-    parser.add_argument("--kernel", metavar="NAME", help="print the source of this kernel")
-    parser.add_argument("--language", default="c", help="the language to print it in: c")
-    parser.add_argument("--target", default="native", help="the CPU to build for")
+    parser.add_argument("model", type=Path, metavar="MODEL.onnx", help="the model; it does not run")
+    parser.add_argument("--kernel", metavar="NAME", help="check this kernel on adversarial inputs and print its source")
+    parser.add_argument("--language", default="c", metavar="L", help="the language to print it in (default, so far: c)")
+    parser.add_argument("--target", default="native", metavar="CPU", help="the CPU to build for (default: native)")
 
 
 def run_show(arguments: argparse.Namespace) -> int:
@@ -107,8 +170,13 @@ def run_show(arguments: argparse.Namespace) -> int:
 
 
 def declare_demo(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--exporter", choices=("dynamo", "torchscript"), default="dynamo", help="which export to take")
-    parser.add_argument("--folder", type=Path, help="keep the models here; a temporary folder otherwise")
+    parser.add_argument(
+        "--exporter",
+        choices=("dynamo", "torchscript"),
+        default="dynamo",
+        help="which of PyTorch's exporters wrote the model (default: dynamo)",
+    )
+    parser.add_argument("--folder", type=Path, metavar="F", help="leave the models here, instead of nowhere")
     _declare_wishes(parser)
 
 
@@ -117,5 +185,8 @@ def run_demo(arguments: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="noyau-demo-") as temporary:
         folder = arguments.folder or Path(temporary)
         source = folder / "llama_tiny.onnx"
-        source.write_bytes(model.read_bytes())
-        return _optimize(arguments, source, folder / "llama_tiny.fused.onnx")
+        try:
+            source.write_bytes(model.read_bytes())
+        except OSError as error:
+            raise OutputError(f"{source} cannot be written: {error.strerror}; give a folder that exists") from error
+        return _optimize(arguments, source, folder / "llama_tiny.fused.onnx", keep=arguments.folder is not None)

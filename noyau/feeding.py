@@ -1,8 +1,8 @@
-"""Inputs for a model: loaded, or made up so that they obey its graph; small ones to check with, the asked to time with."""
+"""Inputs for a model: loaded, or made up so that they obey its graph; small ones to check with, others to time with."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +11,7 @@ import numpy as np
 
 from noyau.checking.adversarial import cells
 from noyau.checking.inputs import Inputs, load_inputs, make_inputs, printable
+from noyau.dtypes import DType
 from noyau.errors import InputError
 from noyau.ir.graph import Graph
 
@@ -24,33 +25,39 @@ CELLS = 1 << 20  # of the largest value of a kernel that is checked on them, whe
 
 @dataclass(frozen=True, slots=True)
 class Feeds:
-    """What a model is run with: `small` to check its kernels, `asked` to time them. A user's arrays are both."""
+    """What a model is run with: `small` to check its kernels, `asked` to time them. A user's arrays are both.
+
+    `missing`: inputs of types that cannot be made up."""
 
     small: Inputs
     asked: Inputs
     made_up: bool
+    missing: tuple[str, ...] = ()
 
 
 def feeds_for(
-    imported: Imported, graphs: Iterable[Graph], dims: Mapping[str, int], file: Path | None, seed: int
+    imported: Imported, graphs: Sequence[Graph], dims: Mapping[str, int], file: str | Path | None, seed: int
 ) -> Feeds:
     """Arrays for the inputs of a model, from an .npz file or made up for the sizes `dims`, by the model's own names.
 
     A size that is not given is 1 where it is the leading one of an input, else 128; the small inputs have sizes of at
-    most 64, less where a value of one of `graphs` would be large. Initializers keep their values. InputError for a size
-    that the model does not have, for arrays that do not fit, or where both sizes and arrays are given."""
-    given = set(imported.initializers)
-    if file is None:
-        asked = sizes_for(imported, dims)
-        made = [
-            make_inputs(imported.graph, sizes, np.random.default_rng(seed), given=given)
-            for sizes in (small_sizes(asked, graphs), asked)
-        ]
-        return Feeds(made[0], made[1], made_up=True)
-    if dims:
+    most 64, less where a value of one of `graphs`, those of the kernels, would be large. Initializers keep their values;
+    without kernels nothing is needed. InputError for a size that the model does not have, for arrays that do not fit, or
+    where both sizes and arrays are given."""
+    given = frozenset(imported.initializers)
+    if file is not None and dims:
         raise InputError(f"{file} gives every size: leave out --dim {printable(min(dims))}=N, or the arrays")
-    loaded = load_inputs(file, imported.graph, given=given)
-    return Feeds(loaded, loaded, made_up=False)
+    if file is not None:
+        loaded = load_inputs(Path(file), imported.graph, given=given)
+        return Feeds(loaded, loaded, made_up=False)
+    asked, inputs = sizes_for(imported, dims), [node for node in imported.graph.inputs if node.output not in given]
+    missing = tuple(node.output for node in inputs if node.dtype is DType.OTHER) if graphs else ()
+    left_out = {*given, *missing} if graphs else {node.output for node in imported.graph.inputs}
+    small, large = (
+        make_inputs(imported.graph, sizes, np.random.default_rng(seed), given=left_out)
+        for sizes in (small_sizes(asked, graphs), asked)
+    )
+    return Feeds(small, large, True, missing)
 
 
 def sizes_for(imported: Imported, dims: Mapping[str, int]) -> dict[str, int]:

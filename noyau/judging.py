@@ -1,8 +1,9 @@
-"""Each kernel judged: is it right, and does it win? Kernels that do not are dropped, with the reason."""
+"""Each kernel judged: does it build, is it right, does it win? One that does not is dropped, with the reason."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,46 +12,51 @@ import numpy as np
 
 from noyau.builders import cc
 from noyau.builders.native import Native, Order
-from noyau.checking.adversarial import cases
+from noyau.checking.adversarial import cases, cells
 from noyau.checking.certificate import Certificate
 from noyau.checking.native import certify_native
 from noyau.checking.values import Case
-from noyau.ir.graph import Constant, Graph
-from noyau.passes.partition import Group
+from noyau.dtypes import from_numpy
+from noyau.errors import InputError, NoyauError
+from noyau.ir.graph import Constant, Graph, names_of
+from noyau.original import Original, foreign
 from noyau.planning import Planned
+from noyau.reports.machine import usable_cores
+from noyau.runtimes.bodies import ValueType
 from noyau.runtimes.extract import extract
-from noyau.runtimes.onnxruntime import open_session
-from noyau.runtimes.putting_back import library, put_back, value_type
+from noyau.runtimes.putting_back import value_type
+from noyau.seeing import Seen, ends_of
 from noyau.timing.comparing import Comparison, Verdict, compare
-from noyau.timing.onnxruntime_pairs import bound_run
+from noyau.timing.onnxruntime_pairs import BoundRun, PlainRun, bound_run, ends_run
 
 if TYPE_CHECKING:
     import onnx
 
-LARGEST = 1 << 28  # bytes of captured inputs that a check takes in
+MOST_CELLS = 1 << 22  # of captured values that a certificate takes in: each goes through the interpreter ten times
+KEEPS = {
+    "faster": frozenset({Verdict.FASTER}),
+    "not-slower": frozenset({Verdict.FASTER, Verdict.SAME, Verdict.AMBIGUOUS}),
+    "all": frozenset(Verdict),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A kernel with its evidence: the certificate, the comparison where it came to one, and whether it is kept."""
+    """A kernel with its evidence: the certificate, the comparison where it came to one, and whether it is kept.
+
+    `reason` says why it is not kept, or not timed; `note` what the certificate leaves out."""
 
     planned: Planned
-    certificate: Certificate
+    certificate: Certificate | None = None
     comparison: Comparison | None = None
     kept: bool = False
     reason: str = ""
+    note: str = ""
 
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """Arrays by the model's names: captured ones, inputs and initializers; `made_up` where the model's inputs were."""
-
-    arrays: Mapping[str, np.ndarray]
-    sizes: Mapping[str, int]
-    made_up: bool
-
-    def of(self, names: Iterable[str]) -> dict[str, np.ndarray]:
-        return {name: self.arrays[name] for name in names}
+    @property
+    def evidence(self) -> str:
+        """The certificate in words, or why there is none."""
+        return "; ".join(filter(None, [self.certificate.summary() if self.certificate else self.reason, self.note]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,82 +74,180 @@ class Respelled:
         return self.native.call_guarded(*wanted, pieces=pieces, order=order)
 
 
-def certified(planned: Planned, seen: Seen, options: cc.Options, seed: int) -> Judged:
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What kernels are timed on: the model as it is and with every right kernel in it, and what flows through it."""
+
+    original: Original
+    fused: onnx.ModelProto
+    library: Path | None
+    seen: Seen
+    threads: int = 1
+    budget_s: float = 0.6
+
+
+def right(judged: Iterable[Judged]) -> list[Planned]:
+    """The kernels that nothing speaks against so far."""
+    return [one.planned for one in judged if not one.reason]
+
+
+def compiled(kernels: Sequence[Planned], options: cc.Options) -> list[Judged]:
+    """Each kernel, with the reason where it does not build. BuildError where there is no compiler at all."""
+    if kernels:
+        cc.find_compiler(options.compiler)
+    pool = ThreadPoolExecutor(usable_cores())
+    try:
+        return list(pool.map(lambda kernel: _compiled(kernel, options), kernels))
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _compiled(planned: Planned, options: cc.Options) -> Judged:
+    def compile_it() -> Judged:
+        cc.compile_object(planned.text, options)
+        return Judged(planned)
+
+    return attempted(compile_it, Judged(planned), "does not build")
+
+
+def attempted(step: Callable[[], Judged], before: Judged, fault: str) -> Judged:
+    """What a step makes of a kernel; where that is an error of noyau, the kernel before it, with the reason."""
+    try:
+        return step()
+    except NoyauError as error:
+        return replace(before, reason=f"{fault}: {error}")
+
+
+def certified(judged: Judged, seen: Seen, options: cc.Options, seed: int) -> Judged:
     """The kernel with its certificate, against the graph as the model spells it."""
-    path = cc.compile_library([planned.text], replace(options, export=True))
-    native, first = Native(path, f"{planned.operator}_kernel"), planned.groups[0]
-    rng = np.random.default_rng(seed)
-    trials = [*captured_cases(planned.groups, seen), *cases(first.original, sizes_of(first, seen), rng)]
-    kernel = Respelled(native, first.original, first.graph)
-    certificate = certify_native(first.original, kernel, trials, name=f"{planned.operator}[c]", made_up=seen.made_up)
-    reason = "" if certificate.ok else f"wrong: {certificate.summary()}"
-    return Judged(planned, certificate, reason=reason)
+    if judged.reason:
+        return judged
+    return attempted(lambda: _certified(judged, seen, options, seed), judged, "cannot be checked")
 
 
-def captured_cases(groups: Sequence[Group], seen: Seen) -> Iterable[Case]:
-    """What the kernel reads in its first and in its last place."""
-    for group in groups if len(groups) < 2 else (groups[0], groups[-1]):
-        arrays = [seen.arrays[node.output] for node in group.original.inputs]
-        if sum(array.nbytes for array in arrays) <= LARGEST:
-            yield Case(f"captured at {', '.join(group.outputs)}"[:80], tuple(arrays), captured=True)
+def _certified(judged: Judged, seen: Seen, options: cc.Options, seed: int) -> Judged:
+    planned, first = judged.planned, judged.planned.groups[0]
+    library = cc.compile_library([planned.text], options)
+    kernel = Respelled(Native(library, f"{planned.operator}_kernel"), first.original, first.graph)
+    captured, left = captured_cases(planned, seen)
+    hints = cases(first.original, seen.sizes_of(first.original), np.random.default_rng(seed))
+    certificate = certify_native(
+        first.original, kernel, [*captured, *hints], name=f"{planned.operator}[c]", made_up=seen.made_up
+    )
+    return replace(judged, certificate=certificate, note=left, reason="" if certificate.ok else certificate.summary())
 
 
-def sizes_of(group: Group, seen: Seen) -> dict[str, int]:
-    wanted = {name for node in group.original.nodes for dim in node.shape for name in dim.names}
-    return {name: seen.sizes[name] for name in wanted if name in seen.sizes}
+def captured_cases(planned: Planned, seen: Seen) -> tuple[list[Case], str]:
+    """What a kernel reads in its first and in its last place, and a note where that is too much to be checked."""
+    made, spent, note = list[Case](), 0, ""
+    for group in ends_of(planned):
+        arrays = seen.of(group.original)
+        if arrays is None:
+            note = "what it reads in the model could not be captured"
+            continue
+        count = _cells(group.original, seen.sizes_of(group.original), arrays)
+        if spent + count <= MOST_CELLS:
+            made.append(Case(f"captured at {', '.join(group.outputs)}"[:80], arrays, captured=True))
+            spent += count
+        elif not made:
+            note = f"its activations, of {count / 1e6:.0f} million cells, are too large to be among the cases"
+    return made, note
 
 
-def timed(
-    judged: Judged, model: onnx.ModelProto, folder: Path, seen: Seen, options: cc.Options, keep: str, threads: int, budget_s: float
-) -> Judged:
+def _cells(graph: Graph, sizes: dict[str, int], arrays: Sequence[np.ndarray]) -> int:
+    """How many cells the largest value has, as far as that is known."""
+    known = cells(graph, sizes) if names_of(graph) <= sizes.keys() else 0
+    return max(known, *(array.size for array in arrays), 0)
+
+
+def timed(judged: Judged, bench: Bench, keep: str) -> Judged:
     """The kernel timed in onnxruntime against the operators that it replaces, and kept or not."""
     if judged.reason:
         return judged
-    planned = judged.planned
-    group = planned.groups[0]
-    one = replace(planned, groups=(group,))
-    fused = put_back(model, [one], folder)
-    types = {node.output: value_type(node) for node in group.graph.nodes}
-    position = next(k for k, node in enumerate(fused.graph.node) if node.op_type == planned.operator)
-    read = [name for name in fused.graph.node[position].input if name in seen.arrays]
-    before = extract(model, group.positions, read, group.outputs, types)
-    after = extract(fused, [position], read, group.outputs, types)
-    built = library([one], options)
+    try:
+        return verdict(replace(judged, comparison=comparison(judged.planned, bench)), keep)
+    except NoyauError as error:
+        return replace(judged, kept=keep == "all", reason=f"not timed: {error}")
+
+
+def comparison(planned: Planned, bench: Bench) -> Comparison:
+    """The kernel in its first place, after, against the operators there, before."""
+    group, model = planned.groups[0], bench.original.model
+    if bench.seen.of(group.original) is None:
+        raise InputError("what it reads could not be captured")
+    position = next(k for k, node in enumerate(bench.fused.graph.node) if set(group.outputs) <= set(node.output))
+    tensors, arrays = bench.original.imported.initializers, bench.seen.arrays
+    names = dict.fromkeys(bench.fused.graph.node[position].input)
+    read = {name: arrays[name] for name in names if name in arrays and name not in tensors}
+    types = {name: ValueType(dtype, (None,) * a.ndim) for name, a in read.items() if (dtype := from_numpy(a.dtype))}
+    types |= {node.output: value_type(node) for node in group.graph.nodes}
+    before = extract(model, group.positions, tuple(read), group.outputs, types)
+    after = extract(bench.fused, [position], tuple(read), group.outputs, types)
     runs = [
-        bound_run(open_session(part.SerializeToString(), lib, threads=threads, folder=folder), seen.of(read))
-        for part, lib in ((before, None), (after, built))
+        bound_run(bench.original.session(part, library, threads=bench.threads), read)
+        for part, library in ((before, None), (after, bench.library))
     ]
-    comparison = compare(*runs, budget_s=budget_s)
-    return verdict(replace(judged, comparison=comparison), keep)
+    return compare(*runs, budget_s=bench.budget_s)
 
 
 def verdict(judged: Judged, keep: str) -> Judged:
     """Kept, or the reason why not."""
     assert judged.comparison is not None
     found = judged.comparison.verdict
-    wanted = {
-        "faster": {Verdict.FASTER},
-        "not-slower": {Verdict.FASTER, Verdict.SAME, Verdict.AMBIGUOUS},
-        "all": set(Verdict),
-    }[keep]
-    reason = "" if found in wanted else f"{found.value.lower()}: {judged.comparison.speedup:.2f}x"
-    return replace(judged, kept=found in wanted, reason=reason)
+    kept = found in KEEPS[keep]
+    return replace(judged, kept=kept, reason="" if kept else f"{found.value.lower()}: {judged.comparison.speedup:.2f}x")
 
 
-def timed_whole(
-    model: onnx.ModelProto,
-    fused: onnx.ModelProto,
-    built: Path | None,
-    folder: Path,
-    inputs: Mapping[str, np.ndarray],
-    threads: int,
-    budget_s: float,
-) -> Comparison | None:
-    """The whole model before and after, both with all of onnxruntime's optimizations; None where nothing is fused."""
-    if built is None:
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """The whole model before and after: `comparison` None where it was not timed, for the reason in `note`.
+
+    `apart`: how far the outputs of both are from each other, at most, over the largest; inf where others than floats
+    differ, None where the model itself does not give the same twice, or its outputs are not at hand."""
+
+    comparison: Comparison | None = None
+    apart: float | None = None
+    note: str = ""
+
+
+def timed_whole(bench: Bench) -> Whole:
+    """The model before and after, with all of onnxruntime's optimizations. ModelError where the fused does not open."""
+    original = bench.original
+    if bench.library is None:
+        return Whole()
+    if foreign(original.model):
+        return Whole()
+    inputs = {value.name: bench.seen.arrays.get(value.name) for value in original.model.graph.input}
+    arrays = {name: array for name, array in inputs.items() if array is not None}
+    try:
+        before = ends_run(original.session(original.model, threads=bench.threads), arrays)
+    except NoyauError as error:
+        return Whole(note=f"the whole model is not timed: {error}")
+    after = ends_run(original.session(bench.fused, bench.library, threads=bench.threads), arrays)
+    found = compare(before, after, budget_s=bench.budget_s)
+    slow = "" if original.prepacked else "the whole model is timed with its weights as they lie in the file, not copied"
+    return Whole(found, apart(before, after), slow)
+
+
+def apart(before: BoundRun | PlainRun, after: BoundRun | PlainRun) -> float | None:
+    """How far the outputs of two runs are from each other, as `Whole` has it."""
+    kept = []
+    for run in (before, before, after):
+        run()
+        kept.append({name: array.copy() for name, array in run.outputs.items()})
+    first, again, other = kept
+    if not first or any(first[name].tobytes() != again[name].tobytes() for name in first):
         return None
-    runs = [
-        bound_run(open_session(part.SerializeToString(), lib, threads=threads, folder=folder), inputs)
-        for part, lib in ((model, None), (fused, built))
-    ]
-    return compare(*runs, budget_s=budget_s)
+    return max(_distance(first[name], other[name]) for name in first)
+
+
+def _distance(one: np.ndarray, other: np.ndarray) -> float:
+    dtype = from_numpy(one.dtype)
+    if dtype is None or not dtype.is_float or one.shape != other.shape:
+        return 0.0 if np.array_equal(one, other) else np.inf
+    one, other = one.astype(np.float64), other.astype(np.float64)
+    finite = np.isfinite(one)
+    if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
+        return np.inf
+    largest = np.abs(one[finite]).max(initial=0.0) or 1.0
+    return float(np.abs(one[finite] - other[finite]).max(initial=0.0) / largest)

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from noyau import planning
 from noyau.builders import cc
-from noyau.checking.inputs import Inputs
 from noyau.errors import InputError
-from noyau.feeding import inputs_for
-from noyau.frontends import onnx as frontend
-from noyau.judging import Judged, Seen, certified, timed, timed_whole
-from noyau.passes.partition import partition
-from noyau.reporting import not_fused, report_of
+from noyau.feeding import feeds_for
+from noyau.judging import KEEPS, Bench, Judged, certified, compiled, right, timed, timed_whole
+from noyau.original import open_model
+from noyau.reporting import report_of
 from noyau.reports.records import Report
-from noyau.runtimes.capturing import capture
-from noyau.runtimes.onnxruntime import open_session
-from noyau.runtimes.putting_back import library as build_library
-from noyau.runtimes.putting_back import put_back
+from noyau.runtimes.bodies import DOMAIN
+from noyau.runtimes.onnxruntime import open_session, version
+from noyau.runtimes.putting_back import fitting, library, put_back
 from noyau.runtimes.saving import save
+from noyau.seeing import look
 
 if TYPE_CHECKING:
     import onnx
@@ -34,13 +30,30 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
+class Wishes:
+    """What is asked of `optimize`. `keep`: "faster", "not-slower" or "all"; `dims` are sizes to time with, `inputs` an
+    .npz file of arrays instead; `only` and `drop` name kernels; `budget_s` is for the clock, a kernel."""
+
+    keep: str = "faster"
+    dims: Mapping[str, int] = field(default_factory=dict)
+    inputs: str | Path | None = None
+    target: str = "native"
+    threads: int = 1
+    budget_s: float = 0.6
+    seed: int = 0
+    only: Sequence[str] = ()
+    drop: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Optimized:
-    """A model with its winning kernels: what `optimize` returns."""
+    """A model with its winning kernels: what `optimize` returns. `judged` has every kernel with its evidence."""
 
     model: onnx.ModelProto
     library: Path | None
     folder: Path
     report: Report
+    judged: tuple[Judged, ...]
 
     def save(self, path: str | Path) -> None:
         """Write OUT.onnx, and OUT.so beside it where there are kernels; OutputError where that cannot be."""
@@ -50,64 +63,65 @@ class Optimized:
         """An onnxruntime session of the model with its kernels."""
         return open_session(self.model.SerializeToString(), self.library, threads=threads, folder=self.folder)
 
-
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """What is asked of `optimize`. `keep`: "faster", "not-slower" or "all"; `only` and `drop` name kernels."""
-
-    keep: str = "faster"
-    dims: Mapping[str, int] | None = None
-    inputs: Path | None = None
-    target: str = "native"
-    threads: int = 1
-    budget_s: float = 0.6
-    seed: int = 0
-    only: Sequence[str] = ()
-    drop: Sequence[str] = ()
+    def source(self, kernel: str) -> str:
+        """The text of a kernel, kept or not, under its certificate; InputError where there is none of that name."""
+        for one in self.judged:
+            if one.planned.operator == kernel:
+                return one.planned.explained(one.evidence)
+        raise planning.no_such(kernel, (one.planned for one in self.judged))
 
 
 def optimize(path: str | Path, wishes: Wishes = Wishes(), say: Say = log.info) -> Optimized:
     """Fuse what can be fused, keep the kernels that are right and win.
 
-    `say` is told of each step. ModelError for a file that is no model, InputError for inputs that do not fit,
-    BuildError where there is no compiler."""
-    path = Path(path)
-    say(f"reading {path.name}")
-    model = frontend.read(path)
-    imported = frontend.import_model(model, path.parent)
-    cut = partition(frontend.wired(model, imported))
-    options = cc.Options(target=cc.resolve_target(wishes.target))
-    operators = [node.op_type for node in model.graph.node]
-    plan = planning.plan(cut.groups, operators, options.target)
-    plan = chosen(plan, wishes)
-    say(f"{len(plan.kernels)} kernels for {sum(len(k.groups) for k in plan.kernels)} places")
-    inputs = inputs_for(imported, model, wishes.dims, wishes.inputs, np.random.default_rng(wishes.seed))
-    seen = look(model, imported, plan, inputs, path.parent, made_up=wishes.inputs is None)
-    judged = [judge(kernel, model, path.parent, seen, options, wishes, say) for kernel in plan.kernels]
+    `say` is told of each step. ModelError for a file that is no model, or that onnxruntime does not run; InputError for
+    wishes or inputs that do not fit; BuildError where there is no compiler; MissingExtraError without onnxruntime."""
+    check(wishes)
+    say(f"reading {Path(path).name}")
+    original = open_model(Path(path))
+    cut = original.cut()
+    options = cc.Options(target=cc.resolve_target(wishes.target), export=True)
+    plan = planning.plan(cut.groups, original.operators, options.target)
+    plan = chosen(fitting(plan, original.model, original.folder), wishes)
+
+    say(f"compiling {len(plan.kernels)} kernels for {sum(len(kernel.groups) for kernel in plan.kernels)} places")
+    judged = compiled(plan.kernels, options)
+    say("running the model on small inputs and on those asked for")
+    graphs = [group.original for kernel in plan.kernels for group in kernel.groups[:1]]
+    feeds = feeds_for(original.imported, graphs, wishes.dims, wishes.inputs, wishes.seed)
+    small, asked = look(original, plan.kernels, feeds)
+    judged = each("checking", judged, lambda one: certified(one, small, options, wishes.seed), say)
+
+    fused, built = put_back(original.model, right(judged), original.folder), library(right(judged), options)
+    bench = Bench(original, fused, built, asked, wishes.threads, wishes.budget_s)
+    judged = each("timing", judged, lambda one: timed(one, bench, wishes.keep), say)
+
     kept = [one.planned for one in judged if one.kept]
-    fused, library = put_back(model, kept, path.parent), build_library(kept, options)
+    fused, built = put_back(original.model, kept, original.folder), library(kept, options)
+    sign(fused, judged)
     say("timing the whole model")
-    whole = timed_whole(model, fused, library, path.parent, inputs.arrays, wishes.threads, wishes.budget_s * 3)
-    nodes = len(model.graph.node), len(fused.graph.node)
-    left = not_fused(cut, plan, operators)
-    report = report_of(path.name, nodes, left, judged, whole, seen, inputs.notes, options, wishes.threads)
-    return Optimized(fused, library, path.parent, report)
+    bench = replace(bench, fused=fused, library=built, budget_s=3 * wishes.budget_s)
+    whole = timed_whole(bench)
+    report = report_of(bench, cut, plan, feeds, judged, whole, options)
+    return Optimized(fused, built, original.folder, report, tuple(judged))
 
 
-def judge(
-    kernel: planning.Planned,
-    model: onnx.ModelProto,
-    folder: Path,
-    seen: Seen,
-    options: cc.Options,
-    wishes: Wishes,
-    say: Say,
-) -> Judged:
-    """Whether a kernel is right, and whether it wins."""
-    say(f"checking {kernel.operator}")
-    right = certified(kernel, seen, options, wishes.seed)
-    say(f"timing {kernel.operator}")
-    return timed(right, model, folder, seen, options, wishes.keep, wishes.threads, wishes.budget_s)
+def each(doing: str, judged: Sequence[Judged], step: Callable[[Judged], Judged], say: Say) -> list[Judged]:
+    """A step with each kernel that is still in the race, said aloud."""
+    made = []
+    for number, one in enumerate(judged, 1):
+        say(f"{doing} {one.planned.operator}, {number} of {len(judged)}")
+        made.append(one if one.reason else step(one))
+    return made
+
+
+def check(wishes: Wishes) -> None:
+    """InputError for a wish that means nothing; MissingExtraError where onnxruntime is not there to fulfil it."""
+    if wishes.keep not in KEEPS:
+        raise InputError(f"keep={wishes.keep!r} is none of {', '.join(KEEPS)}")
+    if wishes.threads < 0 or wishes.budget_s < 0:
+        raise InputError(f"threads={wishes.threads} and budget_s={wishes.budget_s} must not be negative")
+    version()
 
 
 def chosen(plan: planning.Plan, wishes: Wishes) -> planning.Plan:
@@ -115,18 +129,15 @@ def chosen(plan: planning.Plan, wishes: Wishes) -> planning.Plan:
     known = {kernel.operator for kernel in plan.kernels}
     for name in (*wishes.only, *wishes.drop):
         if name not in known:
-            raise InputError(f"the model has no kernel {name}; its kernels are: {', '.join(sorted(known)) or 'none'}")
+            raise planning.no_such(name, plan.kernels)
     wanted = set(wishes.only or known) - set(wishes.drop)
-    return replace(plan, kernels=tuple(kernel for kernel in plan.kernels if kernel.operator in wanted))
+    left = [kernel for kernel in plan.kernels if kernel.operator not in wanted]
+    return planning.without(plan, [(group, "left out as asked") for kernel in left for group in kernel.groups])
 
 
-def look(
-    model: onnx.ModelProto, imported: frontend.Imported, plan: planning.Plan, inputs: Inputs, folder: Path, *, made_up: bool
-) -> Seen:
-    """What the first and the last place of each kernel read: captured in a run, or loaded from the model."""
-    places = [group for kernel in plan.kernels for group in (kernel.groups[0], kernel.groups[-1])]
-    wanted = {name for group in places for position in group.positions for name in model.graph.node[position].input}
-    wanted |= {name for group in places for name in group.inputs}
-    captured = capture(model, folder, inputs.arrays, sorted(wanted))
-    stored = {name: imported.load_initializer(name) for name in wanted if name in imported.initializers}
-    return Seen({**stored, **inputs.arrays, **captured}, inputs.sizes, made_up)
+def sign(fused: onnx.ModelProto, judged: Sequence[Judged]) -> None:
+    """Write what each kernel is, and its certificate, into the function that stands for it in the model."""
+    told = {one.planned.operator: planning.describe(one.planned, one.evidence) for one in judged if one.kept}
+    for function in fused.functions:
+        if function.domain == DOMAIN and function.name in told:
+            function.doc_string = told[function.name]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from noyau.errors import UnsupportedError
+from noyau.checking.inputs import printable
+from noyau.errors import InputError, UnsupportedError
 from noyau.ir.graph import Gather, Graph, Kind, Map, Reduce
 from noyau.ir.loops import Buffer, Kernel, Role
 from noyau.ir.operators import OPERATORS
@@ -15,6 +17,7 @@ from noyau.passes.costs import bytes_moved, flops
 from noyau.passes.partition import Group
 from noyau.schedules.choosing import Options, schedule
 
+_WIDTH = 110  # of a line of a certificate
 DEAR = 4  # flops from which a function says what a kernel is about
 
 
@@ -61,6 +64,23 @@ def plan(groups: Iterable[Group], operators: Sequence[str], target: str, options
     return Plan(tuple(made), tuple(refused))
 
 
+def without(plan: Plan, refused: Sequence[tuple[Group, str]]) -> Plan:
+    """The plan without some places, which are among the refused; a kernel without a place goes."""
+    gone = {group.positions for group, _ in refused}
+    kernels = []
+    for kernel in plan.kernels:
+        left = tuple(group for group in kernel.groups if group.positions not in gone)
+        if left:
+            kernels.append(kernel if left == kernel.groups else replace(kernel, graph=left[0].graph, groups=left))
+    return Plan(tuple(kernels), (*plan.refused, *refused))
+
+
+def no_such(name: str, kernels: Iterable[Planned]) -> InputError:
+    """The error that names the kernels there are."""
+    known = ", ".join(kernel.operator for kernel in kernels) or "none"
+    return InputError(f"the model has no kernel {printable(name)}; its kernels are: {known}")
+
+
 def digest(kernel: Kernel, target: str) -> str:
     """What identifies a kernel: its text with every name replaced by a number, and the target."""
     text = c.source(replace(kernel, name="kernel"), anonymous=True)
@@ -90,13 +110,14 @@ def _words(kind: Kind) -> list[str]:
 def describe(planned: Planned, certificate: str = "") -> str:
     """What stands above a kernel's text: the nodes it replaces, its buffers, bytes and flops, its certificate."""
     first = planned.groups[0]
-    places = len(planned.groups)
+    places = f"; {len(planned.groups)} places in the model" if len(planned.groups) > 1 else ""
     lines = [
-        f"{planned.operator}: {', '.join(planned.replaces)}" + (f"; {places} places in the model" if places > 1 else ""),
+        f"{planned.operator}: {', '.join(planned.replaces)}{places}",
         *(f"{_role(buffer)} {spell(buffer)}" for buffer in planned.kernel.buffers if buffer.role is not Role.SCRATCH),
         f"moves {bytes_moved(first.kernel)} bytes, does {flops(first.kernel)} flops",
     ]
-    return "\n".join([*lines, *([f"certificate: {certificate}"] if certificate else [])])
+    told = textwrap.wrap(f"certificate: {certificate}", _WIDTH, subsequent_indent="  ") if certificate else []
+    return "\n".join([*lines, *told])
 
 
 def _role(buffer: Buffer) -> str:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from noyau.builders import cc
 from noyau.checking.inputs import printable
-from noyau.errors import InputError
-from noyau.frontends import onnx as frontend
-from noyau.passes.partition import Cut, Partition, partition
-from noyau.planning import Plan, Planned, plan, spell
+from noyau.errors import BuildError, InputError
+from noyau.judging import Judged, certified, compiled
+from noyau.original import open_model
+from noyau.passes.partition import Cut, Partition
+from noyau.planning import Plan, Planned, no_such, plan, spell
+from noyau.reports.wrapping import hanging
+from noyau.runtimes.putting_back import fitting
+from noyau.seeing import Seen
+
+_MOST_PLACES = 4
+_TRIED = "adversarial inputs alone: noyau optimize tries it on activations of the model too"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,39 +33,60 @@ class Shown:
     operators: tuple[str, ...]
     partition: Partition
     plan: Plan
+    target: str
 
     def source(self, kernel: str, language: str = "c") -> str:
-        """The text of one kernel; InputError where there is none of that name or language."""
+        """The text of one kernel under its certificate: it is built and tried on adversarial inputs for that.
+
+        InputError where there is none of that name or language."""
         if language != "c":
-            raise InputError(f"there is no language {language} yet; the languages are: c")
+            raise InputError(f"there is no language {printable(language)} yet; the languages are: c")
         for planned in self.plan.kernels:
             if planned.operator == kernel:
-                return planned.explained()
-        known = ", ".join(planned.operator for planned in self.plan.kernels) or "none"
-        raise InputError(f"the model has no kernel {kernel}; its kernels are: {known}")
+                return planned.explained(_certificate(planned, self.target))
+        raise no_such(kernel, self.plan.kernels)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        covered = sum(len(group.positions) for group in self.partition.groups)
-        yield Text(f"{self.title}: {len(self.operators)} operators, {covered} of them in {len(self.plan.kernels)} kernels\n")
+        places = [group for planned in self.plan.kernels for group in planned.groups]
+        covered = sum(len(group.positions) for group in places)
+        count = f": {covered} of {len(self.operators)} operators in {len(self.plan.kernels)} kernels"
+        yield Text.assemble((printable(self.title), "bold"), count)
         for planned in self.plan.kernels:
-            yield from _kernel(planned)
-        yield Text("\nWhy the rest is as it is", style="bold")
-        for line in reasons(self.partition.cuts, self.operators):
-            yield Text(f"  {line}")
+            yield from _kernel(planned, options.max_width)
+        left = list(reasons(self.partition.cuts, self.operators))
+        for group, reason in self.plan.refused:
+            left.append((_few([f"{self.operators[position]}#{position}" for position in group.positions]), reason))
+        if left:
+            yield Text("\nWhy the rest is as it is", style="bold")
+        for where, reason in left:
+            yield from hanging(printable(reason), options.max_width, "  ", "    ")
+            yield from hanging(printable(where), options.max_width, "      ", style="dim")
 
 
-def _kernel(planned: Planned) -> Iterator[Text]:
+def _certificate(planned: Planned, target: str) -> str:
+    """What is known of a kernel without running the model."""
+    options = cc.Options(target=target, export=True)
+    try:
+        judged = compiled([planned], options)[0]
+    except BuildError as error:
+        judged = Judged(planned, reason=f"not tried: {error}")
+    tried = certified(judged, Seen({}, {}, made_up=False), options, seed=0)
+    return replace(tried, note=_TRIED if tried.certificate else "").evidence
+
+
+def _kernel(planned: Planned, width: int) -> Iterator[RenderableType]:
     """A kernel in a few lines: its name, what it replaces, what it reads and writes."""
     group, buffers = planned.groups[0], [printable(spell(buffer)) for buffer in planned.kernel.buffers]
     reads, count = len(group.inputs), len(planned.groups)
-    yield Text(f"\n{planned.operator}", style="bold") + Text(f"  {count} places" if count > 1 else "", style="dim")
-    yield Text(f"  replaces  {' '.join(planned.replaces)}")
-    yield Text(f"  reads     {'; '.join(buffers[:reads])}")
-    yield Text(f"  writes    {'; '.join(buffers[reads : reads + len(group.outputs)])}")
+    yield Text.assemble("\n", (planned.operator, "bold"), (f"  {count} places" if count > 1 else "", "dim"))
+    yield from hanging(", ".join(planned.replaces), width, "  replaces  ")
+    for number, buffer in enumerate(buffers[: reads + len(group.outputs)]):
+        head = {0: "  reads     ", reads: "  writes    "}.get(number, " " * 12)
+        yield from hanging(buffer, width, head, " " * 14)
 
 
-def reasons(cuts: tuple[Cut, ...], operators: tuple[str, ...]) -> Iterator[str]:
-    """Each reason once, with the operators that it holds for."""
+def reasons(cuts: tuple[Cut, ...], operators: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Each reason once, after the operators that it holds for; the most frequent first."""
     places: dict[str, list[str]] = defaultdict(list)
     for cut in cuts:
         name = f"{operators[cut.producer]}#{cut.producer}"
@@ -66,14 +94,17 @@ def reasons(cuts: tuple[Cut, ...], operators: tuple[str, ...]) -> Iterator[str]:
             name += f" -> {operators[cut.consumer]}#{cut.consumer}"
         places[cut.reason].append(name)
     for reason, names in sorted(places.items(), key=lambda item: -len(item[1])):
-        shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-        yield printable(f"{reason}: {shown}")
+        yield _few(names), reason
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_PLACES} more" if len(names) > _MOST_PLACES else ""
+    return ", ".join(names[:_MOST_PLACES]) + more
 
 
 def show(path: str | Path, *, target: str = "native") -> Shown:
     """The groups, the reasons and the kernels of a model. ModelError where the file is no model."""
-    path = Path(path)
-    model = frontend.read(path)
-    cut = partition(frontend.wired(model, frontend.import_model(model, path.parent)))
-    operators = tuple(node.op_type for node in model.graph.node)
-    return Shown(path.name, operators, cut, plan(cut.groups, operators, cc.resolve_target(target)))
+    original = open_model(Path(path))
+    cut, level = original.cut(), cc.resolve_target(target)
+    planned = fitting(plan(cut.groups, original.operators, level), original.model, original.folder)
+    return Shown(original.name, original.operators, cut, planned, level)

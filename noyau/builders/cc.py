@@ -7,6 +7,7 @@ argument, and there is no shell. What was built is kept in the disk cache.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib.metadata
 import os
 import platform
@@ -164,6 +165,19 @@ def compile_library(texts: Sequence[str], options: Options = DEFAULTS) -> Path:
     key = _key("library", compiler, (*flags, *_link_flags()), texts)
     return disk.lookup(key, LIBRARY_SUFFIX) or disk.store(
         key, LIBRARY_SUFFIX, lambda path: link([compile_object(text, options) for text in texts], path, options)
+    )
+
+
+def shared_library(objects: Sequence[Path], options: Options = DEFAULTS) -> Path:
+    """The shared library of some objects, from the cache or linked. BuildError as in `link`."""
+    compiler = find_compiler(options.compiler)
+    try:
+        contents = [hashlib.sha256(path.read_bytes()).hexdigest() for path in objects]
+    except OSError as error:
+        raise BuildError(f"an object is gone ({error.strerror}: {error.filename}); build it again") from error
+    key = _key("shared", compiler, _link_flags(), contents)
+    return disk.lookup(key, LIBRARY_SUFFIX) or disk.store(
+        key, LIBRARY_SUFFIX, lambda path: link(objects, path, options)
     )
 
 

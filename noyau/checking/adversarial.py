@@ -19,7 +19,7 @@ from noyau.errors import InputError
 from noyau.ir.binding import plan
 from noyau.ir.dims import Dim
 from noyau.ir.evaluation import evaluate
-from noyau.ir.graph import Gather, Graph, Node, Scatter, Select, View
+from noyau.ir.graph import Gather, Graph, Node, Reduce, Scan, Scatter, Select, View
 
 Sizes = Mapping[str, int]
 Arrays = dict[str, np.ndarray]
@@ -185,6 +185,7 @@ class CaseMaker:
     def __init__(self, graph: Graph, rng: np.random.Generator) -> None:
         self.graph, self.rng = graph, rng
         self.divides, self.shifts = divides_integers(graph), shifts_integers(graph)
+        self.multiplies = any(isinstance(n.kind, Reduce | Scan) and n.kind.monoid == "prod" for n in graph.nodes)
         self.looks_up = any(isinstance(node.kind, Gather | Scatter) for node in graph.nodes)
         self.indexes = any(Maker(graph, {}, rng, frozenset()).tables(node) for node in graph.inputs)
         self.has_floats = any(node.dtype.is_float for node in graph.inputs)
@@ -198,25 +199,42 @@ class CaseMaker:
             if array is None:
                 return None
             made[node.output] = array
-        if traps(self.graph, made) or not (pattern is BEYOND or self.accepts(made)):
+        if traps(self.graph, made) or (pattern is not BEYOND and not self.accepts(made)):
             return None
-        return made
+        return made if pattern is not BEYOND or self.matters(maker, made) else None
+
+    def matters(self, maker: Maker, beyond: Arrays) -> bool:
+        """Whether any output depends on what is looked up: else a kernel may well look up nothing."""
+        low, high = (self.outputs({**beyond, **self.all_indices(maker, beyond, end)}) for end in ("lowest", "highest"))
+        return low is not None and high is not None and low != high
+
+    def all_indices(self, maker: Maker, others: Arrays, style: str) -> Arrays:
+        found = {
+            node.output: self.indices(maker, node, tables, style, others)
+            for node in self.graph.inputs
+            if (tables := maker.tables(node))
+        }
+        return {name: array for name, array in found.items() if array is not None}
+
+    def outputs(self, inputs: Arrays) -> list[bytes] | None:
+        """The bits of the outputs; None where the graph does not take these inputs."""
+        try:
+            with np.errstate(all="ignore"):
+                found = evaluate(self.graph, inputs)
+        except InputError:
+            return None
+        return [found[name].tobytes() for name in self.graph.outputs]
 
     def accepts(self, inputs: Arrays) -> bool:
         """Whether the graph takes these inputs: no computed index leaves its table."""
-        try:
-            if self.looks_up:
-                with np.errstate(all="ignore"):
-                    evaluate(self.graph, inputs)
-        except InputError:
-            return False
-        return True
+        return not self.looks_up or self.outputs(inputs) is not None
 
     def array(self, maker: Maker, node: Node, pattern: Pattern, others: Arrays) -> np.ndarray | None:
         shape, dtype = extents(node, maker.sizes), node.dtype
         if dtype.is_float:
             drawn = maker.normal(node, list(shape))[0].astype(np.float64)
-            return patterns.as_floats(pattern.floats(drawn, dtype, self.rng), dtype)
+            values = pattern.floats(drawn, dtype, self.rng)
+            return patterns.as_floats(patterns.multipliable(values) if self.multiplies else values, dtype)
         if dtype is DType.BOOL:
             return self.rng.random(shape) < pattern.true
         if tables := maker.tables(node):

@@ -119,6 +119,11 @@ def _one_a_row(made: Array, rng: np.random.Generator, added: Array | float) -> N
         np.put_along_axis(made, at, np.take_along_axis(made, at, -1) + np.expand_dims(added, -1), -1)
 
 
+def multipliable(values: Array) -> Array:
+    """Numbers near 1 of which long products stay finite: else whether one overflows on its way depends on its order."""
+    return np.asarray(np.copysign(np.abs(values) ** (1 / 64), values))
+
+
 def whole(style: str, dtype: DType, shape: tuple[int, ...], rng: np.random.Generator, *, mask: bool) -> Array:
     """Integers of a dtype that index no table: "small", "zeros", "equal", "lowest", "highest" or "extremes"."""
     limits = np.iinfo(dtype.numpy)

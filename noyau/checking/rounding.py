@@ -58,7 +58,8 @@ class RandomRounding(Evaluator):
         coins = np.resize(self.rng.random(min(result.size, PATTERN)) < 0.5, result.shape)
         ends = np.where(exact > result, np.inf, -np.inf).astype(result.dtype)
         other = np.nextafter(result, ends)
-        return np.where(coins & (exact != result) & np.isfinite(other) & np.isfinite(exact), other, result)
+        finite = np.isfinite(result) & np.isfinite(other) & np.isfinite(exact)
+        return np.where(coins & (exact != result) & finite, other, result)
 
 
 LONGER = {"float32": np.float64, "float64": np.longdouble}

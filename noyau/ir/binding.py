@@ -77,7 +77,8 @@ def extend(sizes: Mapping[str, int], shape: Shape, actual: Sequence[int], name: 
 
 def _check(shape: Shape, actual: Sequence[int], name: str, sizes: Mapping[str, int]) -> None:
     for dim, extent in zip(shape, actual, strict=True):
-        if dim.names <= sizes.keys() and dim.evaluate(sizes) != extent:
+        bound = dim.names <= sizes.keys()
+        if bound and (dim.evaluate(sizes) != extent or min((sizes[size] for size in dim.names), default=0) < 0):
             known = ", ".join(f"{size}={value}" for size, value in sizes.items())
             raise InputError(f"{name} has shape {tuple(actual)}, which does not fit {_spell(shape)} where {known}")
 

@@ -72,7 +72,8 @@ def bind_sizes(kernel: Kernel, inputs: Sequence[Array], given: Mapping[str, int]
         sizes[binding.size] = (extent - int(binding.offset.evaluate(sizes))) // binding.factor
     for buffer, array in zip(wanted, inputs, strict=True):
         for dim, extent in zip(buffer.shape, array.shape, strict=True):
-            if dim.names <= sizes.keys() and dim.evaluate(sizes) != extent:
+            natural = all(sizes.get(size, 0) >= 0 for size in dim.names)
+            if not natural or (dim.names <= sizes.keys() and dim.evaluate(sizes) != extent):
                 raise InputError(f"{buffer.name} has shape {array.shape}, which does not fit where {_spell(sizes)}")
     return sizes
 

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 from typing import assert_never
 
-import numpy as np
-
-from noyau.dtypes import DType
-from noyau.errors import UnsupportedError
-from noyau.ir.dims import Dim, product
+from noyau.errors import GraphError, UnsupportedError
+from noyau.ir.dims import Dim, Op, product
 from noyau.ir.loops import (
     Alloc,
     Axis,
     Buffer,
     Call,
-    Const,
     Expr,
-    Fold,
     If,
-    Index,
     Kernel,
     Launch,
     Let,
@@ -36,328 +30,338 @@ from noyau.ir.loops import (
     Var,
 )
 from noyau.ir.monoids import MONOIDS
-from noyau.ir.walk import dims_in, every_expression, every_statement
+from noyau.ir.walk import every_expression, every_statement, operands, rewrite_expression
 from noyau.languages import cmath
+from noyau.languages.c_expressions import Expressions, is_variable
 from noyau.languages.c_interface import interface
-from noyau.languages.c_names import names_for
-from noyau.languages.c_tables import FLAT, INFIX, INTEGER_FUNCTIONS, PREFIX, SCALARS, TYPES, integer_function, op_text
-from noyau.languages.spelling import dim_text
+from noyau.languages.c_names import OWN, Scopes
+from noyau.languages.c_tables import TYPES, integer_function
+from noyau.languages.spelling import closed, dim_text, opened
 from noyau.schedules.algebra import Symbolic
 
 INDENT = "    "
+WIDTH = 116  # of a line that holds a loop and what it does
+INCLUDES = "#include <math.h>\n#include <stdbool.h>\n#include <stdlib.h>"
+LANES = """/* Before a loop of which the rounds do not depend on each other: several may run side by side. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define NOYAU_LANES _Pragma("GCC ivdep")
+#else
+#define NOYAU_LANES
+#endif"""
 
 
 def source(kernel: Kernel, comment: str = "", *, anonymous: bool = False) -> str:
-    """The text of a kernel: a comment, the ABI, the scalar functions it uses, its launches, its table. `anonymous`: with
-    numbers for names, to tell whether two kernels are one."""
-    printer = Printer(kernel, anonymous=anonymous)
-    launches = [printer.launch(position, launch) for position, launch in enumerate(kernel.launches)]
+    """The text of a kernel: a comment, the ABI, the scalar functions it uses, its launches, its table.
+
+    `anonymous`: with numbers for names, to tell whether two kernels are one."""
+    return together([kernel], comment, anonymous=anonymous)
+
+
+def together(kernels: Sequence[Kernel], comment: str = "", *, anonymous: bool = False) -> str:
+    """One text of several kernels, whose names differ. GraphError where a name cannot be that of a C function."""
+    functions, integers, bodies = set[str](), set[tuple[str, str]](), list[str]()
+    for kernel in kernels:
+        if not re.fullmatch(r"[A-Za-z]\w*", kernel.name, re.ASCII):
+            raise GraphError(f"{kernel.name!r} cannot be the name of a C function: give letters, digits and _")
+        printer = Printer(kernel, anonymous=anonymous)
+        bodies += [printer.launch(position, launch) for position, launch in enumerate(kernel.launches)]
+        bodies.append(interface(kernel, printer.scopes, printer.expressions))
+        functions |= printer.expressions.functions
+        integers |= printer.expressions.integers
     parts = [
-        _comment(comment),
-        files("noyau.languages").joinpath("noyau.h").read_text(),
-        "#include <math.h>\n#include <stdbool.h>\n#include <stdlib.h>\n#include <string.h>",
-        cmath.text(sorted(printer.functions)) if printer.functions else "",
-        "\n\n".join(integer_function(*key) for key in sorted(printer.integers)),
-        *launches,
-        interface(kernel, printer.names),
+        comment_text(comment),
+        files("noyau.languages").joinpath("noyau.h").read_text("ascii"),
+        INCLUDES,
+        LANES if any("NOYAU_LANES" in body for body in bodies) else "",
+        cmath.text(functions),
+        *(integer_function(*key) for key in sorted(integers)),
+        *bodies,
     ]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
 
-def _comment(text: str) -> str:
+def comment_text(text: str) -> str:
     """The text as a C comment, whatever stands in it."""
     if not text:
         return ""
-    safe = text.replace("*/", "* /").replace("/*", "/ *").replace("\\", "/")
-    safe = "".join(c if c == "\n" or 32 <= ord(c) < 127 else "?" for c in safe).replace("??", "? ?")
-    return "/* " + "\n   ".join(safe.strip().splitlines()) + " */"
+    safe = "".join(c if c == "\n" or 32 <= ord(c) < 127 else "?" for c in text).replace("\\", "/")
+    safe = re.sub(r"/(?=\*)|\*(?=/)|\?(?=\?)", r"\g<0> ", safe)
+    lines = [line if len(line) <= 4 * WIDTH else f"{line[: 4 * WIDTH]}..." for line in safe.strip().splitlines()]
+    return "/* " + "\n   ".join(lines) + " */"
 
 
 class Printer:
-    """One kernel being printed: the identifiers in use, and the functions that its text turns out to need."""
+    """One kernel being printed."""
 
     def __init__(self, kernel: Kernel, *, anonymous: bool = False) -> None:
         self.kernel = kernel
-        self.names: Mapping[str, str] = names_for(kernel, anonymous=anonymous)
-        self.functions: set[str] = set()
-        self.integers: set[tuple[str, str]] = set()
-        self.allocated: dict[str, DType] = {}
+        self.scopes = Scopes(kernel, anonymous=anonymous)
+        self.expressions = Expressions(kernel, self.scopes)
+        self.rows: list[str] = []  # what the launch has taken from malloc
 
     def launch(self, position: int, launch: Launch) -> str:
         """The function that runs items [begin, end) of a launch."""
-        memory = [s for s in every_statement(launch.body) if isinstance(s, Alloc) and s.space is Space.THREAD]
-        self.allocated = {s.name: s.dtype for s in memory}
-        inner = [*self.rows(memory), *self.threads(launch.body)]
-        used = {name for dim in self.all_dims(launch) for name in dim.names}
-        head = [*self.pointers(launch), *self.sizes(used)]
-        free = [f"{INDENT}free({self.names[s.name]});" for s in memory]
-        lines = [*head, *([""] if head else []), *inner, *free, f"{INDENT}return NOYAU_OK;"]
+        self.scopes.used.clear()
+        with self.scopes.block():
+            memory = [s for s in every_statement(launch.body) if isinstance(s, Alloc) and s.space is Space.THREAD]
+            taken = list(self.take(memory))
+            inner = [*taken, *self.threads(launch.body)]
+            inner += [f"{INDENT}{line}" for line in self.give_back()]
+            head = [*self.pointers(), *self.sizes()]
+        lines = [*head, *([""] if head else []), *inner, f"{INDENT}return NOYAU_OK;"]
         signature = f"static int32_t {self.kernel.name}_{position}(const noyau_call *call, int64_t begin, int64_t end)"
         return "\n".join([signature, "{", *lines, "}"])
 
-    def all_dims(self, launch: Launch) -> Iterator[Dim]:
-        yield from dims_in(launch.body)
-        for statement in every_statement(launch.body):
-            match statement:
-                case Loop(_, extent, _, _):
-                    yield extent
-                case Require(_, extent):
-                    yield extent
-                case Alloc(_, _, shape, _):
-                    yield from shape
-                case _:
-                    pass
-
-    def pointers(self, launch: Launch) -> Iterator[str]:
-        touched = {name for s in every_statement(launch.body) if isinstance(s, Store) for name in s.buffers}
-        touched |= {e.buffer for e in every_expression(launch.body) if isinstance(e, Load)}
+    def pointers(self) -> Iterator[str]:
         for at, buffer in enumerate(self.kernel.buffers):
-            if buffer.name in touched:
+            if ("value", buffer.name) in self.scopes.used:
                 constant = "const " if buffer.role is Role.INPUT else ""
-                name, kind = self.names[buffer.name], TYPES[buffer.dtype]
-                yield f"{INDENT}{constant}{kind} *restrict {name} = call->buffers[{at}];"
+                name, kind = self.scopes.value(buffer.name), TYPES[buffer.dtype]
+                shape = ", ".join(map(self.told, buffer.shape))
+                yield f"{INDENT}{constant}{kind} *restrict {name} = call->buffers[{at}]; /* [{shape}] */"
 
-    def sizes(self, used: set[str]) -> Iterator[str]:
+    def sizes(self) -> Iterator[str]:
         for at, binding in enumerate(self.kernel.binding):
-            if binding.size in used:
-                yield f"{INDENT}const int64_t {self.names[binding.size]} = call->sizes[{at}];"
+            if ("size", binding.size) in self.scopes.used:
+                yield f"{INDENT}const int64_t {self.scopes.atom(binding.size)} = call->sizes[{at}];"
 
-    def rows(self, memory: Iterable[Alloc]) -> Iterator[str]:
+    def told(self, dim: Dim) -> str:
+        """A Dim in a comment."""
+        return opened(dim_text(dim, self.scopes.peek, _tell))
+
+    def take(self, memory: Sequence[Alloc]) -> Iterator[str]:
         """Memory of the thread, taken once a call."""
-        taken: list[str] = []
+        self.rows = []
         for alloc in memory:
-            name, kind = self.names[alloc.name], TYPES[alloc.dtype]
-            count = _closed(self.dim(product(alloc.shape)))
+            self.expressions.memory[alloc.name] = alloc
+            name, kind = self.scopes.bind(alloc.name), TYPES[alloc.dtype]
+            count = closed(self.expressions.dim(product(alloc.shape)))
             yield f"{INDENT}{kind} *restrict {name} = malloc((size_t){count} * sizeof(*{name}) + 1);"
-            yield f"{INDENT}if (!{name}) {{"
-            yield from (f"{INDENT * 2}free({other});" for other in taken)
+            self.rows.append(name)
+        if self.rows:
+            yield f"{INDENT}if ({' || '.join(f'!{name}' for name in self.rows)}) {{"
+            yield from (f"{INDENT * 2}{line}" for line in self.give_back() if len(self.rows) > 1)
             yield f"{INDENT * 2}return NOYAU_OUT_OF_MEMORY;"
             yield f"{INDENT}}}"
-            taken.append(name)
+
+    def give_back(self) -> list[str]:
+        return [f"free({name});" for name in self.rows]
 
     def threads(self, body: tuple[Statement, ...]) -> Iterator[str]:
         """What stands before the loops on threads, then these as one counted loop over the call's items."""
-        loops: list[Loop] = []
-        before: tuple[Statement, ...] = ()
-        inner = body
-        if body and isinstance(body[-1], Loop) and body[-1].axis is Axis.THREADS:
-            before, inner = body[:-1], body[-1:]
-        while inner and isinstance(inner[-1], Loop) and inner[-1].axis is Axis.THREADS and len(inner) == 1:
+        loops, before, inner = list[Loop](), body[:-1], body[-1:]
+        while len(inner) == 1 and isinstance(inner[0], Loop) and inner[0].axis is Axis.THREADS:
             loops.append(inner[0])
             inner = inner[0].body
+        if not loops:
+            before, inner = (), body
         yield from self.block(before, 1)
+        extents = " x ".join(closed(self.told(loop.extent)) for loop in loops)
+        yield f"{INDENT}/* {f'Items: {extents}' if loops else 'One item'}. */"
+        with self.scopes.block():
+            yield from self.items(loops, inner)
+
+    def items(self, loops: Sequence[Loop], body: tuple[Statement, ...]) -> Iterator[str]:
+        outside = dict(self.expressions.extents)
+        self.expressions.extents |= {loop.var: loop.extent for loop in loops}
         if len(loops) == 1:
-            name = self.names[loops[0].var]
+            name = self.scopes.bind(loops[0].var)
             yield f"{INDENT}for (int64_t {name} = begin; {name} < end; ++{name}) {{"
         else:
-            yield from self.odometer_start(loops)
+            yield from self.first(loops)
             yield f"{INDENT}for (int64_t item = begin; item < end; ++item) {{"
-        yield from self.block(inner, 2)
-        yield from self.odometer_step(loops)
+        yield from self.block(body, 2)
+        yield from self.next(loops)
         yield f"{INDENT}}}"
+        self.expressions.extents = outside
 
-    def odometer_start(self, loops: list[Loop]) -> Iterator[str]:
+    def first(self, loops: Sequence[Loop]) -> Iterator[str]:
         """The variables of several loops at the first item."""
         if not loops:
             return
+        names = [self.scopes.bind(loop.var) for loop in loops]
+        yield f"{INDENT}if (begin >= end) {{"
+        yield from (f"{INDENT * 2}{line}" for line in [*self.give_back(), "return NOYAU_OK;"])
+        yield f"{INDENT}}}"
         yield f"{INDENT}int64_t left = begin;"
-        for loop in reversed(loops[1:]):
-            name, extent = self.names[loop.var], self.dim(loop.extent)
-            yield f"{INDENT}int64_t {name} = left % {_closed(extent)};"
-            yield f"{INDENT}left /= {extent};"
-        yield f"{INDENT}int64_t {self.names[loops[0].var]} = left;"
+        for name, loop in reversed(list(zip(names[1:], loops[1:], strict=True))):
+            extent = closed(self.expressions.dim(loop.extent))
+            yield f"{INDENT}int64_t {name} = left % {extent};"
+            yield f"{INDENT}left /= {opened(extent)};"
+        yield f"{INDENT}int64_t {names[0]} = left;"
 
-    def odometer_step(self, loops: list[Loop]) -> Iterator[str]:
+    def next(self, loops: Sequence[Loop]) -> Iterator[str]:
         """The variables of several loops moved to the next item."""
         if len(loops) < 2:
             return
-        text = f"++{self.names[loops[0].var]};"
+        text = f"++{self.scopes.atom(loops[0].var)};"
         for loop in loops[1:]:
-            name = self.names[loop.var]
-            text = f"if (++{name} == {self.dim(loop.extent)}) {{ {name} = 0; {text} }}"
+            name, extent = self.scopes.atom(loop.var), self.expressions.dim(loop.extent)
+            text = f"if (++{name} == {extent}) {{ {name} = 0; {text} }}"
         yield f"{INDENT * 2}{text}"
 
     def block(self, statements: Iterable[Statement], depth: int) -> Iterator[str]:
-        for statement in statements:
+        """Statements in a scope that is open already."""
+        left = list(statements)
+        while left:
+            statement, *left = left
+            if isinstance(statement, Let) and left and _is_only_stored(statement, left):
+                store, *left = left
+                statement = _inlined(statement, store)
             yield from (f"{INDENT * depth}{line}" for line in self.statement(statement))
+
+    def inner(self, statements: Iterable[Statement]) -> list[str]:
+        with self.scopes.block():
+            return list(self.block(statements, 1))
 
     def statement(self, statement: Statement) -> Iterator[str]:
         match statement:
-            case Let(name, value, _):
-                kind = "int64_t" if name.startswith("#") else TYPES[value.dtype]
-                yield f"const {kind} {self.names[name]} = {self.top(value)};"
+            case Let():
+                yield self.let(statement)
             case Store():
                 yield from self.store(statement)
             case Loop():
                 yield from self.loop(statement)
             case If(condition, body):
-                yield f"if ({self.top(condition)}) {{"
-                yield from self.block(body, 1)
+                yield f"if ({self.expressions.top(condition)}) {{"
+                yield from self.inner(body)
                 yield "}"
             case Alloc(name, dtype, shape, Space.REGISTER):
-                self.allocated[name] = dtype
-                yield f"{TYPES[dtype]} {self.names[name]}[{self.dim(shape[0])}];"
+                self.expressions.memory[name] = statement
+                count = "" if is_variable(statement) else f"[{self.expressions.dim(product(shape))}]"
+                yield f"{TYPES[dtype]} {self.scopes.bind(name)}{count};"
             case Alloc(space=Space.THREAD):
-                pass  # taken once a call, by `rows`
-            case Require(index, extent):
-                at = self.dim(index)
-                yield f"if ({at} < 0 || {at} >= {self.dim(extent)}) return NOYAU_INDEX_OUT_OF_BOUNDS;"
+                pass  # taken once a call, by `take`
+            case Require():
+                yield from self.require(statement)
             case Alloc() | Sync():
                 raise UnsupportedError(f"c has no {statement}; it has threads that never wait for each other")
             case _:
                 assert_never(statement)
 
+    def let(self, let: Let) -> str:
+        """A value under the name that the model gives it; a cell of a buffer `x` is `x_i`."""
+        text = self.expressions.top(let.value)
+        wish = let.origin[0] if let.origin else let.name.removeprefix("#")
+        if isinstance(let.value, Load) and isinstance(self.expressions.memory[let.value.buffer], Buffer):
+            wish = f"{let.value.buffer}_i"
+        kind = "int64_t" if let.name.startswith("#") else TYPES[let.value.dtype]
+        return f"const {kind} {self.scopes.bind(let.name, wish)} = {text};"
+
+    def require(self, require: Require) -> Iterator[str]:
+        at, extent = self.expressions.dim(require.index), self.expressions.dim(require.extent)
+        back = " ".join([*self.give_back(), "return NOYAU_INDEX_OUT_OF_BOUNDS;"])
+        yield f"if ({at} < 0 || {at} >= {extent}) {f'{{ {back} }}' if self.rows else back}"
+        if require.index == Dim.of(name := str(require.index)):
+            self.expressions.required[name] = require.extent
+
     def loop(self, loop: Loop) -> Iterator[str]:
         if loop.axis is Axis.THREADS:
             raise UnsupportedError("c runs THREADS loops outermost only, each alone in the other")
-        name = self.names[loop.var]
-        if loop.axis is Axis.LANES:
-            yield "#pragma GCC ivdep"
-        yield f"for (int64_t {name} = 0; {name} < {self.dim(loop.extent)}; ++{name}) {{"
-        yield from self.block(loop.body, 1)
-        yield "}"
+        extent, outside = self.expressions.dim(loop.extent), dict(self.expressions.extents)
+        self.expressions.extents[loop.var] = loop.extent
+        with self.scopes.block():
+            name = self.scopes.bind(loop.var, next((own for own in OWN if loop.var.startswith(f"#{own}")), None))
+            body = self.inner(loop.body)
+        self.expressions.extents = outside
+        if loop.axis is Axis.LANES and not self.in_registers(loop):
+            yield "NOYAU_LANES"
+        head = f"for (int64_t {name} = 0; {name} < {extent}; ++{name})"
+        if len(body) == 1 and len(head) + len(body[0]) < WIDTH and body[0].endswith(";"):
+            yield f"{head} {body[0].lstrip()}"
+        else:
+            yield f"{head} {{"
+            yield from body
+            yield "}"
+
+    def in_registers(self, loop: Loop) -> bool:
+        """Whether a loop stores in registers only: then the compiler sees by itself what depends on what."""
+        stored = [name for s in every_statement(loop.body) if isinstance(s, Store) for name in s.buffers]
+        memory = [self.expressions.memory.get(name) for name in stored]
+        return all(isinstance(m, Alloc) and m.space is Space.REGISTER for m in memory)
 
     def store(self, store: Store) -> Iterator[str]:
-        places = [f"{self.names[name]}[{self.dim(store.index[0])}]" for name in store.buffers]
-        values = store.values
-        if store.merge is not None:
-            dtypes = [self.dtype_of(name) for name in store.buffers]
-            old = tuple(Load(name, store.index, dtype) for name, dtype in zip(store.buffers, dtypes, strict=True))
-            values = MONOIDS[store.merge].merge(Symbolic(), old, values)
-        if len(values) > 1 and store.merge is not None:
-            names = [f"next_{k}" for k in range(len(values))]
-            yield "{"
-            for name, value in zip(names, values, strict=True):
-                yield f"{INDENT}const {TYPES[value.dtype]} {name} = {self.top(value)};"
-            yield from (f"{INDENT}{place} = {name};" for place, name in zip(places, names, strict=True))
-            yield "}"
-            return
-        for place, name, value in zip(places, store.buffers, values, strict=True):
-            yield f"{place} = {self.stored(name, value)};"
+        places = [self.expressions.cell(name, store.index) for name in store.buffers]
+        dtypes = [self.expressions.memory[name].dtype.compute for name in store.buffers]
+        old = tuple(Load(name, store.index, dtype) for name, dtype in zip(store.buffers, dtypes, strict=True))
+        values = MONOIDS[store.merge].merge(Symbolic(), old, store.values) if store.merge else store.values
+        if _one_by_one(store.buffers, values):
+            for place, name, cell, value in zip(places, store.buffers, old, values, strict=True):
+                yield self.assigned(place, name, cell, value)
+        else:
+            with self.scopes.block():
+                yield "{"
+                yield from (f"{INDENT}{line}" for line in self.merged(store.buffers, places, values))
+                yield "}"
 
-    def stored(self, name: str, value: Expr) -> str:
-        target = self.dtype_of(name)
-        if target in (DType.F16, DType.BF16):
-            return self.function(f"noyau_{value.dtype.value}_to_{target.value}", (value,))
-        return self.top(value)
-
-    def dtype_of(self, name: str) -> DType:
-        return self.allocated[name] if name in self.allocated else self.kernel[name].dtype
-
-    def top(self, expr: Expr) -> str:
-        """An expression without the parentheses around it."""
-        text = self.expr(expr)
-        return text[1:-1] if text.startswith("(") and _closes_last(text) else text
-
-    def expr(self, expr: Expr) -> str:
-        match expr:
-            case Const(value, dtype):
-                return const_text(value, dtype)
-            case Var(name, _):
-                return self.names[name]
-            case Index(dim, _):
-                return f"({self.dim(dim)})"
-            case Load():
-                return self.load(expr)
-            case Call(function, operands, dtype):
-                return self.call(function, operands, dtype)
-            case Fold():
-                raise UnsupportedError("c has no word for a fold: expand_folds comes before it prints")
+    def assigned(self, place: str, name: str, old: Load, value: Expr) -> str:
+        signs = {"add": "+", "multiply": "*", "bitwise_or": "|", "logical_or": "|", "logical_and": "&"}
+        match value:
+            case Call(function, (left, right), _) if left == old and function in signs:
+                return f"{place} {signs[function]}= {self.expressions.top(right)};"
             case _:
-                assert_never(expr)
+                return f"{place} = {self.expressions.stored(name, value)};"
 
-    def load(self, load: Load) -> str:
-        cell = f"{self.names[load.buffer]}[{self.dim(load.index[0])}]"
-        stored = self.dtype_of(load.buffer)
-        if stored in (DType.F16, DType.BF16):
-            self.functions.add(name := f"noyau_{stored.value}_to_f32")
-            cell = f"{name}({cell})"
-        if load.where is None:
-            return cell
-        assert load.other is not None
-        return f"({self.expr(load.where)} ? {cell} : {self.expr(load.other)})"
-
-    def call(self, function: str, operands: tuple[Expr, ...], dtype: DType) -> str:
-        source = operands[0].dtype
-        if function == "cast":
-            return self.cast(operands[0], dtype)
-        if function == "where":
-            chosen = [self.expr(operand) for operand in operands]
-            return f"({chosen[0]} ? {chosen[1]} : {chosen[2]})"
-        if function in FLAT:
-            return FLAT[function].format(*(self.expr(operand) for operand in operands))
-        if function in INFIX and not (source.kind != "float" and function in INTEGER_FUNCTIONS):
-            left, right = (self.expr(operand) for operand in operands)
-            return _narrow(f"({left} {INFIX[function]} {right})", dtype)
-        if function in PREFIX:
-            return _narrow(f"({PREFIX[function]}{self.expr(operands[0])})", dtype)
-        if source.kind in ("int", "uint", "bool"):
-            return self.integer(function, operands)
-        if function in SCALARS:
-            return self.function(f"noyau_{SCALARS[function]}_{source.value}", operands)
-        raise UnsupportedError(f"c has no spelling of {function} for {source.value}")
-
-    def integer(self, function: str, operands: tuple[Expr, ...]) -> str:
-        kind = TYPES[operands[0].dtype]
-        if function not in INTEGER_FUNCTIONS:
-            raise UnsupportedError(f"c has no spelling of {function} for {operands[0].dtype.value}")
-        self.integers.add((function, operands[0].dtype.value))
-        inner = ", ".join(self.top(operand) for operand in operands)
-        return f"noyau_{function}_{operands[0].dtype.value}({inner})" if kind else ""
-
-    def function(self, name: str, operands: tuple[Expr, ...]) -> str:
-        self.functions.add(name)
-        return f"{name}({', '.join(self.top(operand) for operand in operands)})"
-
-    def cast(self, operand: Expr, dtype: DType) -> str:
-        if dtype is DType.BOOL:
-            return f"({self.expr(operand)} != 0)"
-        return f"(({TYPES[dtype]}){self.expr(operand)})"
-
-    def dim(self, dim: Dim) -> str:
-        return dim_text(dim, self.names, op_text)
+    def merged(self, buffers: Sequence[str], places: Sequence[str], values: Sequence[Expr]) -> Iterator[str]:
+        """States of several values: what is used twice has a name, and all are computed before one changes."""
+        names: dict[Expr, Expr] = {}
+        for number, call in enumerate(repeated(values)):
+            inner = rewrite_expression(call, lambda expr: names.get(expr, expr))
+            text = self.expressions.top(inner)
+            names[inner] = Var(f"part {number}", call.dtype)
+            yield f"const {TYPES[call.dtype]} {self.scopes.bind(f'part {number}')} = {text};"
+        finals = []
+        for buffer, value in zip(buffers, values, strict=True):
+            text = self.expressions.stored(buffer, rewrite_expression(value, lambda expr: names.get(expr, expr)))
+            finals.append(self.scopes.bind(f"next {buffer}"))
+            yield f"const {TYPES[self.expressions.memory[buffer].dtype]} {finals[-1]} = {text};"
+        yield from (f"{place} = {final};" for place, final in zip(places, finals, strict=True))
 
 
-def _closed(text: str) -> str:
-    return text if text.isidentifier() or text.isdigit() else f"({text})"
+def repeated(values: Iterable[Expr]) -> list[Expr]:
+    """The calls that occur more than once in expressions, each after those in it."""
+    counts: dict[Expr, int] = {}
+
+    def count(expr: Expr) -> None:
+        if isinstance(expr, Call):
+            counts[expr] = counts.get(expr, 0) + 1
+            if counts[expr] > 1:
+                return
+        for operand in operands(expr):
+            count(operand)
+
+    for value in values:
+        count(value)
+    found = [expr for expr, times in counts.items() if times > 1]
+    return sorted(found, key=_size)
 
 
-def const_text(value: float | int | bool, dtype: DType) -> str:
-    """A number as a C literal of its dtype."""
-    if dtype is DType.BOOL:
-        return "true" if value else "false"
-    if dtype.is_float:
-        return _float_text(float(value), "f" if dtype is DType.F32 else "")
-    number = int(value)
-    if number == -(2**63):
-        return "INT64_MIN"
-    suffix = {DType.I64: "LL", DType.U64: "ULL", DType.U32: "U"}.get(dtype, "")
-    text = f"{number}{suffix}"
-    return f"({text})" if number < 0 else text
+def _one_by_one(buffers: Sequence[str], values: Sequence[Expr]) -> bool:
+    """Whether no value reads what an earlier one has changed, and none is long."""
+    for position, value in enumerate(values):
+        read = {expr.buffer for expr in every_expression((Let("", value),)) if isinstance(expr, Load)}
+        if read & set(buffers[:position]):
+            return False
+    return True
 
 
-def _float_text(value: float, suffix: str) -> str:
-    if math.isnan(value):
-        return "((float)NAN)" if suffix else "((double)NAN)"
-    if math.isinf(value):
-        return "INFINITY" if value > 0 else "(-INFINITY)"
-    text = repr(value)
-    if suffix:
-        text = repr(float(str(np.float32(value))))
-    text = text if any(c in text for c in ".en") else f"{text}.0"
-    return f"({text}{suffix})" if value < 0 or text.startswith("-") else f"{text}{suffix}"
+def _size(expr: Expr) -> int:
+    return 1 + sum(map(_size, operands(expr)))
 
 
-def _narrow(text: str, dtype: DType) -> str:
-    """C computes small integers as int: cut the result back."""
-    return f"(({TYPES[dtype]}){text})" if dtype.kind in ("int", "uint") and dtype.bytes < 4 else text
+def _is_only_stored(let: Let, after: Sequence[Statement]) -> bool:
+    """Whether a value is stored by the next statement, and nothing else reads it."""
+    store, *rest = after
+    if not isinstance(store, Store) or store.merge or store.values != (Var(let.name, let.value.dtype),):
+        return False
+    return not any(isinstance(expr, Var) and expr.name == let.name for expr in every_expression(rest))
 
 
-def _closes_last(text: str) -> bool:
-    """Whether the first parenthesis closes at the very end."""
-    depth = 0
-    for at, char in enumerate(text):
-        depth += (char == "(") - (char == ")")
-        if depth == 0:
-            return at == len(text) - 1
-    return False
+def _inlined(let: Let, store: Statement) -> Store:
+    assert isinstance(store, Store)
+    return Store(store.buffers, store.index, (let.value,))
+
+
+def _tell(op: Op, left: str, right: str) -> str:
+    signs = {"floordiv": "/", "mod": "%"}
+    return f"({closed(left)} {signs[op.kind]} {closed(right)})" if op.kind in signs else f"{op.kind}({left}, {right})"

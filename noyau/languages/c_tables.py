@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import re
+
+import numpy as np
+
 from noyau.dtypes import DType
-from noyau.ir.dims import Op
 
 TYPES = {
     DType.BOOL: "bool",
@@ -49,6 +53,7 @@ FLAT = {
 SCALARS = {
     "abs": "abs",
     "sign": "sign",
+    "floor_divide": "floor_divide",
     "floor_mod": "floor_mod",
     "fmod": "fmod",
     "power": "pow",
@@ -99,12 +104,14 @@ INTEGER_FUNCTIONS = {
     "fmod": ("a, b", "return b == -1 ? 0 : (T)(a % (b ? b : 1));", "return a % (b ? b : 1);"),
     "floor_divide": (
         "a, b",
-        "if (b == -1) return (T)(0 - (U)a);\n    if (!b) return a;\n    return (T)(a / b - (a % b != 0 && (a < 0) != (b < 0)));",
+        "if (b == -1) return (T)(0 - (U)a);\n    if (!b) return a;\n"
+        "    return (T)(a / b - (a % b != 0 && (a < 0) != (b < 0)));",
         "return a / (b ? b : 1);",
     ),
     "floor_mod": (
         "a, b",
-        "if (b == -1 || !b) return 0;\n    const T m = (T)(a % b);\n    return m != 0 && (m < 0) != (b < 0) ? (T)(m + b) : m;",
+        "if (b == -1 || !b) return 0;\n    const T m = (T)(a % b);\n"
+        "    return m != 0 && (m < 0) != (b < 0) ? (T)(m + b) : m;",
         "return a % (b ? b : 1);",
     ),
     "power": (
@@ -128,30 +135,38 @@ INTEGER_FUNCTIONS = {
 }
 
 
-def op_text(op: Op, left: str, right: str) -> str:
-    """A division, modulo or max of index expressions, which are never negative where they are divided."""
-    left, right = _operand(left), _operand(right)
-    match op.kind:
-        case "floordiv":
-            return f"({left} / {right})"
-        case "mod":
-            return f"({left} % {right})"
-        case _:
-            return f"({left} > {right} ? {left} : {right})"
-
-
-def _operand(text: str) -> str:
-    return text if text.isidentifier() or text.isdigit() else f"({text})"
-
-
 def integer_function(function: str, dtype: str) -> str:
     """The C function of an integer operation, as its text."""
     parameters, signed, unsigned = INTEGER_FUNCTIONS[function]
     kind = TYPES[DType(dtype)]
     twin = kind if kind.startswith("u") or kind == "bool" else f"u{kind}"
     body = signed if kind.startswith("int") else unsigned
+    text = re.sub(r"\bT\b", kind, re.sub(r"\bU\b", twin, body))
     arguments = ", ".join(f"{kind} {name.strip()}" for name in parameters.split(","))
-    text = body.replace("(T)", f"({kind})").replace("(U)", f"({twin})").replace("sizeof(T)", f"sizeof({kind})")
-    text = text.replace("const T ", f"const {kind} ").replace("T made", f"{kind} made").replace("T left", f"{kind} left")
-    text = text.replace("U base", f"{twin} base")
     return f"static inline {kind} noyau_{function}_{dtype}({arguments})\n{{\n    {text}\n}}"
+
+
+def const_text(value: float | int | bool, dtype: DType) -> str:
+    """A number as a C literal of its dtype."""
+    if dtype is DType.BOOL:
+        return "true" if value else "false"
+    if dtype.is_float:
+        return _float_text(float(value), "f" if dtype is DType.F32 else "")
+    number = int(value)
+    if number == -(2**63):
+        return "INT64_MIN"
+    suffix = {DType.I64: "LL", DType.U64: "ULL", DType.U32: "U"}.get(dtype, "")
+    text = f"{number}{suffix}"
+    return f"({text})" if number < 0 else text
+
+
+def _float_text(value: float, suffix: str) -> str:
+    if math.isnan(value):
+        return "NAN"
+    if suffix:
+        value = float(str(np.float32(value)))
+    if math.isinf(value):
+        return "INFINITY" if value > 0 else "(-INFINITY)"
+    text = repr(value)
+    text = text if any(c in text for c in ".e") else f"{text}.0"
+    return f"({text}{suffix})" if text.startswith("-") else f"{text}{suffix}"

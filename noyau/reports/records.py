@@ -47,8 +47,9 @@ class Machine:
 @dataclass(frozen=True, slots=True)
 class KernelRecord:
     """One kernel. `replaces`: the operators that it stands for, in one of its `places`. `bytes` is what one call must
-    move, `floor_ratio` the time of a copy of so many over that of the kernel; errors are in ulp against float64, the
-    worst of the kernel and of the unfused computation on the same cells. None: not known. `reason`: why it is not kept.
+    move, `floor_ratio` the time of a copy of so many over that of the kernel; errors are the
+    worst against float64, over the largest value, of the kernel and of the unfused computation on the same cells. None:
+    not known. `reason`: why it is not kept.
     `after_s` is the median time of a call, for the terminal alone."""
 
     name: str
@@ -93,12 +94,16 @@ class KernelRecord:
 
 @dataclass(frozen=True, slots=True)
 class EndToEnd:
-    """Seconds of the whole model, medians; all None where nothing was fused, so that there was nothing to time."""
+    """Seconds of the whole model, medians; all None where nothing was fused, so that there was nothing to time.
+
+    `apart`, for the terminal alone: how far the outputs of the fused model are from those of the original at most, over
+    the largest; infinite where they differ in more than rounding."""
 
     before_s: float | None = None
     after_s: float | None = None
     verdict: Verdict | None = None
     speedup: float | None = None
+    apart: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -92,8 +92,9 @@ must keep to, in float32 and float64, over the whole range; 0 is exact or correc
 language `c` promises, float32 then float64; `benchmarks/ulp_sweep.py` measures it.
 """
 _MONOIDS = """\
-Reduce, Scan and Scatter, and the merges of lanes, threads and chunks, share these. A state may be several values; it is
-of float32 where the operands are narrower. Exact: no order of merges changes a bit (on integers, sum and prod too).
+Reduce, Scan and Scatter, and the merges of lanes, threads and chunks, share these. The state is shown for operands of
+f16, or of bool: it may be several values, and is wider than a narrow float. Exact: no order of merges changes a bit (on
+integers, sum and prod are exact too).
 """
 
 
@@ -135,7 +136,7 @@ def _in_c(name: str) -> str:
 
 def _monoids() -> Iterator[tuple[str, ...]]:
     for monoid in MONOIDS.values():
-        state = ", ".join(_state(monoid))
+        state = ", ".join(dtype.value for dtype in monoid.states(_probe(monoid)))
         exact, meaning = ("yes" if monoid.exact else "no"), _literal(monoid.meaning)
         takes = _kinds_of(frozenset(monoid.accepts))
         yield f"`{monoid.name}`", takes, _result(monoid), meaning, state, exact, str(monoid.flops)
@@ -144,11 +145,6 @@ def _monoids() -> Iterator[tuple[str, ...]]:
 def _probe(monoid: Monoid) -> DType:
     """A dtype that the monoid takes and that shows what is widened."""
     return DType.F16 if "float" in monoid.accepts else DType.BOOL
-
-
-def _state(monoid: Monoid) -> list[str]:
-    shown = {DType.F32: "value", DType.BOOL: "value", DType.I64: "place"}
-    return [shown[dtype] for dtype in monoid.states(_probe(monoid))]
 
 
 def _result(monoid: Monoid) -> str:

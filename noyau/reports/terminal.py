@@ -5,17 +5,17 @@ Names come from model files: they are never read as markup, and what would not p
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
 from rich.console import RenderableType
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from noyau.reports.records import EndToEnd, KernelRecord, NotFused, Report
+from noyau.reports.wrapping import hanging
 from noyau.timing.comparing import Verdict, spell_s
 
 _STYLES = {Verdict.FASTER: "green", Verdict.SAME: "default", Verdict.SLOWER: "red", Verdict.AMBIGUOUS: "yellow"}
@@ -43,11 +43,11 @@ class Column:
 def render(report: Report, width: int, *, ascii_only: bool = False) -> Iterator[RenderableType]:
     """The report in the order in which it is read, for a terminal of so many columns (80 or more look best)."""
     show = _escaped if ascii_only else _printable
-    yield from _header(report, show)
+    yield from _header(report, width, show)
     yield Text()
     if report.kernels:
         yield from _kernels(report.kernels, width, show)
-    yield from _end_to_end(report.end_to_end, bool(report.kernels))
+    yield from _end_to_end(report.end_to_end, width, bool(report.kernels))
     yield from _ceiling(report)
     if report.not_fused:
         yield Text()
@@ -55,18 +55,19 @@ def render(report: Report, width: int, *, ascii_only: bool = False) -> Iterator[
     if report.inputs:
         yield Text()
         yield Text("Inputs", style="bold")
-        yield from (_indented(show(note)) for note in report.inputs)
+        for note in report.inputs:
+            yield from hanging(show(note), width, "    ", "      ")
 
 
-def _header(report: Report, show: Show) -> Iterator[RenderableType]:
+def _header(report: Report, width: int, show: Show) -> Iterator[RenderableType]:
     counts = f": {report.nodes_before} nodes before, {report.nodes_after} after"
     kernels = f"; {len(report.kept)} of {_count(len(report.kernels), 'kernel')} kept" if report.kernels else ""
-    yield Text.assemble((show(report.model), "bold"), counts, kernels)
+    yield from hanging(Text.assemble((show(report.model), "bold"), counts, kernels), width, rest="  ")
     machine = report.machine
     cores = _count(machine.cores, "core")
     runtime = f"onnxruntime {machine.versions['onnxruntime']}" if "onnxruntime" in machine.versions else ""
     facts = [f"{machine.cpu}, {cores}, {machine.level}", machine.compiler, runtime]
-    yield Text(show("; ".join(filter(None, facts))), style="dim")
+    yield from hanging(show("; ".join(filter(None, facts))), width, rest="  ", style="dim")
 
 
 def _kernels(kernels: Sequence[KernelRecord], width: int, show: Show) -> Iterator[RenderableType]:
@@ -83,9 +84,10 @@ def _kernels(kernels: Sequence[KernelRecord], width: int, show: Show) -> Iterato
         if not beside:
             yield Text(names[place], style="bold")
         yield indent + _line([column.cells[place] for column in columns], columns)
-        yield _indented(f"for {_replaced(kernel.replaces, show)}", style="dim")
+        yield from hanging(f"for {_replaced(kernel.replaces, show)}", width, "    ", "      ", "dim")
         if kernel.reason:
-            yield _indented(f"{'kept' if kernel.kept else 'dropped'}: {show(kernel.reason)}", style=_alarm(kernel))
+            told = f"{'kept' if kernel.kept else 'dropped'}: {show(kernel.reason)}"
+            yield from hanging(told, width, "    ", "      ", _alarm(kernel))
     yield Text()
 
 
@@ -100,7 +102,7 @@ def _columns(kernels: Sequence[KernelRecord]) -> list[Column]:
         column("speed-up", map(_speedup, kernels), right=False),
         column("GB/s", (_short(kernel.rate, 1e-9) for kernel in kernels)),
         column("floor", (_percent(kernel.floor_ratio) for kernel in kernels)),
-        column("ulp (unfused)", map(_errors, kernels), right=False),
+        column("error (unfused)", map(_errors, kernels), right=False),
         Column(
             "", tuple(("kept", "green") if kernel.kept else ("dropped", "yellow") for kernel in kernels), right=False
         ),
@@ -119,19 +121,23 @@ def _line(cells: Sequence[tuple[str, str]], columns: Sequence[Column]) -> Text:
     return line
 
 
-def _end_to_end(whole: EndToEnd, fused: bool) -> Iterator[RenderableType]:
+def _end_to_end(whole: EndToEnd, width: int, fused: bool) -> Iterator[RenderableType]:
     if whole.before_s is None or whole.after_s is None:
-        untimed = (
-            "The whole model: not timed, no kernel is in it."
-            if fused
-            else "No kernel: nothing in this model could be fused."
-        )
-        yield Text(untimed)
+        yield Text("The whole model: not timed." if fused else "No kernel: nothing in this model could be fused.")
         return
     line = Text(f"The whole model: {spell_s(whole.before_s)} -> {spell_s(whole.after_s)}, ")
     if whole.verdict is not None:
         line.append(whole.verdict.value, style=_STYLES[whole.verdict])
-    yield line + Text("" if whole.speedup is None else f" {_ratio(whole.speedup)}")
+    line.append("" if whole.speedup is None else f" {_ratio(whole.speedup)}")
+    yield from hanging(line + Text(_apart(whole.apart)), width, rest="  ")
+
+
+def _apart(apart: float | None) -> str:
+    if apart is None:
+        return ""
+    if not math.isfinite(apart):
+        return "; its outputs are not those it had, beyond rounding"
+    return f"; its outputs move by {_error(apart)} of the largest" if apart else "; its outputs keep every bit"
 
 
 def _ceiling(report: Report) -> Iterator[RenderableType]:
@@ -150,17 +156,13 @@ def _not_fused(groups: Sequence[NotFused], width: int, show: Show) -> Iterator[R
     ordered = sorted(by_reason.items(), key=lambda item: -len(item[1]))
     total = _count(sum(len(nodes) for _, nodes in ordered), "node")
     yield Text.assemble(("Not fused", "bold"), f": {total}")
-    table = Table.grid(padding=(0, 2))
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(overflow="fold")
     for reason, nodes in ordered[:_MOST_REASONS]:
-        table.add_row(f"  {len(nodes)}", Text(show(reason)))
-        table.add_row("", Text(_few(nodes, width - 12, show), style="dim"))
+        yield from hanging(show(reason), width, f"{len(nodes):>5}  ")
+        yield Text(" " * 7 + _few(nodes, width - 7, show), style="dim")
     if len(ordered) > _MOST_REASONS:
         rest = sum(len(nodes) for _, nodes in ordered[_MOST_REASONS:])
         more = _count(len(ordered) - _MOST_REASONS, "more reason")
-        table.add_row(f"  {rest}", f"for {more}; --json has all")
-    yield table
+        yield Text(f"{rest:>5}  for {more}; --json has all")
 
 
 def _few(names: Sequence[str], width: int, show: Show) -> str:
@@ -188,10 +190,6 @@ def _alarm(kernel: KernelRecord) -> str:
     return "yellow" if kernel.verdict is not None or kernel.kept else "red"
 
 
-def _indented(text: str, style: str = "") -> RenderableType:
-    return Padding(Text(text, style=style), (0, 0, 0, 4), expand=False)
-
-
 def _speedup(kernel: KernelRecord) -> str:
     if kernel.speedup is None:
         return "-"
@@ -207,11 +205,13 @@ def _ratio(value: float) -> str:
 def _errors(kernel: KernelRecord) -> str:
     if kernel.error is None:
         return "-"
-    return (
-        _short(kernel.error)
-        if kernel.error_unfused is None
-        else f"{_short(kernel.error)} ({_short(kernel.error_unfused)})"
-    )
+    beside = "" if kernel.error_unfused is None else f" ({_error(kernel.error_unfused)})"
+    return _error(kernel.error) + beside
+
+
+def _error(value: float) -> str:
+    """`1.2e-7`"""
+    return f"{value:.2g}".replace("e-0", "e-")
 
 
 def _short(value: float | None, unit: float = 1.0) -> str:

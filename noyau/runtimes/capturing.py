@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from noyau.runtimes.bodies import reads
 from noyau.runtimes.onnxruntime import open_session, run
 
 if TYPE_CHECKING:
@@ -15,20 +16,57 @@ if TYPE_CHECKING:
 
 
 def capture(
-    model: onnx.ModelProto, folder: Path, inputs: Mapping[str, np.ndarray], wanted: Iterable[str]
+    model: onnx.ModelProto,
+    folder: Path,
+    inputs: Mapping[str, np.ndarray],
+    wanted: Iterable[str],
+    without: Collection[int] = (),
 ) -> dict[str, np.ndarray]:
-    """The arrays of some values of a model, by name, for these inputs; nothing in it is optimised.
+    """The arrays of some values of a model, by name, for these inputs; nothing in it is optimised, and what they do not
+    need does not run.
 
-    Values that no node of the model makes (its inputs, initializers) are left out. ModelError or InputError where
-    onnxruntime does not run it."""
-    made = {name for node in model.graph.node for name in node.output}
-    names = [name for name in dict.fromkeys(wanted) if name in made]
-    if not names:
+    Values that no node of the model makes (its inputs, initializers) are left out, and those that need a node at one of
+    the positions `without`, or an input that is not given. ModelError or InputError where onnxruntime does not run it."""
+    stored = {tensor.name for tensor in model.graph.initializer}
+    absent = {value.name for value in model.graph.input} - inputs.keys() - stored
+    lost = lost_values(model, without, absent)
+    part = part_for(model, (name for name in wanted if name not in lost))
+    if not part.graph.output:
         return {}
-    watched = type(model)()
-    watched.CopyFrom(model)
-    del watched.graph.output[:]
+    session = open_session(part.SerializeToString(), folder=folder, optimized=False, prepacked=False)
+    return run(session, {value.name: inputs[value.name] for value in session.get_inputs()})
+
+
+def part_for(model: onnx.ModelProto, wanted: Iterable[str]) -> onnx.ModelProto:
+    """The nodes that make some values, as a model with these outputs and the inputs that are needed for them."""
+    graph = model.graph
+    makers = {name: position for position, node in enumerate(graph.node) for name in node.output if name}
+    names = [name for name in dict.fromkeys(wanted) if name in makers]
+    needed, waiting = set[str](), list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in needed:
+            needed.add(name)
+            waiting += reads(graph.node[makers[name]]) if name in makers else ()
+    part = type(model)()
+    part.ir_version = model.ir_version
+    part.opset_import.extend(model.opset_import)
+    part.functions.extend(model.functions)
+    part.graph.name = "captured"
+    part.graph.node.extend(node for node in graph.node if not needed.isdisjoint(node.output))
+    part.graph.input.extend(value for value in graph.input if value.name in needed)
+    part.graph.initializer.extend(each for each in graph.initializer if each.name in needed)
+    part.graph.sparse_initializer.extend(each for each in graph.sparse_initializer if each.values.name in needed)
+    part.graph.value_info.extend(value for value in graph.value_info if value.name in needed)
     for name in names:
-        watched.graph.output.add(name=name)
-    session = open_session(watched.SerializeToString(), folder=folder, optimized=False, prepacked=False)
-    return run(session, {name: inputs[name] for name in (value.name for value in session.get_inputs())})
+        part.graph.output.add(name=name)
+    return part
+
+
+def lost_values(model: onnx.ModelProto, without: Collection[int], absent: Iterable[str]) -> set[str]:
+    """The values that need a node at one of some positions, or one of some values."""
+    lost = set(absent)
+    for position, node in enumerate(model.graph.node):
+        if position in without or not lost.isdisjoint(reads(node)):
+            lost.update(filter(None, node.output))
+    return lost

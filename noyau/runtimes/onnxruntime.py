@@ -58,10 +58,18 @@ def build_library(
 
     BuildError where the compiler is missing or refuses a text, OutputError where `output` cannot be written.
     """
-    oldest = replace(options, target=cc.level_of(platform.machine(), frozenset()))
+    cc.link(_objects(kernels, options, simulated_level), output, options)
+
+
+def cached_library(kernels: Mapping[str, str], options: cc.Options = cc.DEFAULTS) -> Path:
+    """As `build_library`, but in the disk cache: the result is where it lies there."""
+    return cc.shared_library(_objects(kernels, options, None), options)
+
+
+def _objects(kernels: Mapping[str, str], options: cc.Options, simulated_level: int | None) -> list[Path]:
+    oldest = replace(options, target=cc.level_of(platform.machine(), frozenset()), export=False)
     objects = [cc.compile_object(text, options) for text in (*kernels.values(), cpu_needs_text())]
-    objects.append(cc.compile_object(shim_text(tuple(kernels), simulated_level), oldest))
-    cc.link(objects, output, options)
+    return [*objects, cc.compile_object(shim_text(tuple(kernels), simulated_level), oldest)]
 
 
 def open_session(
@@ -88,13 +96,13 @@ def open_session(
         try:
             options.register_custom_ops_library(str(library.absolute()))
         except Exception as error:
-            raise BuildError(f"onnxruntime does not load {str(library)!r}: {_line(error)}") from error
+            raise BuildError(f"onnxruntime does not load {str(library)!r}: {one_line(error)}") from error
     try:
         return runtime.InferenceSession(
             model if isinstance(model, bytes) else str(model), options, providers=["CPUExecutionProvider"]
         )
     except Exception as error:
-        raise ModelError(f"onnxruntime does not open {_title(model)}: {_line(error)}") from error
+        raise ModelError(f"onnxruntime does not open {_title(model)}: {one_line(error)}") from error
 
 
 def _options(threads: int, spinning: bool, optimized: bool, folder: Path | None, prepacked: bool) -> Any:
@@ -125,7 +133,7 @@ def run(session: onnxruntime.InferenceSession, feeds: Mapping[str, np.ndarray]) 
     except UnsupportedError:
         raise
     except Exception as error:
-        raise InputError(f"onnxruntime does not run: {_line(error)}") from error
+        raise InputError(f"onnxruntime does not run: {one_line(error)}") from error
     return {name: _array(name, value) for name, value in zip(names, values, strict=True)}
 
 
@@ -173,7 +181,7 @@ def _title(model: Path | bytes) -> str:
     return "the model" if isinstance(model, bytes) else repr(str(model))
 
 
-def _line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
     """The message of onnxruntime as one line that is safe to print: names of the model are in it."""
     told = " ".join(str(error).split()) or type(error).__name__
     return "".join(letter if letter.isprintable() else "?" for letter in told)[:600]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,9 +10,9 @@ from noyau.builders import cc
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Node
 from noyau.passes.partition import Group
-from noyau.planning import Planned
+from noyau.planning import Plan, Planned, without
 from noyau.runtimes.bodies import Fused, ValueType
-from noyau.runtimes.onnxruntime import build_library
+from noyau.runtimes.onnxruntime import cached_library
 from noyau.runtimes.write_back import refusals, write_back
 
 if TYPE_CHECKING:
@@ -26,11 +25,11 @@ def put_back(model: onnx.ModelProto, kernels: Iterable[Planned], folder: Path) -
     return write_back(measured_elsewhere(model, kernels), fused_of(kernels), folder)
 
 
-def unfit(model: onnx.ModelProto, kernels: Sequence[Planned], folder: Path) -> dict[str, str]:
-    """Operators that cannot become nodes of the model, each with the reason."""
-    fused = fused_of(kernels)
-    found = refusals(measured_elsewhere(model, kernels), fused, folder)
-    return {fused[place].operator: reason for place, reason in found.items()}
+def fitting(plan: Plan, model: onnx.ModelProto, folder: Path) -> Plan:
+    """The plan without the places that cannot become nodes of the model, which are among the refused."""
+    places = [group for kernel in plan.kernels for group in kernel.groups]
+    found = refusals(measured_elsewhere(model, plan.kernels), fused_of(plan.kernels), folder)
+    return without(plan, [(places[number], reason) for number, reason in sorted(found.items())])
 
 
 def fused_of(kernels: Iterable[Planned]) -> list[Fused]:
@@ -55,7 +54,7 @@ def _extent(dim: Dim) -> int | str | None:
 
 
 def measured_elsewhere(model: onnx.ModelProto, kernels: Iterable[Planned]) -> onnx.ModelProto:
-    """The model in which shape arithmetic reads no value that lives within a kernel alone, but one of the same shape."""
+    """The model in which shape arithmetic reads no value that lives within a kernel, but one of the same shape."""
     stand_ins: Mapping[str, str] = {
         name: other for kernel in kernels for group in kernel.groups for name, other in group.stand_ins.items()
     }
@@ -72,9 +71,5 @@ def measured_elsewhere(model: onnx.ModelProto, kernels: Iterable[Planned]) -> on
 
 
 def library(kernels: Sequence[Planned], options: cc.Options) -> Path | None:
-    """The library of these kernels, in a private temporary folder; None for no kernels."""
-    if not kernels:
-        return None
-    output = Path(tempfile.mkdtemp(prefix="noyau-")) / "kernels.so"
-    build_library({kernel.operator: kernel.text for kernel in kernels}, output, options)
-    return output
+    """The library of these kernels, in the disk cache; None for no kernels. BuildError where it cannot be built."""
+    return cached_library({kernel.operator: kernel.text for kernel in kernels}, options) if kernels else None

@@ -91,7 +91,7 @@ def result_of(fold: Fold, states: list[str], at: Dim) -> Expr:
 
 def lanes_of(fold: Fold, states: list[str], lanes: int, name: str) -> Statements:
     """The loops of a fold over lanes, up to the merged state in lane 0."""
-    lane, (variable, extent) = f"#l{name}", fold.loops[-1]
+    lane, (variable, extent) = f"#lane_{name}", fold.loops[-1]
     steps = step(replace(fold, body=expand_folds(fold.body, 1)), states, Dim.of(lane) if lanes > 1 else Dim.of(0))
     loops: list[Statement] = []
     if lanes == 1:
@@ -141,6 +141,6 @@ def across(loop: Loop, width: int) -> Loop:
     for variable, count in reversed(fold.loops):
         inner = (Loop(variable, count, Axis.SERIAL, inner),)
     finish = Let(let.name, result_of(fold, states, Dim.of(tile.var)), let.origin)
-    body = (*start(fold, states, width, f"#l{let.name}"), *inner, cells((*before, finish, *after)))
+    body = (*start(fold, states, width, f"#lane_{let.name}"), *inner, cells((*before, finish, *after)))
     return Loop(tiles.var, tiles.extent, tiles.axis, body)
 

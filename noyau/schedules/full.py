@@ -22,7 +22,7 @@ from noyau.ir.loops import (
 )
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.walk import substitute
-from noyau.schedules.folds import parts, expand_folds, lanes_of, result_of, start
+from noyau.schedules.folds import expand_folds, lanes_of, parts, position, result_of, start
 from noyau.schedules.steps import Statements, coalesce, minimum, widen, with_bodies
 
 BLOCK = 1 << 16  # values a block: fixed, so that bits do not depend on threads

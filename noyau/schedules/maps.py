@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from noyau.ir.loops import Axis, Kernel, Loop
+from noyau.ir.loops import Kernel, Loop
 from noyau.schedules.steps import Statements, bind, coalesce, lone_loops, sink, widen, with_bodies
 
 
@@ -24,8 +24,3 @@ def _innermost(body: Statements, chain: int) -> Statements:
         assert isinstance(last, Loop)
         body = last.body
     return body
-
-
-def is_serial(body: Statements) -> bool:
-    """Whether no loop of a launch is on threads."""
-    return not any(isinstance(s, Loop) and s.axis is Axis.THREADS for s in body)

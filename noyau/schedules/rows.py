@@ -65,11 +65,3 @@ def folds_of(body: Iterable[Statement]) -> list[Fold]:
     """The folds in statements, in order."""
     found: list[Expr] = [expr for s in every_statement(body) for expr in expressions(s) if isinstance(expr, Fold)]
     return [fold for fold in found if isinstance(fold, Fold)]
-
-
-def extent_of(fold: Fold) -> Dim:
-    """How many values a fold joins."""
-    total = Dim.of(1)
-    for _, extent in fold.loops:
-        total = total * extent
-    return total

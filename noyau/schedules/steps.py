@@ -139,15 +139,25 @@ def lone_loops(statements: Statements) -> int:
 
 
 def widen(statements: Statements) -> Statements:
-    """Every innermost loop bound to LANES."""
+    """Every innermost loop bound to LANES, but those that carry a state from one round to the next."""
     made: list[Statement] = []
     for statement in statements:
         if isinstance(statement, Loop):
             inner = any(isinstance(s, Loop) or _folds(s) for s in every_statement(statement.body))
-            axis = statement.axis if inner or statement.axis is not Axis.SERIAL else Axis.LANES
-            statement = replace(statement, axis=axis, body=widen(statement.body))
+            serial = inner or statement.axis is not Axis.SERIAL or carries(statement)
+            statement = replace(statement, axis=statement.axis if serial else Axis.LANES, body=widen(statement.body))
         made.append(statement)
     return tuple(made)
+
+
+def carries(loop: Loop) -> bool:
+    """Whether rounds of a loop store in one cell: in memory from outside, at an index that its variable is not in."""
+    own = {s.name for s in every_statement(loop.body) if isinstance(s, Alloc)}
+    stores = [s for s in every_statement(loop.body) if isinstance(s, Store)]
+    return any(
+        loop.var not in {name for dim in store.index for name in dim.names} and not own.issuperset(store.buffers)
+        for store in stores
+    )
 
 
 def _folds(statement: Statement) -> bool:

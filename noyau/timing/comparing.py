@@ -13,11 +13,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
 Function = Callable[[], object]
 Clock = Callable[[], float]
+
+
+class Timed(Protocol):
+    """A side that times itself: in another process, or on memory that is made fresh between calls."""
+
+    def lasts(self, calls: int) -> float:
+        """The seconds that so many calls take together."""
+        ...
+
 
 FASTER_ABOVE, SLOWER_BELOW = 1.02, 0.98  # of the whole interval
 SAME_WITHIN = (0.95, 1.05)
@@ -65,6 +75,11 @@ class Comparison:
     @property
     def after_median_s(self) -> float:
         return float(np.median(self.after_s))
+
+    def quantiles_s(self, *shares: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Quantiles of the seconds per call, before and after: `quantiles_s(0.1, 0.9)` for p10 and p90."""
+        before, after = (np.quantile(side, shares) for side in (self.before_s, self.after_s))
+        return tuple(map(float, before)), tuple(map(float, after))
 
     @cached_property
     def ratios(self) -> np.ndarray:
@@ -115,6 +130,19 @@ class Comparison:
         clear = self.low > 1 + _CLEAR or self.high < 1 - _CLEAR
         return width <= (_NARROW_IF_CLEAR if clear else _NARROW)
 
+    @property
+    def advice(self) -> str:
+        """What to do where the verdict is AMBIGUOUS, else nothing."""
+        if self.verdict is not Verdict.AMBIGUOUS:
+            return ""
+        if self.pairs < FEWEST_PAIRS:
+            return f"only {self.pairs} pairs were timed, and {FEWEST_PAIRS} are needed: give it more time"
+        if math.isnan(self.low):
+            return "the clock saw no time pass: time larger inputs"
+        near = SAME_WITHIN[0] <= self.speedup <= SAME_WITHIN[1]
+        cause = "the two are nearly alike" if near and self.high - self.low < 2 * _CLEAR else "the machine is too noisy"
+        return f"{cause}, [{self.low:.2f}, {self.high:.2f}]: end other work on this machine, or give it more time"
+
     def __str__(self) -> str:
         times = f"{spell_s(self.before_median_s)} -> {spell_s(self.after_median_s)}"
         ratio = f"{self.verdict.value} {self.speedup:.2f}x [{self.low:.2f}, {self.high:.2f}]"
@@ -122,13 +150,19 @@ class Comparison:
 
 
 def compare(
-    before: Function, after: Function, *, budget_s: float = 1.0, seed: int = 0, clock: Clock = time.perf_counter
+    before: Function | Timed,
+    after: Function | Timed,
+    *,
+    budget_s: float = 1.0,
+    seed: int = 0,
+    clock: Clock = time.perf_counter,
 ) -> Comparison:
-    """Time two callables against each other until the interval is narrow or `budget_s` is spent.
+    """Time two callables, or two that time themselves, against each other until the interval is narrow or `budget_s` is
+    spent.
 
     The budget holds the warm-up, of at most a quarter; slow callables overrun it, since 6 pairs are always measured.
     `clock` gives seconds. What a callable raises is not caught."""
-    pairs = _Pairs(before, after, np.random.default_rng(seed), clock)
+    pairs = _Pairs(_timed(before, clock), _timed(after, clock), np.random.default_rng(seed), clock)
     start_s = clock()
     with _uncollected():
         pairs.settle(start_s + budget_s / 4)
@@ -136,10 +170,29 @@ def compare(
     return pairs.comparison(seed)
 
 
+@dataclass(frozen=True, slots=True)
+class _Called:
+    """A callable of this process, called in a plain loop."""
+
+    function: Function
+    clock: Clock
+
+    def lasts(self, calls: int) -> float:
+        function, clock, rounds = self.function, self.clock, range(calls)
+        start_s = clock()
+        for _ in rounds:
+            function()
+        return clock() - start_s
+
+
+def _timed(side: Function | Timed, clock: Clock) -> Timed:
+    return _Called(side, clock) if callable(side) else side
+
+
 class _Pairs:
     """The loop that warms up and measures: one and the same, so that nothing can be moved from one to the other."""
 
-    def __init__(self, before: Function, after: Function, rng: np.random.Generator, clock: Clock) -> None:
+    def __init__(self, before: Timed, after: Timed, rng: np.random.Generator, clock: Clock) -> None:
         self.before, self.after, self.rng, self.clock = before, after, rng, clock
         self.calls = 1
         self.before_s: list[float] = []
@@ -191,13 +244,9 @@ class _Pairs:
             self.after_s.append(self.sample(self.after))
             self.before_s.append(self.sample(self.before))
 
-    def sample(self, function: Function) -> float:
+    def sample(self, side: Timed) -> float:
         """Seconds per call, over `calls` calls."""
-        clock, rounds = self.clock, range(self.calls)
-        start_s = clock()
-        for _ in rounds:
-            function()
-        return (clock() - start_s) / self.calls
+        return side.lasts(self.calls) / self.calls
 
     def comparison(self, seed: int) -> Comparison:
         return Comparison(tuple(self.before_s), tuple(self.after_s), self.calls, seed)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from noyau.errors import InputError, UnsupportedError
-from noyau.runtimes.onnxruntime import ort_value, run
+from noyau.runtimes.onnxruntime import one_line, ort_value, run
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -37,6 +37,35 @@ class BoundRun:
         """Make the outputs no run's: a run has to write every cell again."""
         for array in self.outputs.values():
             array.reshape(-1).view(np.uint8)[:] = _POISON
+
+
+@dataclass(frozen=True, slots=True)
+class PlainRun:
+    """A run of a session that makes its ends anew each time, as a callable: for strings, and for what is no tensor."""
+
+    session: onnxruntime.InferenceSession
+    arrays: Arrays
+
+    def __call__(self) -> None:
+        self.session.run(None, dict(self.arrays))
+
+    @property
+    def outputs(self) -> Arrays:
+        """Nothing is kept."""
+        return {}
+
+
+def ends_run(session: onnxruntime.InferenceSession, arrays: Arrays) -> BoundRun | PlainRun:
+    """A bound run, or a plain one where an end cannot be bound. InputError where the session refuses the arrays."""
+    try:
+        return bound_run(session, arrays)
+    except UnsupportedError:
+        plain = PlainRun(session, arrays)
+    try:
+        plain()
+    except Exception as error:
+        raise InputError(f"onnxruntime does not run: {one_line(error)}") from error
+    return plain
 
 
 def bound_run(session: onnxruntime.InferenceSession, arrays: Arrays) -> BoundRun:

@@ -105,6 +105,16 @@ def test_functions_are_tried_where_they_turn():
     assert any(88 < number < 89 for number in x)
 
 
+def test_long_products_of_multipliable_numbers_stay_finite():
+    for seed in range(5):
+        x = patterns.multipliable(filled(patterns.magnitudes, shape=(4099,), seed=seed)).astype(np.float32)
+        partial = np.abs(np.cumprod(x))
+        assert np.isfinite(partial).all()
+        assert partial.min() > 0
+    special = np.array([0.0, -np.inf, np.nan, -1.0])
+    np.testing.assert_array_equal(patterns.multipliable(special), special)
+
+
 @pytest.mark.parametrize("dtype", [dtype for dtype in DType if dtype.kind in ("int", "uint")], ids=lambda d: d.value)
 def test_integers_of_every_style_fit_their_dtype(dtype):
     rng, limits = np.random.default_rng(0), np.iinfo(dtype.numpy)

@@ -335,3 +335,35 @@ def test_the_extent_of_what_is_wrong_in_words(mask, words):
 def test_inputs_that_do_not_fit_the_graph_are_the_callers_fault():
     with pytest.raises((InputError, ValueError)):
         certify(groups.softmax(), lambda inputs: inputs, [Case("it", ())], name="k")
+
+
+@pytest.mark.parametrize("columns", [3, 10])
+def test_log_softmax_of_few_columns_is_accepted(columns):
+    """The moves of the inputs cancel here; what strays is the rounding of the logarithm."""
+    g = Group()
+    x = g.input("x", F32, "rows", "n")
+    g.map("subtract", x, g.expand(g.reduce("logsumexp", x), ("rows", "n")))
+    array = np.random.default_rng(1).standard_normal((200_000 // columns, columns)).astype(np.float32)
+
+    def spelt_otherwise(inputs):
+        shifted = inputs[0] - kernels.largest(inputs[0])
+        return [shifted - np.log(kernels.lanes(np.exp(shifted)))]
+
+    def without_the_least(inputs):
+        shifted = np.sort(inputs[0], -1) - kernels.largest(inputs[0])
+        return [inputs[0] - kernels.largest(inputs[0]) - np.log(kernels.lanes(np.exp(shifted[:, 1:])))]
+
+    certify(g.graph(), spelt_otherwise, [Case("it", (array,))], name="k").raise_if_bad()
+    assert not certify(g.graph(), without_the_least, [Case("it", (array,))], name="k").ok
+
+
+@pytest.mark.parametrize("dtype", [F32, DType.F64], ids=lambda dtype: dtype.value)
+def test_a_steep_function_of_a_saturated_one_is_accepted(dtype):
+    """asin(tanh(x)): an ulp of x changes nothing, an ulp of tanh(x) changes half of the digits."""
+    g = Group()
+    g.map("asin", g.map("tanh", g.input("x", dtype, "n")))
+    x = np.linspace(1, 7 if dtype is F32 else 16, 400).astype(dtype.numpy)
+    exact = np.tanh(x.astype(np.longdouble))
+    other = np.nextafter(np.tanh(x), np.where(exact > np.tanh(x), 1, 0).astype(dtype.numpy))
+    assert judge(g.graph(), np.arcsin(other), x).ok
+    assert not judge(g.graph(), np.arcsin(np.tanh(x) * (1 - 1e-5)).astype(dtype.numpy), x).ok

@@ -77,7 +77,7 @@ def test_the_text_means_the_same(meant):
 def test_equal_never_lies(a, b):
     said = equal(a.dim, b.dim)
     if said is not None:
-        right = dict((tuple(at.values()), value) for at, value in defined(b))
+        right = {tuple(at.values()): value for at, value in defined(b)}
         for at, value in defined(a):
             key = tuple(at.values())
             assert key not in right or (value == right[key]) == said

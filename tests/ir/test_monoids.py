@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noyau.dtypes import DType
+from noyau.ir.dims import Dim
 from noyau.ir.evaluation import Numeric
 from noyau.ir.loops import Call, Const, Index, Var
-from noyau.ir.dims import Dim
 from noyau.ir.monoids import MONOIDS, highest, lowest
 
 ALGEBRA = Numeric()
@@ -86,7 +86,7 @@ def test_reductions_are_numpy_s(name, dtype):
     def check(values):
         array = np.array(values, dtype.numpy)
         with np.errstate(all="ignore"):
-            want = REFERENCES[name](array)
+            want = REFERENCES[name.removesuffix("_apart")](array)
         if name in ("sum", "prod") and not dtype.is_float:
             want = np.asarray(want).astype(dtype.numpy)  # wraps in its own dtype
         if name == "logsumexp" and np.isinf(array.max()):

@@ -170,7 +170,11 @@ def test_integers_wrap_around(name, dtype):
     for cells in itertools.product(points, repeat=OPERATORS[name].arity):
         counts = cells[1:] if name in ("power", "shift_left", "shift_right") else ()
         trap = name in ("divide", "floor_divide", "floor_mod", "fmod") and (cells[1] == 0 or cells[0] == info.min)
-        if trap or any(not (-3 if name == "power" else 0) <= count < 8 for count in counts) or (counts and not cells[0]):
+        if (
+            trap
+            or any(not (-3 if name == "power" else 0) <= count < 8 for count in counts)
+            or (counts and not cells[0])
+        ):
             continue
         if name in ("divide", "fmod") and max(map(abs, cells)) > 1 << 50:
             continue  # the meaning above goes through double

@@ -36,8 +36,8 @@ KEPT = KernelRecord(
     speedup_high=5.02,
     bytes=16_000_000,
     floor_ratio=0.812,
-    error=1.2,
-    error_unfused=1.8,
+    error=1.2e-7,
+    error_unfused=1.8e-7,
     kept=True,
     after_s=0.32e-3,
 )
@@ -64,7 +64,7 @@ REPORT = Report(
     nodes_after=64,
     ceiling=1.312,
     kernels=(KEPT, DROPPED, WRONG),
-    end_to_end=EndToEnd(12.3e-3, 10.1e-3, Verdict.FASTER, 1.22),
+    end_to_end=EndToEnd(12.3e-3, 10.1e-3, Verdict.FASTER, 1.22, 3e-7),
     not_fused=(
         NotFused(tuple(f"/layers.{k}/MatMul" for k in range(15)), "a product of matrices"),
         NotFused(("one",), "a single operator: there is nothing to fuse"),

@@ -35,7 +35,7 @@ def test_json_holds_what_the_record_holds():
     kernel = found["kernels"][0]
     assert (kernel["name"], kernel["places"], kernel["verdict"], kernel["kept"]) == (KEPT.name, 5, "FASTER", True)
     assert (kernel["speedup"], kernel["speedup_low"], kernel["speedup_high"]) == (4.9, 4.71, 5.02)
-    assert (kernel["bytes"], kernel["floor_ratio"], kernel["error"]) == (16_000_000, 0.812, 1.2)
+    assert (kernel["bytes"], kernel["floor_ratio"], kernel["error"]) == (16_000_000, 0.812, 1.2e-7)
     assert kernel["replaces"] == list(KEPT.replaces)
     assert found["end_to_end"] == {"before_s": 12.3e-3, "after_s": 10.1e-3, "verdict": "FASTER", "speedup": 1.22}
     assert found["not_fused"][1] == {"nodes": ["one"], "reason": "a single operator: there is nothing to fuse"}

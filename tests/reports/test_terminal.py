@@ -24,27 +24,28 @@ NARROW = """\
 llama.onnx: 151 nodes before, 64 after; 1 of 3 kernels kept
 A Processor 9000, 2 cores, x86-64-v3; gcc 12.2.0; onnxruntime 1.31.1
 
-  places  verdict    speed-up            GB/s  floor  ulp (unfused)
+  places  verdict    speed-up            GB/s  floor  error (unfused)
 sum_rsqrt_0_3fa91c2b
-       5  FASTER     4.90x [4.71, 5.02]    50    81%  1.2 (1.8)      kept
+       5  FASTER     4.90x [4.71, 5.02]    50    81%  1.2e-7 (1.8e-7)  kept
     for 7 operators: Pow, ReduceMean, Add, Sqrt, Reciprocal, Mul, Mul
 max_exp_sum_1_deadbeef
-       2  AMBIGUOUS  1.01x [0.70, 1.30]     -      -  inf            dropped
+       2  AMBIGUOUS  1.01x [0.70, 1.30]     -      -  inf              dropped
     for 3 operators: Mul, Add, Softmax
     dropped: ambiguous: 1.01x
 sigmoid_2_00000000
-       1  -          -                      -      -  -              dropped
+       1  -          -                      -      -  -                dropped
     for 2 operators: Sigmoid, Mul
     dropped: wrong at y[0, 3]: got 0
 
-The whole model: 12.3 ms -> 10.1 ms, FASTER 1.22x
+The whole model: 12.3 ms -> 10.1 ms, FASTER 1.22x; its outputs move by 3e-7 of
+  the largest
 Fusing could gain at most 1.31x here; 1.22x reached.
 
 Not fused: 17 nodes
-  15  a product of matrices
-      /layers.0/MatMul, /layers.1/MatMul, /layers.2/MatMul and 12 more
-   2  a single operator: there is nothing to fuse
-      one, two
+   15  a product of matrices
+       /layers.0/MatMul, /layers.1/MatMul, /layers.2/MatMul and 12 more
+    2  a single operator: there is nothing to fuse
+       one, two
 
 Inputs
     ids i64[2, 7]: made up, below 1024
@@ -52,15 +53,15 @@ Inputs
 
 
 def test_it_reads_like_this_on_80_columns():
-    assert "\n".join(line.rstrip() for line in printed(REPORT, 80).splitlines()) + "\n" == NARROW
+    assert printed(REPORT, 80) == NARROW
 
 
-@pytest.mark.parametrize("width", [100, 140])
+@pytest.mark.parametrize("width", [110, 140])
 def test_names_stand_beside_the_numbers_where_there_is_room(width):
     lines = printed(REPORT, width).splitlines()
-    assert any(line.startswith("kernel ") and line.rstrip().endswith("ulp (unfused)") for line in lines)
+    assert any(line.startswith("kernel ") and line.rstrip().endswith("error (unfused)") for line in lines)
     row = next(line for line in lines if line.startswith("sum_rsqrt_0_3fa91c2b"))
-    assert row.split() == "sum_rsqrt_0_3fa91c2b 5 FASTER 4.90x [4.71, 5.02] 50 81% 1.2 (1.8) kept".split()
+    assert row.split() == "sum_rsqrt_0_3fa91c2b 5 FASTER 4.90x [4.71, 5.02] 50 81% 1.2e-7 (1.8e-7) kept".split()
 
 
 @pytest.mark.parametrize("width", [30, 60, 80, 100, 140, 200])
@@ -103,7 +104,7 @@ def test_kernels_of_which_none_is_kept():
     report = dataclasses.replace(REPORT, kernels=(DROPPED,), end_to_end=EndToEnd())
     text = printed(report)
     assert "0 of 1 kernel kept" in text
-    assert "The whole model: not timed, no kernel is in it." in text
+    assert "The whole model: not timed." in text
     assert "Fusing could gain at most 1.31x here.\n" in text
 
 

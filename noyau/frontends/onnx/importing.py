@@ -78,8 +78,10 @@ class Imported:
 
 
 def import_model(model: onnx.ModelProto, folder: Path | None = None, *, run: Run | None = None) -> Imported:
-    """The graph of a model. `folder` is where its external data lies; `run(model, inputs)` runs a one-node model for
-    the interpreter where ONNX's reference evaluator lacks the operator. ModelError where it is not well formed."""
+    """The graph of a model; ModelError where it is not well formed. `folder` is where its external data lies.
+
+    `run(model, inputs)` runs a model of one node for the interpreter, and raises UnsupportedError where it cannot;
+    then, and without it, ONNX's reference evaluator does."""
     with Inference() as inference:
         return _Importing(verify(model), folder, run, inference).imported()
 

@@ -51,9 +51,10 @@ class Sizes:
             return None
         try:
             tree = ast.parse(original, mode="eval").body
-            return None if isinstance(tree, ast.Name) else self._polynomial(tree)
+            found = None if isinstance(tree, ast.Name) else self._polynomial(tree)
         except (SyntaxError, UnsupportedError, RecursionError):
             return None
+        return found if found is not None and found.names else None
 
     def _polynomial(self, tree: ast.expr) -> Dim:
         match tree:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
 
+from noyau.dtypes import from_numpy
 from noyau.errors import UnsupportedError
 
 Run = Callable[[onnx.ModelProto, Mapping[str, np.ndarray]], Sequence[Any]]
@@ -63,7 +65,8 @@ def attribute_texts(node: onnx.NodeProto, position: int) -> tuple[str, ...]:
     """What tells two boundaries of one operator apart: attributes, and the place where two runs may differ."""
     texts = [f"{a.name}:{hashlib.sha256(a.SerializeToString()).hexdigest()[:16]}" for a in node.attribute]
     alone = node.op_type in RANDOM or node.domain not in ("", "ai.onnx") or any(_subgraphs(node))
-    return (node.domain, *sorted(texts), *((f"#{position}",) if alone else ()))
+    wanted = "".join("1" if name else "0" for name in node.output)
+    return (node.domain, f"outputs:{wanted}", *sorted(texts), *((f"#{position}",) if alone else ()))
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ class Surroundings:
 
 
 class Boundary:
-    """Runs one node: by ONNX's reference evaluator, or where that cannot by `run`."""
+    """Runs one node: by `run` where that is given and can, else by ONNX's reference evaluator."""
 
     def __init__(self, node: onnx.NodeProto, names: Sequence[str], around: Surroundings, run: Run | None) -> None:
         self._node, self._names, self._around, self._run = node, tuple(names), around, run
@@ -112,14 +115,14 @@ class Boundary:
         wanted = [name for name in self._node.output if name]
         if self._node.op_type == "MatMul" and self._node.domain == "":
             return (np.matmul(*operands),)
+        if self._run is not None:
+            with suppress(UnsupportedError):
+                return tuple(self._run(self._model(feeds), feeds))
         try:
             return tuple(self._reference().run(wanted, feeds))
         except _FAULTS as fault:
-            if self._run is None:
-                raise UnsupportedError(
-                    f"the interpreter cannot run {self._node.op_type}: {fault}; give onnxruntime as `run`"
-                ) from fault
-        return tuple(self._run(self._model(feeds), feeds))
+            hint = "" if self._run else "; give onnxruntime as `run`"
+            raise UnsupportedError(f"the interpreter cannot run {self._node.op_type}: {fault}{hint}") from fault
 
     def _reference(self) -> Any:
         if self._evaluator is None:
@@ -139,4 +142,6 @@ class Boundary:
 def _array_type(array: np.ndarray | None) -> onnx.TypeProto:
     if not isinstance(array, np.ndarray):
         return onnx.TypeProto()
-    return onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+    dtype = from_numpy(array.dtype)
+    number = onnx.helper.np_dtype_to_tensor_dtype(array.dtype) if dtype is None else dtype.onnx
+    return onnx.helper.make_tensor_type_proto(number, array.shape)

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from noyau.dtypes import DType, from_onnx
+import numpy as np
+
+from noyau.dtypes import DType, from_numpy
 from noyau.errors import UnsupportedError
 from noyau.frontends.onnx.contracting import terms
 from noyau.frontends.onnx.sites import Site
@@ -60,14 +62,8 @@ def _first(site: Site) -> DType:
 
 
 def _filler(site: Site) -> DType:
-    value = site.attributes.get("value")
-    return DType.F32 if value is None else from_onnx(getattr(value, "data_type", 0)) or _of_array(value)
-
-
-def _of_array(value: object) -> DType:
-    from noyau.dtypes import from_numpy
-
-    return from_numpy(getattr(value, "dtype", object)) or DType.OTHER
+    value = site.attributes.get("value", np.float32(0))
+    return (from_numpy(value.dtype) if isinstance(value, np.ndarray | np.generic) else None) or DType.OTHER
 
 
 def _matmul(site: Site) -> list[Outcome]:

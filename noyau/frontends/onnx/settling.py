@@ -57,9 +57,10 @@ class Settling:
 
     def _settled(self, said: Sequence[onnx.TypeProto], spelt: Mapping[str, Dim]) -> tuple[DType, Shape]:
         tensors = [kind.tensor_type for kind in said if kind.HasField("tensor_type")]
-        dtype = next((found for found in (from_onnx(t.elem_type) for t in tensors) if found), DType.OTHER)
+        known = (from_onnx(tensor.elem_type) for tensor in tensors)
+        dtype = next((dtype for dtype in known if dtype not in (None, DType.OTHER)), None)
         shapes = [tensor.shape.dim for tensor in tensors if tensor.HasField("shape")]
-        if dtype is DType.OTHER or not shapes:
+        if dtype is None or not shapes:
             return DType.OTHER, ()
         alike = [shape for shape in shapes if len(shape) == len(shapes[0])]
         return dtype, tuple(self._dim(dims, spelt) for dims in zip(*alike, strict=True))

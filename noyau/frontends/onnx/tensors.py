@@ -41,7 +41,11 @@ def array_of(tensor: onnx.TensorProto, folder: Path | None) -> np.ndarray | None
     check_dims(f"the tensor {tensor.name!r}", dims)
     if is_external(tensor):
         return _external_array(tensor, dtype, dims, folder)
-    flat = np.frombuffer(tensor.raw_data, dtype.numpy) if tensor.HasField("raw_data") else _typed_cells(tensor, dtype)
+    if tensor.HasField("raw_data"):
+        whole = len(tensor.raw_data) // dtype.bytes * dtype.bytes
+        flat = np.frombuffer(tensor.raw_data[:whole], dtype.numpy)
+    else:
+        flat = _typed_cells(tensor, dtype)
     if flat.size != math.prod(dims):
         raise ModelError(f"the tensor {tensor.name!r} of shape {dims} holds {flat.size} elements")
     return flat.reshape(dims)

@@ -2,8 +2,8 @@
 
 The C text lies beside this file. A snippet is a comment and one function; what it calls is read from its text, and
 what it promises from its comment ("1.0 ulp"), so that text and table cannot disagree. A function without a promise is
-a part of others. All of it is `static inline`, needs only <math.h> and <stdint.h>, keeps infinities, NaN, -0 and
-denormals, and is right with or without fused multiply-add. benchmarks/minimax.py derives the coefficients.
+a part of others. All of it is inlined, needs only <math.h> and <stdint.h>, keeps infinities, NaN, -0 and denormals,
+and is right with or without fused multiply-add. benchmarks/minimax.py derives the coefficients.
 """
 
 from __future__ import annotations
@@ -16,10 +16,16 @@ from types import MappingProxyType
 
 from noyau.errors import UnsupportedError
 
-_FUNCTION = re.compile(r"^static inline \w+ (noyau_\w+)\(", re.MULTILINE)
+_FUNCTION = re.compile(r"^NOYAU_INLINE \w+ (noyau_\w+)\(", re.MULTILINE)
 _NAME = re.compile(r"\bnoyau_\w+(?=\()")
 _PROMISE = re.compile(r"(\d+\.\d+) ulp")
-_INCLUDES = "#include <math.h>\n#include <stdint.h>\n"
+_HEAD = """\
+#include <math.h>
+#include <stdint.h>
+
+/* Always: a call that is left in a loop keeps it from being vectorised. */
+#define NOYAU_INLINE static inline __attribute__((always_inline))
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +41,7 @@ class Snippet:
 def _snippet(text: str) -> Snippet:
     """The snippet that a piece of C text is."""
     (name,) = _FUNCTION.findall(text)
-    comment = text[: text.index("static inline")]
+    comment = text[: text.index("NOYAU_INLINE")]
     calls = sorted(set(_NAME.findall(text, len(comment))) - {name})
     promise = _PROMISE.search(comment)
     return Snippet(name, text, tuple(calls), float(promise[1]) if promise else None)
@@ -68,9 +74,9 @@ def text(names: Iterable[str]) -> str:
     """The C text of the named functions ("noyau_exp_f32") and of all that they call, each once, callees first.
 
     The same set of names gives the same bytes, in whichever order they come; no names give no text. The text opens
-    with the two #include that it needs. Raises UnsupportedError for a name that no snippet has.
+    with the #include and the macro that it needs. Raises UnsupportedError for a name that no snippet has.
     """
     done: dict[str, Snippet] = {}
     for name in sorted(set(names)):
         _in_order(name, done)
-    return "\n".join([_INCLUDES, *(snippet.text + "\n" for snippet in done.values())]) if done else ""
+    return "\n".join([_HEAD, *(snippet.text + "\n" for snippet in done.values())]) if done else ""

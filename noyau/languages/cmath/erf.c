@@ -1,5 +1,5 @@
 /* Near 0: x + x p(x^2); else 1 - e^q(|x|), where q is log(erfc); both minimax. From 4 on it is 1. 1.5 ulp. */
-static inline float noyau_erf_f32(float x) {
+NOYAU_INLINE float noyau_erf_f32(float x) {
     const float a = fabsf(x), z = x * x;
     float p = 7.92031e-5f;
     p = p * z - 0.0008030751f;
@@ -20,7 +20,7 @@ static inline float noyau_erf_f32(float x) {
 }
 
 /* e^(-x^2) p(t) with t = (|x| - 3)/(|x| + 3), p minimax; 2 less that where x < 0. 0.6 ulp. */
-static inline float noyau_erfc_f32(float x) {
+NOYAU_INLINE float noyau_erfc_f32(float x) {
     const double wide = x;
     const double a = fabs(wide) > 11 ? 11 : fabs(wide); /* it is 0 or 2 long before */
     const double t = (a - 3) / (a + 3);
@@ -43,7 +43,7 @@ static inline float noyau_erfc_f32(float x) {
 }
 
 /* Near 0: x + x p(x^2); else 1 - e^(-x^2) q(t) with t = (|x| - 3)/(|x| + 3). From 6 on it is 1. 1.5 ulp. */
-static inline double noyau_erf_f64(double x) {
+NOYAU_INLINE double noyau_erf_f64(double x) {
     const double a = fabs(x) > 6 ? 6 : fabs(x), z = a * a;
     double p = -7.786938390154212e-10;
     p = p * z + 1.3714781571584358e-8;
@@ -75,6 +75,6 @@ static inline double noyau_erf_f64(double x) {
 }
 
 /* The C library's. 5.0 ulp. */
-static inline double noyau_erfc_f64(double x) {
+NOYAU_INLINE double noyau_erfc_f64(double x) {
     return erfc(x);
 }

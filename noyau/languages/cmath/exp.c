@@ -1,12 +1,12 @@
 /* value 2^n, where shifted is n + 254 + 1.5 2^23, so that n is in its low bits.
    In two factors: a denormal result is rounded once. */
-static inline float noyau_scale_f32(float value, float shifted) {
+NOYAU_INLINE float noyau_scale_f32(float value, float shifted) {
     const uint32_t bits = noyau_bits_f32(shifted), half = bits >> 1;
     return value * noyau_from_bits_f32(half << 23) * noyau_from_bits_f32((bits - half) << 23);
 }
 
 /* e^r for |r| <= log(2)/2: 1 + r + r^2 p(r), p minimax. */
-static inline float noyau_exp_part_f32(float r) {
+NOYAU_INLINE float noyau_exp_part_f32(float r) {
     float p = 0.001393817f;
     p = p * r + 0.0083689885f;
     p = p * r + 0.04166643f;
@@ -16,7 +16,7 @@ static inline float noyau_exp_part_f32(float r) {
 }
 
 /* e^x = 2^n e^r with whole n and |r| <= log(2)/2. 1.1 ulp. */
-static inline float noyau_exp_f32(float x) {
+NOYAU_INLINE float noyau_exp_f32(float x) {
     const float shifted = x * 1.442695f + (0x1.8p23f + 254);
     const float n = shifted - (0x1.8p23f + 254);
     const float r = x - n * 0x1.62e4p-1f - n * 0x1.7f7d1cp-20f; /* log(2) in two parts */
@@ -26,7 +26,7 @@ static inline float noyau_exp_f32(float x) {
 }
 
 /* e^x for |x| < 87, where neither end of the range need be watched. */
-static inline float noyau_exp_within_f32(float x) {
+NOYAU_INLINE float noyau_exp_within_f32(float x) {
     const float shifted = x * 1.442695f + (0x1.8p23f + 127);
     const float n = shifted - (0x1.8p23f + 127);
     const float scale = noyau_from_bits_f32(noyau_bits_f32(shifted) << 23);
@@ -34,7 +34,7 @@ static inline float noyau_exp_within_f32(float x) {
 }
 
 /* 2^x = 2^n 2^r with whole n and |r| <= 1/2; 2^r is 1 + r p(r), p minimax. 1.1 ulp. */
-static inline float noyau_exp2_f32(float x) {
+NOYAU_INLINE float noyau_exp2_f32(float x) {
     const float shifted = x + (0x1.8p23f + 254);
     const float r = x - (shifted - (0x1.8p23f + 254));
     float p = 0.00015458444f;
@@ -51,7 +51,7 @@ static inline float noyau_exp2_f32(float x) {
 /* The wide functions compute in double what is then rounded to float, right to 2^-26 or better.
    2^x - less, for |x| < 1022: 2^n (1 + r p(r)) - less with whole n and |r| <= 1/2, p minimax; with less = 1
    right relative to its size, also near 0. */
-static inline double noyau_wide_exp2_within(double x, double less) {
+NOYAU_INLINE double noyau_wide_exp2_within(double x, double less) {
     const double shifted = x + (0x1.8p52 + 1023);
     const double scale = noyau_from_bits_f64(noyau_bits_f64(shifted) << 52);
     const double r = x - (shifted - (0x1.8p52 + 1023));
@@ -65,25 +65,25 @@ static inline double noyau_wide_exp2_within(double x, double less) {
 }
 
 /* 2^x - less; beyond +-1000 it is what it is there. */
-static inline double noyau_wide_exp2_less(double x, double less) {
+NOYAU_INLINE double noyau_wide_exp2_less(double x, double less) {
     return noyau_wide_exp2_within(x > 1000 ? 1000 : x < -1000 ? -1000 : x, less);
 }
 
 /* e^x - 1. 0.7 ulp. */
-static inline float noyau_expm1_f32(float x) {
+NOYAU_INLINE float noyau_expm1_f32(float x) {
     const double wide = x;
     return (float)(wide == 0 ? wide : noyau_wide_exp2_less(wide * 1.4426950408889634, 1)); /* -0 stays */
 }
 
 /* value 2^n, where shifted is n + 2046 + 1.5 2^52: as noyau_scale_f32. */
-static inline double noyau_scale_f64(double value, double shifted) {
+NOYAU_INLINE double noyau_scale_f64(double value, double shifted) {
     const uint64_t bits = noyau_bits_f64(shifted), half = bits >> 1;
     return value * noyau_from_bits_f64(half << 52) * noyau_from_bits_f64((bits - half) << 52);
 }
 
 /* e^x as 2^n (high + *low), n in shifted as noyau_scale_f64 has it: e^r is 1 + r + r^2 p(r), p minimax,
    where 1 + r is high and what it was rounded by goes to low. */
-static inline double noyau_exp_parts_f64(double x, double *low, double *shifted) {
+NOYAU_INLINE double noyau_exp_parts_f64(double x, double *low, double *shifted) {
     *shifted = x * 1.4426950408889634 + (0x1.8p52 + 2046);
     const double n = *shifted - (0x1.8p52 + 2046);
     const double most = x - n * 0x1.62e42fefa38p-1, rest = n * 0x1.ef35793c7673p-45; /* log(2) in two parts */
@@ -104,7 +104,7 @@ static inline double noyau_exp_parts_f64(double x, double *low, double *shifted)
 }
 
 /* e^x. 0.8 ulp. */
-static inline double noyau_exp_f64(double x) {
+NOYAU_INLINE double noyau_exp_f64(double x) {
     double low, shifted;
     const double high = noyau_exp_parts_f64(x, &low, &shifted);
     const double y = noyau_scale_f64(high + low, shifted);
@@ -113,11 +113,11 @@ static inline double noyau_exp_f64(double x) {
 }
 
 /* The C library's. 1.0 ulp. */
-static inline double noyau_exp2_f64(double x) {
+NOYAU_INLINE double noyau_exp2_f64(double x) {
     return exp2(x);
 }
 
 /* The C library's. 1.0 ulp. */
-static inline double noyau_expm1_f64(double x) {
+NOYAU_INLINE double noyau_expm1_f64(double x) {
     return expm1(x);
 }

@@ -1,6 +1,6 @@
 /* Every float16 is a float. The exponent moves by 112; infinity and NaN move twice, and a denormal
    is made normal by a subtraction. 0.0 ulp. */
-static inline float noyau_f16_to_f32(uint16_t x) {
+NOYAU_INLINE float noyau_f16_to_f32(uint16_t x) {
     const int32_t size = (x & 0x7fff) << 13;
     const int32_t normal = size + (size >= 0x0f800000 ? 224 << 23 : 112 << 23);
     const float denormal = noyau_from_bits_f32(size + (113 << 23)) - 0x1p-14f;
@@ -9,7 +9,7 @@ static inline float noyau_f16_to_f32(uint16_t x) {
 }
 
 /* To the nearest, halves to even. A denormal is rounded by an addition whose last bit is 2^-24. 0.5 ulp. */
-static inline uint16_t noyau_f32_to_f16(float x) {
+NOYAU_INLINE uint16_t noyau_f32_to_f16(float x) {
     const uint32_t bits = noyau_bits_f32(x);
     const int32_t size = bits & 0x7fffffff;
     const int32_t normal = (size - (112 << 23) + 0xfff + (size >> 13 & 1)) >> 13;
@@ -20,12 +20,12 @@ static inline uint16_t noyau_f32_to_f16(float x) {
 }
 
 /* A bfloat16 is the upper half of a float. 0.0 ulp. */
-static inline float noyau_bf16_to_f32(uint16_t x) {
+NOYAU_INLINE float noyau_bf16_to_f32(uint16_t x) {
     return noyau_from_bits_f32((uint32_t)x << 16);
 }
 
 /* To the nearest, halves to even. 0.5 ulp. */
-static inline uint16_t noyau_f32_to_bf16(float x) {
+NOYAU_INLINE uint16_t noyau_f32_to_bf16(float x) {
     const uint32_t bits = noyau_bits_f32(x);
     const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1);
     return (x != x ? bits | 0x00400000 : rounded) >> 16;
@@ -33,7 +33,7 @@ static inline uint16_t noyau_f32_to_bf16(float x) {
 
 /* To a float of 16 bits with `tail` bits after the point and exponents from low to high; the same three
    cases as in noyau_f32_to_f16. */
-static inline uint16_t noyau_narrow_f64(double x, int tail, int low, int high) {
+NOYAU_INLINE uint16_t noyau_narrow_f64(double x, int tail, int low, int high) {
     const uint64_t bits = noyau_bits_f64(x);
     const int64_t size = bits & 0x7fffffffffffffff;
     const int64_t last = (uint64_t)size >> (52 - tail) & 1;
@@ -48,11 +48,11 @@ static inline uint16_t noyau_narrow_f64(double x, int tail, int low, int high) {
 }
 
 /* As noyau_f32_to_f16; rounded once. 0.5 ulp. */
-static inline uint16_t noyau_f64_to_f16(double x) {
+NOYAU_INLINE uint16_t noyau_f64_to_f16(double x) {
     return noyau_narrow_f64(x, 10, -14, 15);
 }
 
 /* As noyau_f32_to_bf16; rounded once. 0.5 ulp. */
-static inline uint16_t noyau_f64_to_bf16(double x) {
+NOYAU_INLINE uint16_t noyau_f64_to_bf16(double x) {
     return noyau_narrow_f64(x, 7, -126, 127);
 }

@@ -1,5 +1,5 @@
 /* log(x) = n log(2) + log(1 + f) with |f| <= 1/3; the latter is f - f^2/2 + f^3 p(f), p minimax. 1.0 ulp. */
-static inline float noyau_log_f32(float x) {
+NOYAU_INLINE float noyau_log_f32(float x) {
     const float normal = x < 0x1p-126f ? x * 0x1p23f : x;
     const uint32_t bits = noyau_bits_f32(normal) - 0x3f2aaaab; /* 2/3 becomes 0 */
     const float n = (float)((int32_t)bits >> 23) - (x < 0x1p-126f ? 23 : 0);
@@ -19,7 +19,7 @@ static inline float noyau_log_f32(float x) {
 
 /* log(u), with near = u - 1 as exactly as the caller knows it: used where u has no exponent to speak of.
    u = 2^n m with m from sqrt(1/2) to sqrt(2); log(m) = 2 atanh(s) with s = (m - 1)/(m + 1). */
-static inline double noyau_wide_log_near(double u, double near) {
+NOYAU_INLINE double noyau_wide_log_near(double u, double near) {
     const uint64_t bits = noyau_bits_f64(u) + (0x3ff0000000000000 - 0x3fe6a09e667f3bcd);
     const double n = noyau_from_bits_f64((bits >> 52) | 0x4330000000000000) - (0x1p52 + 1023);
     const double m = noyau_from_bits_f64((bits & 0x000fffffffffffff) + 0x3fe6a09e667f3bcd);
@@ -38,40 +38,40 @@ static inline double noyau_wide_log_near(double u, double near) {
 }
 
 /* log(x). */
-static inline double noyau_wide_log(double x) {
+NOYAU_INLINE double noyau_wide_log(double x) {
     return noyau_wide_log_near(x, x - 1);
 }
 
 /* log(1 + x), relative to its size also near 0. */
-static inline double noyau_wide_log1p(double x) {
+NOYAU_INLINE double noyau_wide_log1p(double x) {
     return noyau_wide_log_near(1 + x, x);
 }
 
 /* log(x) / log(2). 0.6 ulp. */
-static inline float noyau_log2_f32(float x) {
+NOYAU_INLINE float noyau_log2_f32(float x) {
     return (float)(noyau_wide_log(x) * 1.4426950408889634);
 }
 
 /* log(x) / log(10). 0.6 ulp. */
-static inline float noyau_log10_f32(float x) {
+NOYAU_INLINE float noyau_log10_f32(float x) {
     return (float)(noyau_wide_log(x) * 0.4342944819032518);
 }
 
 /* log(1 + x). 0.6 ulp. */
-static inline float noyau_log1p_f32(float x) {
+NOYAU_INLINE float noyau_log1p_f32(float x) {
     const double wide = x;
     return (float)(wide == 0 ? wide : noyau_wide_log1p(wide)); /* -0 stays */
 }
 
 /* log(1 + e^x), which is max(x, 0) + log(1 + e^-|x|). 0.6 ulp. */
-static inline float noyau_softplus_f32(float x) {
+NOYAU_INLINE float noyau_softplus_f32(float x) {
     const double wide = x, a = fabs(wide) > 104 ? 104 : fabs(wide); /* e^-104 is 0 in float */
     const double rest = noyau_wide_log1p(noyau_wide_exp2_within(a * -1.4426950408889634, 0));
     return (float)(rest + (wide > 0 ? wide : 0));
 }
 
 /* As noyau_wide_log, with more terms and log(2) in two parts. 1.0 ulp. */
-static inline double noyau_log_f64(double x) {
+NOYAU_INLINE double noyau_log_f64(double x) {
     const double normal = x < 0x1p-1022 ? x * 0x1p54 : x;
     const uint64_t bits = noyau_bits_f64(normal) + (0x3ff0000000000000 - 0x3fe6a09e667f3bcd);
     const double whole = noyau_from_bits_f64((bits >> 52) | 0x4330000000000000) - (0x1p52 + 1023);
@@ -94,21 +94,21 @@ static inline double noyau_log_f64(double x) {
 }
 
 /* The C library's. 1.0 ulp. */
-static inline double noyau_log2_f64(double x) {
+NOYAU_INLINE double noyau_log2_f64(double x) {
     return log2(x);
 }
 
 /* The C library's. 2.0 ulp. */
-static inline double noyau_log10_f64(double x) {
+NOYAU_INLINE double noyau_log10_f64(double x) {
     return log10(x);
 }
 
 /* The C library's. 1.0 ulp. */
-static inline double noyau_log1p_f64(double x) {
+NOYAU_INLINE double noyau_log1p_f64(double x) {
     return log1p(x);
 }
 
 /* log(1 + e^x), by the C library. 2.0 ulp. */
-static inline double noyau_softplus_f64(double x) {
+NOYAU_INLINE double noyau_softplus_f64(double x) {
     return log1p(exp(-fabs(x))) + (x > 0 ? x : 0);
 }

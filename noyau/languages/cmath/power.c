@@ -1,46 +1,46 @@
 /* Rounded once. 0.5 ulp. */
-static inline float noyau_sqrt_f32(float x) {
+NOYAU_INLINE float noyau_sqrt_f32(float x) {
     return sqrtf(x);
 }
 
 /* Rounded once. 0.5 ulp. */
-static inline double noyau_sqrt_f64(double x) {
+NOYAU_INLINE double noyau_sqrt_f64(double x) {
     return sqrt(x);
 }
 
 /* 1 / sqrt(x). 1.5 ulp. */
-static inline float noyau_rsqrt_f32(float x) {
+NOYAU_INLINE float noyau_rsqrt_f32(float x) {
     return 1 / sqrtf(x);
 }
 
 /* 1 / sqrt(x). 1.5 ulp. */
-static inline double noyau_rsqrt_f64(double x) {
+NOYAU_INLINE double noyau_rsqrt_f64(double x) {
     return 1 / sqrt(x);
 }
 
 /* Rounded once. 0.5 ulp. */
-static inline float noyau_reciprocal_f32(float x) {
+NOYAU_INLINE float noyau_reciprocal_f32(float x) {
     return 1 / x;
 }
 
 /* Rounded once. 0.5 ulp. */
-static inline double noyau_reciprocal_f64(double x) {
+NOYAU_INLINE double noyau_reciprocal_f64(double x) {
     return 1 / x;
 }
 
 /* By 2^(log2(|x|) / 3). 0.6 ulp. */
-static inline float noyau_cbrt_f32(float x) {
+NOYAU_INLINE float noyau_cbrt_f32(float x) {
     const double third = noyau_wide_log(fabs((double)x)) * (1.4426950408889634 / 3);
     return copysignf((float)noyau_wide_exp2_less(third, 0), x);
 }
 
 /* The C library's. 4.0 ulp. */
-static inline double noyau_cbrt_f64(double x) {
+NOYAU_INLINE double noyau_cbrt_f64(double x) {
     return cbrt(x);
 }
 
 /* x^y = 2^(y log2(x)), with the special cases of C99. 0.6 ulp. */
-static inline float noyau_pow_f32(float x, float y) {
+NOYAU_INLINE float noyau_pow_f32(float x, float y) {
     const double base = x, power = y, half = power * 0.5, a = fabs(base);
     const double size = noyau_wide_exp2_less(power * (noyau_wide_log(a) * 1.4426950408889634), 0);
     const int whole = rint(power) == power, odd = whole & (rint(half) != half);
@@ -51,6 +51,6 @@ static inline float noyau_pow_f32(float x, float y) {
 }
 
 /* The C library's. 1.0 ulp. */
-static inline double noyau_pow_f64(double x, double y) {
+NOYAU_INLINE double noyau_pow_f64(double x, double y) {
     return pow(x, y);
 }

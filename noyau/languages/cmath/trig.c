@@ -1,7 +1,7 @@
 /* r with x = (r + whole/parts) turns but for whole turns; whole - shift is a whole number, |r| <= 1/(2 parts).
    1/(2 pi) is cut into chunks of 26 bits, so that a float times a chunk is exact and its whole turns can be
    dropped, however large x is; r is summed from the top, where it cancels exactly. */
-static inline double noyau_wide_turn(double x, double parts, double shift, double *whole) {
+NOYAU_INLINE double noyau_wide_turn(double x, double parts, double shift, double *whole) {
     const double p0 = x * 0x1.45f307p-3, f0 = p0 - rint(p0);
     const double p1 = x * -0x1.1b1bbfp-30, f1 = p1 - rint(p1);
     const double p2 = x * 0x1.4a7f0ap-56, f2 = p2 - rint(p2);
@@ -13,7 +13,7 @@ static inline double noyau_wide_turn(double x, double parts, double shift, doubl
 }
 
 /* sin(2 pi r), for |r| <= 1/4, turned round where `odd` is an odd number: r p(r^2), p minimax. */
-static inline double noyau_wide_sin_half(double r, double odd) {
+NOYAU_INLINE double noyau_wide_sin_half(double r, double odd) {
     const double z = r * r;
     double p = -14.380726179905947;
     p = p * z + 42.007701187003285;
@@ -26,21 +26,21 @@ static inline double noyau_wide_sin_half(double r, double odd) {
 }
 
 /* By half turns. 0.6 ulp, for all x. */
-static inline float noyau_sin_f32(float x) {
+NOYAU_INLINE float noyau_sin_f32(float x) {
     double whole;
     const double wide = x, r = noyau_wide_turn(wide, 2, 0, &whole);
     return (float)(wide == 0 ? wide : noyau_wide_sin_half(r, whole)); /* -0 stays */
 }
 
 /* -sin about the odd quarters of a turn. 0.6 ulp, for all x. */
-static inline float noyau_cos_f32(float x) {
+NOYAU_INLINE float noyau_cos_f32(float x) {
     double whole;
     const double r = noyau_wide_turn(x, 2, 0.5, &whole);
     return (float)noyau_wide_sin_half(r, whole + 0.5);
 }
 
 /* sin / cos, each minimax for an eighth of a turn; about the odd quarters, -cos / sin. 0.6 ulp, for all x. */
-static inline float noyau_tan_f32(float x) {
+NOYAU_INLINE float noyau_tan_f32(float x) {
     double whole;
     const double wide = x, r = noyau_wide_turn(wide, 4, 0, &whole), z = r * r;
     double sine = 41.468948465363475;
@@ -61,7 +61,7 @@ static inline float noyau_tan_f32(float x) {
 }
 
 /* asin(x) for x in [0, 1/2]: x + x^3 p(x^2), p minimax. */
-static inline double noyau_wide_asin_part(double x, double z) {
+NOYAU_INLINE double noyau_wide_asin_part(double x, double z) {
     double p = 0.032942893840070014;
     p = p * z + 0.001948084405324903;
     p = p * z + 0.020658855333137202;
@@ -74,7 +74,7 @@ static inline double noyau_wide_asin_part(double x, double z) {
 }
 
 /* Beyond 1/2, pi/2 - 2 asin(sqrt((1 - x)/2)). 0.6 ulp. */
-static inline float noyau_asin_f32(float x) {
+NOYAU_INLINE float noyau_asin_f32(float x) {
     const double a = fabs((double)x), far = 0.5 * (1 - a);
     const double z = a > 0.5 ? far : a * a;
     const double part = noyau_wide_asin_part(a > 0.5 ? sqrt(far) : a, z);
@@ -82,7 +82,7 @@ static inline float noyau_asin_f32(float x) {
 }
 
 /* pi/2 - asin(x); beyond 1/2, 2 asin(sqrt((1 - x)/2)). 0.6 ulp. */
-static inline float noyau_acos_f32(float x) {
+NOYAU_INLINE float noyau_acos_f32(float x) {
     const double wide = x, a = fabs(wide), far = 0.5 * (1 - a);
     const double z = a > 0.5 ? far : a * a;
     const double part = noyau_wide_asin_part(a > 0.5 ? sqrt(far) : a, z);
@@ -91,7 +91,7 @@ static inline float noyau_acos_f32(float x) {
 }
 
 /* atan(x) for x in [0, 1]: x + x^3 p(x^2), p minimax. */
-static inline double noyau_wide_atan_part(double x) {
+NOYAU_INLINE double noyau_wide_atan_part(double x) {
     const double z = x * x;
     double p = 0.0004493265909408363;
     p = p * z - 0.003378109627344768;
@@ -109,14 +109,14 @@ static inline double noyau_wide_atan_part(double x) {
 }
 
 /* Beyond 1, pi/2 - atan(1/x). 0.6 ulp. */
-static inline float noyau_atan_f32(float x) {
+NOYAU_INLINE float noyau_atan_f32(float x) {
     const double a = fabs((double)x);
     const double part = noyau_wide_atan_part(a > 1 ? 1 / a : a);
     return copysignf((float)(a > 1 ? 1.5707963267948966 - part : part), x);
 }
 
 /* The angle of the point (x, y). 0.6 ulp. */
-static inline float noyau_atan2_f32(float y, float x) {
+NOYAU_INLINE float noyau_atan2_f32(float y, float x) {
     const double ax = fabs((double)x), ay = fabs((double)y);
     const double high = ay > ax ? ay : ax, low = ay > ax ? ax : ay;
     const double ratio = low == high ? high > 0 : low / high; /* 0/0 is 0, infinity/infinity is 1 */
@@ -126,36 +126,36 @@ static inline float noyau_atan2_f32(float y, float x) {
 }
 
 /* The C library's. 1.0 ulp. */
-static inline double noyau_sin_f64(double x) {
+NOYAU_INLINE double noyau_sin_f64(double x) {
     return sin(x);
 }
 
 /* The C library's. 1.0 ulp. */
-static inline double noyau_cos_f64(double x) {
+NOYAU_INLINE double noyau_cos_f64(double x) {
     return cos(x);
 }
 
 /* The C library's. 1.0 ulp. */
-static inline double noyau_tan_f64(double x) {
+NOYAU_INLINE double noyau_tan_f64(double x) {
     return tan(x);
 }
 
 /* The C library's. 1.0 ulp. */
-static inline double noyau_asin_f64(double x) {
+NOYAU_INLINE double noyau_asin_f64(double x) {
     return asin(x);
 }
 
 /* The C library's. 1.0 ulp. */
-static inline double noyau_acos_f64(double x) {
+NOYAU_INLINE double noyau_acos_f64(double x) {
     return acos(x);
 }
 
 /* The C library's. 1.0 ulp. */
-static inline double noyau_atan_f64(double x) {
+NOYAU_INLINE double noyau_atan_f64(double x) {
     return atan(x);
 }
 
 /* The C library's. 1.0 ulp. */
-static inline double noyau_atan2_f64(double y, double x) {
+NOYAU_INLINE double noyau_atan2_f64(double y, double x) {
     return atan2(y, x);
 }

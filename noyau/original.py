@@ -1,0 +1,86 @@
+"""A model as it came, opened: its message, where it lies, its graph."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from noyau.dtypes import from_onnx
+from noyau.frontends import onnx as frontend
+from noyau.passes.partition import Partition, partition
+from noyau.runtimes.bodies import subgraphs
+from noyau.runtimes.onnxruntime import open_session
+
+if TYPE_CHECKING:
+    import onnx
+    import onnxruntime
+
+# What onnxruntime brings; operators of other domains come in libraries that noyau does not have.
+DOMAINS = frozenset("ai.onnx ai.onnx.ml ai.onnx.preview.training ai.onnx.training com.microsoft noyau".split()) | {""}
+LARGE = 1 << 30  # bytes of external data from which weights are not copied into the layout that a runtime likes best
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """A model that is to be optimised. `folder` is where its external data lies."""
+
+    name: str
+    folder: Path
+    model: onnx.ModelProto
+    imported: frontend.Imported
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """The type of each node, by position."""
+        return tuple(node.op_type for node in self.model.graph.node)
+
+    @property
+    def prepacked(self) -> bool:
+        """Whether sessions may copy the weights: not where they are large."""
+        return external_bytes(self.model) < LARGE
+
+    def cut(self) -> Partition:
+        """Its groups, and why they end where they do."""
+        return partition(frontend.wired(self.model, self.imported))
+
+    def session(
+        self, model: onnx.ModelProto, library: Path | None = None, *, threads: int = 0
+    ) -> onnxruntime.InferenceSession:
+        """A session of the model itself, of a part or of a fused twin. ModelError where onnxruntime refuses it."""
+        content = model.SerializeToString()
+        return open_session(content, library, threads=threads, folder=self.folder, prepacked=self.prepacked)
+
+
+def open_model(path: Path) -> Original:
+    """The model of a file, read and imported; ModelError where it is none that can be used."""
+    model = frontend.read(path)
+    return Original(path.name, path.parent, model, frontend.import_model(model, path.parent))
+
+
+def external_bytes(model: onnx.ModelProto) -> int:
+    """What the initializers that lie in other files take."""
+    outside = (tensor for tensor in model.graph.initializer if tensor.data_location == tensor.EXTERNAL)
+    sizes = ((math.prod(tensor.dims), from_onnx(tensor.data_type)) for tensor in outside)
+    return sum(count * dtype.bytes for count, dtype in sizes if dtype is not None)
+
+
+def foreign(model: onnx.ModelProto) -> dict[int, str]:
+    """The operators that only a library of the user's own can run, by the positions of their nodes."""
+    own = {(function.domain, function.name) for function in model.functions}
+    found: dict[int, str] = {}
+    for position, node in enumerate(model.graph.node):
+        for each in _inside(node):
+            if each.domain not in DOMAINS and (each.domain, each.op_type) not in own:
+                found.setdefault(position, f"{each.domain}::{each.op_type}")
+    return found
+
+
+def _inside(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+    """A node and those of its subgraphs."""
+    yield node
+    for graph in subgraphs(node):
+        for each in graph.node:
+            yield from _inside(each)

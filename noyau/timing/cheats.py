@@ -1,0 +1,91 @@
+"""What a timed callable must not do, found from what it leaves behind: never from how long it took."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from noyau.errors import CheckError
+
+Arrays = Sequence[np.ndarray]
+
+POISON = 0xA5
+
+# As they are when noyau is imported: what a callable puts in their place later is found, and not used.
+seconds = time.perf_counter
+_monotonic = time.monotonic
+_NAMES = ("perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "time", "time_ns")
+_CLOCKS = {name: getattr(time, name) for name in _NAMES}
+_FASTER_CLOCK = 1.05
+_LEAST_S = 0.05
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """One timed call, chosen before it ran: copies of its inputs from before, and of its outputs from the moment that
+    it returned, beside the arrays themselves."""
+
+    inputs: Arrays
+    live_inputs: Arrays
+    outputs: Arrays = ()
+    live_outputs: Arrays = ()
+    fault: str = field(default="")
+
+    def keep(self, result: object, into: Arrays) -> None:
+        """Take in what the call returned, or wrote `into` memory that it was given."""
+        live, self.fault = (list(into), "") if into else returned(result)
+        self.live_outputs, self.outputs = live, [array.copy() for array in live]
+
+    def settle(self) -> None:
+        """Look again, once the calls that followed have run, then let go of the memory."""
+        self.fault = self.fault or left_behind(self)
+        self.live_inputs = self.live_outputs = ()
+
+
+def returned(result: object) -> tuple[list[np.ndarray], str]:
+    """The arrays that a call returned, or what it returned instead."""
+    parts: list[object] = list(result) if isinstance(result, tuple | list) else [result]
+    arrays: list[np.ndarray] = []
+    for part in parts:
+        if type(part) is not np.ndarray:  # a subclass may do its work when it is looked at
+            return [], f"it returned {type(part).__name__}, not an array: what is left to do later is not timed"
+        arrays.append(part)
+    return arrays, ""
+
+
+def left_behind(snapshot: Snapshot) -> str:
+    """What is wrong with how a call used memory, or nothing."""
+    for number, (now, before) in enumerate(zip(snapshot.live_inputs, snapshot.inputs, strict=True)):
+        if now.tobytes() != before.tobytes():
+            return f"it changed its input {number}; it must work on a copy, inside the time that is measured"
+    for number, (now, then) in enumerate(zip(snapshot.live_outputs, snapshot.outputs, strict=True)):
+        if now.tobytes() != then.tobytes():
+            return f"its output {number} changed after it had returned: work goes on elsewhere, or memory is used again"
+        if any(np.may_share_memory(now, given) for given in snapshot.live_inputs):
+            return f"its output {number} is a view of an input; return memory of its own"
+    return ""
+
+
+def poison(arrays: Arrays) -> None:
+    """Make the memory no call's: each cell has to be written again."""
+    for array in arrays:
+        array.reshape(-1).view(np.uint8)[:] = POISON
+
+
+class Watch:
+    """Watches the clock itself, from when it is made until `refuse`."""
+
+    def __init__(self) -> None:
+        self.start_s, self.other_s = seconds(), _monotonic()
+
+    def refuse(self, name: str) -> None:
+        """CheckError where a clock of Python was replaced, or where it lags behind another one."""
+        replaced = [known for known, clock in _CLOCKS.items() if getattr(time, known) is not clock]
+        if replaced:
+            raise CheckError(f"{name} is not timed: time.{replaced[0]} was replaced while it ran")
+        passed_s, other_s = seconds() - self.start_s, _monotonic() - self.other_s
+        if other_s > _LEAST_S and not 1 / _FASTER_CLOCK < passed_s / other_s < _FASTER_CLOCK:
+            raise CheckError(f"{name} is not timed: the clock saw {passed_s:.3g} s pass, another one {other_s:.3g} s")

@@ -1,0 +1,106 @@
+"""How the machine is while something is timed: its clocks before and after, and who else works on it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Clock = Callable[[], float]
+
+_CPU_INFO = Path("/proc/cpuinfo")
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_TICKS = Path("/proc/stat")
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_USUAL_CACHE_BYTES = 32 << 20
+_WORK = bytes(64 << 10)
+_TRIES = 24
+_STEADY = 0.10
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """A moment. `mhz`: the fastest core, where Linux says so; `pulse_s`: seconds of a fixed piece of work on one core,
+    at best, which tells of the true clock, also in a virtual machine; `load`: processes that want to run, of the last
+    minute; `stolen_s`: seconds of all cores that went to other virtual machines, since the start of this one."""
+
+    mhz: float | None
+    pulse_s: float
+    load: float | None
+    stolen_s: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"mhz": self.mhz, "pulse_s": self.pulse_s, "load": self.load, "stolen_s": self.stolen_s}
+
+
+def conditions(clock: Clock = time.perf_counter) -> Conditions:
+    """How the machine is now; takes a millisecond or two."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+    return Conditions(mhz(), pulse_s(clock), load, stolen_s())
+
+
+def unsteady(before: Conditions, after: Conditions, cores: int) -> str:
+    """What happened between two moments that makes times doubtful, or nothing."""
+    told = []
+    change = after.pulse_s / before.pulse_s if before.pulse_s > 0 and after.pulse_s > 0 else 1.0
+    if not 1 / (1 + _STEADY) <= change <= 1 + _STEADY:
+        told.append(
+            f"the processor became {max(change, 1 / change):.2f}x {'slower' if change > 1 else 'faster'} meanwhile"
+        )
+    if after.load is not None and after.load > cores + 0.5:
+        told.append(f"{after.load:.1f} processes wanted to run on {cores} cores")
+    if before.stolen_s is not None and after.stolen_s is not None and after.stolen_s - before.stolen_s > 0.1:
+        told.append(f"the host took {after.stolen_s - before.stolen_s:.1f} s away")
+    return "; ".join(told)
+
+
+def pulse_s(clock: Clock = time.perf_counter) -> float:
+    """Seconds of a fixed piece of work that needs no memory, the best of some tries."""
+    best = float("inf")
+    for _ in range(_TRIES):
+        start_s = clock()
+        hashlib.sha256(_WORK).digest()
+        best = min(best, clock() - start_s)
+    return best
+
+
+def mhz(path: Path = _CPU_INFO) -> float | None:
+    """The clock of the fastest core now, in MHz, or None where Linux does not say."""
+    try:
+        found = re.findall(r"^cpu MHz\s*:\s*([0-9.]+)$", path.read_text("ascii", "replace"), re.MULTILINE)
+        return max(map(float, found), default=None)
+    except (OSError, ValueError):
+        return None
+
+
+def stolen_s(path: Path = _TICKS) -> float | None:
+    """Seconds that the host gave to others while this machine wanted to run, all cores together."""
+    try:
+        fields = path.read_text("ascii", "replace").partition("\n")[0].split()
+        return int(fields[8]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError, AttributeError):
+        return None
+
+
+def cache_ladder(folder: Path = _CACHES) -> dict[str, int]:
+    """The bytes of each level of data cache of a core, as Linux has them: {"L1": 32768, ...}; empty elsewhere."""
+    found = {}
+    for path in sorted(folder.glob("index*")):
+        try:
+            level, kind = ((path / name).read_text("ascii").strip() for name in ("level", "type"))
+            match = re.fullmatch(r"(\d+)([KMG]?)", (path / "size").read_text("ascii").strip())
+        except OSError:
+            continue
+        if match and kind in ("Data", "Unified"):
+            found[f"L{level}"] = int(match[1]) * _UNITS[match[2]]
+    return dict(sorted(found.items()))
+
+
+def last_level_bytes(folder: Path = _CACHES) -> int:
+    """The bytes of the largest cache; 32 MiB where that is not known."""
+    return max(cache_ladder(folder).values(), default=_USUAL_CACHE_BYTES)

@@ -1,0 +1,48 @@
+"""Small ONNX models from text, and what the graph of one gives beside what ONNX's reference evaluator gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+from noyau.frontends.onnx import Imported, import_model
+from noyau.ir.checking import check
+from noyau.ir.evaluation import evaluate
+
+
+def model(text: str, opset: int = 18, imports: str = "") -> onnx.ModelProto:
+    """The model of a graph in ONNX's own text: `(float[n] x) => (float[n] y) { y = Abs(x) }`."""
+    header = f'<ir_version: 9, opset_import: ["" : {opset}{imports}]>'
+    return onnx.parser.parse_model(f"{header} g {text}")
+
+
+def imported(source: str | onnx.ModelProto, opset: int = 18, **options: Any) -> Imported:
+    """A model imported, its graph checked."""
+    found = import_model(model(source, opset) if isinstance(source, str) else source, **options)
+    check(found.graph)
+    return found
+
+
+def results(found: Imported, feeds: dict[str, np.ndarray], *, wide: bool = False) -> list[np.ndarray]:
+    """The outputs of an imported model; initializers are loaded."""
+    loaded = {name: found.load_initializer(name) for name in found.initializers}
+    made = evaluate(found.graph, {**loaded, **feeds}, wide=wide)
+    return [made[name] for name in found.graph.outputs]
+
+
+def agree(
+    source: str | onnx.ModelProto, feeds: dict[str, np.ndarray], opset: int = 18, tolerance: float = 1e-6
+) -> Imported:
+    """The import, whose graph has no boundary and gives what the reference evaluator gives."""
+    proto = model(source, opset) if isinstance(source, str) else source
+    found = imported(proto)
+    assert not found.opaque, found.opaque
+    for got, want in zip(results(found, feeds), ReferenceEvaluator(proto).run(None, feeds), strict=True):
+        want = np.asarray(want)
+        assert got.dtype == want.dtype
+        assert got.shape == want.shape
+        np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=tolerance, atol=tolerance)
+    return found
