@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from noyau import __version__, commands
+from noyau import __version__, commands, measuring
 from noyau.errors import BuildError, NoyauError
 
 _PACKAGES = ("numpy", "ml-dtypes", "rich", "onnx", "onnxruntime", "torch", "ziglang")
@@ -68,9 +68,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _complain(message: str, status: int) -> int:
-    """Say it on one line, whatever a hostile file has put into it."""
-    line = " ".join(message.split())
-    print("noyau: " + "".join(letter if letter.isprintable() else "?" for letter in line), file=sys.stderr)
+    """Say it on one line, and pass the status on."""
+    print(f"noyau: {commands.plain(message)}", file=sys.stderr)
     return status
 
 
@@ -137,6 +136,7 @@ COMMANDS = {
     "optimize": Command("fuse a model, check and time it, write it", commands.declare_optimize, commands.run_optimize),
     "show": Command("a model's groups, reasons and kernels", commands.declare_show, commands.run_show),
     "demo": Command("the whole job on a small LLaMA", commands.declare_demo, commands.run_demo),
+    "machine": Command("what this machine can do, measured", measuring.declare_machine, measuring.run_machine),
     "cache": Command("show or clear the cache of built kernels", _declare_cache, _cache),
     "doctor": Command("say what noyau finds on this machine", _declare_nothing, _doctor),
 }

@@ -11,11 +11,9 @@ from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
 
-from rich.console import Console
-from rich.text import Text
-
-from noyau.checking.inputs import printable
 from noyau.errors import InputError, OutputError
+
+# What takes long to import is imported where it is used: Ctrl-C is then answered from the start.
 
 
 def declare_optimize(parser: argparse.ArgumentParser) -> None:
@@ -56,6 +54,8 @@ def run_optimize(arguments: argparse.Namespace) -> int:
 
 def _optimize(arguments: argparse.Namespace, model: Path, output: Path, *, keep: bool) -> int:
     """The main job from the command line; results on stdout, progress on stderr. `keep`: the files stay."""
+    from rich.console import Console
+
     from noyau.optimizing import Wishes, optimize
 
     require_places(model, output, arguments.json)
@@ -99,16 +99,12 @@ def require_places(model: Path, output: Path, record: Path | None) -> None:
 
 def _written(output: Path, fused: bool) -> str:
     if not fused:
-        return f"Wrote {_shown(output)}: the model as it was, no kernel is in it."
-    library = _shown(output.with_suffix(".so"))
+        return plain(f"Wrote {output}: the model as it was, no kernel is in it.")
+    library = plain(str(output.with_suffix(".so")))
     return (
-        f"Wrote {_shown(output)} and {library}.\n"
+        f"Wrote {plain(str(output))} and {library}.\n"
         f"The kernels run in sessions with options.register_custom_ops_library({library!r}); others run as before."
     )
-
-
-def _shown(path: Path) -> str:
-    return printable(str(path))
 
 
 def _verdict(speedup: float | None, required: float | None) -> int:
@@ -123,12 +119,20 @@ def _verdict(speedup: float | None, required: float | None) -> int:
 @contextlib.contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
     """What tells of each step on stderr: one line that changes in a terminal, else a line a step."""
+    from rich.console import Console
+    from rich.text import Text
+
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield lambda step: print(f"noyau: {printable(step)}", file=sys.stderr, flush=True)
+        yield lambda step: print(f"noyau: {plain(step)}", file=sys.stderr, flush=True)
         return
     with console.status(Text("starting")) as status:
-        yield lambda step: status.update(Text(printable(step)))
+        yield lambda step: status.update(Text(plain(step)))
+
+
+def plain(text: str) -> str:
+    """The text as one line that is safe to print, whatever a hostile file has put into it."""
+    return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
 
 
 def _dims(texts: list[str]) -> dict[str, int]:
@@ -137,7 +141,7 @@ def _dims(texts: list[str]) -> dict[str, int]:
     for text in texts:
         name, _, value = text.rpartition("=")
         if not name or not value.isascii() or not value.isdecimal() or len(value) > 18:
-            raise InputError(f"--dim {printable(text)} is not NAME=N, with N from 0: --dim sequence=128")
+            raise InputError(f"--dim {text} is not NAME=N, with N from 0: --dim sequence=128")
         found[name] = int(value)
     return found
 
@@ -147,7 +151,7 @@ def _required(text: str | None) -> float | None:
         return None
     number = text.removesuffix("x")
     if not number.replace(".", "", 1).isdecimal() or not number.isascii():
-        raise InputError(f"--require {printable(text)} is no ratio: --require 1.1x")
+        raise InputError(f"--require {text} is no ratio: --require 1.1x")
     return float(number)
 
 
@@ -159,6 +163,8 @@ def declare_show(parser: argparse.ArgumentParser) -> None:
 
 
 def run_show(arguments: argparse.Namespace) -> int:
+    from rich.console import Console
+
     from noyau.showing import show
 
     shown = show(arguments.model, target=arguments.target)

@@ -15,7 +15,7 @@ BINARY = [name for name, operator in OPERATORS.items() if operator.arity == 2]
 POSITIVE = {"log", "log2", "log10", "sqrt", "rsqrt", "reciprocal", "power", "acosh"}
 SMALL = {"exp", "exp2", "expm1", "sinh", "cosh", "asin", "acos", "atanh", "tan", "log1p"}
 USUAL = ("add", "add", "subtract", "multiply", "multiply", "divide", "maximum", "minimum")
-USUAL_MONOIDS = ("sum", "sum", "max", "logsumexp", "variance", "argmax")
+USUAL_MONOIDS = ("sum", "sum", "max", "logsumexp", "variance", "argmax", "argmin")
 
 
 # Scalar functions.
@@ -110,6 +110,17 @@ def cast(s: Sketch) -> Node:
     return s.cast(operand, s.one_of([made for made in (dtype(s), dtype(s)) if made is not operand.dtype]))
 
 
+def there_and_back(s: Sketch) -> Node:
+    """To whole numbers and back, or to two other dtypes; then together with what it was."""
+    operand = s.pick(lambda node: node.dtype is not DType.BOOL)
+    whole = s.cast(operand, s.one_of((DType.I32, DType.I64, DType.BOOL)))
+    back = s.cast(whole, operand.dtype)
+    if s.chance(50):
+        other = s.cast(s.cast(operand, DType.BOOL), operand.dtype)
+        return s.map("add", back, other)
+    return s.map(s.one_of(("subtract", "maximum")), operand, back) if s.chance(50) else back
+
+
 def iota(s: Sketch) -> Node:
     """Indices as values: positions, differences of them, sizes; often compared, as a mask."""
     shape = s.pick().shape
@@ -128,7 +139,8 @@ def iota(s: Sketch) -> Node:
 
 
 def view(s: Sketch) -> Node:
-    return s.one_of((transpose, transpose, merge, split, split, cut, cut, flip, expand, squeeze, diagonal, beyond))(s)
+    kinds = (transpose, transpose, transpose, merge, split, split, cut, cut, flip, expand, squeeze, diagonal, beyond, pinned)
+    return s.one_of(kinds)(s)
 
 
 def transpose(s: Sketch) -> Node:
@@ -228,6 +240,16 @@ def beyond(s: Sketch) -> Node:
     index[axis] = s.one_of([least(maximum(at, 0), far), at % dim, far - maximum(distance, -distance)])
     total = dim + before + s.chooser.integer(0, 3)
     return s.view(operand, (*operand.shape[:axis], total, *operand.shape[axis + 1 :]), index, "beyond")
+
+
+def pinned(s: Sketch) -> Node:
+    """The first or the last cell along an axis, in all of its cells; an empty axis is the one to try it on."""
+    operand = s.pick(lambda node: bool(node.shape))
+    empty = [axis for axis, extent in enumerate(s.value(operand).shape) if not extent]
+    axis = s.one_of(empty or range(len(operand.shape)))
+    index = list(indices(len(operand.shape)))
+    index[axis] = s.one_of([Dim.of(0), operand.shape[axis] - 1])
+    return s.view(operand, operand.shape, index, "pinned")
 
 
 def expand(s: Sketch) -> Node:
@@ -372,9 +394,9 @@ def reduce(s: Sketch) -> Node:
 
 
 def axes_of(s: Sketch, operand: Node) -> tuple[int, ...]:
-    if s.chance(45):
+    if s.chance(35):
         return (len(operand.shape) - 1,)
-    axes = [axis for axis in range(len(operand.shape)) if s.chance(50)]
+    axes = [axis for axis in range(len(operand.shape)) if s.chance(60)]
     return tuple(axes) or (s.chooser.integer(0, len(operand.shape) - 1),)
 
 
@@ -412,8 +434,10 @@ STEPS = (
     (1, either),
     (3, where),
     (2, cast),
+    (1, there_and_back),
     (2, iota),
     (7, view),
+    (1, pinned),
     (2, concat),
     (1, pad),
     (1, rotate),

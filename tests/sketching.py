@@ -21,7 +21,7 @@ T = TypeVar("T")
 CELLS = 1500  # of one value at most
 FLOATS = (DType.F32, DType.F32, DType.F32, DType.F32, DType.F64, DType.F16, DType.BF16)
 INTEGERS = (DType.I64, DType.I32, DType.I32, DType.I16, DType.I8, DType.U8, DType.U16, DType.U32, DType.U64)
-EXTENTS = (0, 1, 1, 2, 2, 3, 3, 4, 5, 7, 8, 11, 13, 16, 17)
+EXTENTS = (0, 0, 1, 1, 2, 2, 3, 3, 4, 5, 7, 8, 11, 13, 16, 17)
 LONG = (19, 31, 33, 64, 67, 130)
 STATIC = (1, 2, 2, 3, 4, 4, 5, 6, 7, 8)
 NAMES = ("v{}", "v{}", "/model/layers.{}/Add_output_0", "double", "exp", "x{}*/ y", "i{}", "\u00e9tat_{}", "n", "")
@@ -200,7 +200,9 @@ def begin(s: Sketch) -> None:
         s.sizes[name] = s.one_of(LONG if s.chance(20) else EXTENTS)
     dims: list[Dim] = [Dim.of(name) for name in s.sizes] or [Dim.of(s.one_of(STATIC))]
     rank = s.one_of((0, 1, 1, 2, 2, 2, 3, 3, 4))
-    shape = tuple(extent(s, dims) for _ in range(rank))
+    shape: Shape = ()
+    for _ in range(rank):
+        shape = (*shape, s.one_of(shape) if shape and s.chance(20) else extent(s, dims))
     for dim in dims:  # each size is seen alone once, so that it can be bound
         if dim.names and dim not in shape and (rank == 0 or s.chance(60)):
             shape = (*shape, dim)

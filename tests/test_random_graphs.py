@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 from noyau.builders.cc import Options as Build
-from noyau.errors import CheckError, InputError, UnsupportedError
+from noyau.builders.native import Native
+from noyau.errors import CheckError, GraphError, InputError, UnsupportedError
 from noyau.ir.graph import Kind
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS
+from noyau.ir.ranges import _simplify
 from noyau.languages.c import together
 from noyau.schedules import full
-from tests.batching import QUICK, build_many
+from tests.batching import QUICK, build_many, run_apart
+from tests.planted import PLANTED
 from tests.random_graphs import Case, Coverage, generate, graphs
 from tests.trying import MOST, Try, attempt, steps
 
 BATCH = 100
 BATCHES = 23  # 2,300 graphs, of which more than 2,000 have a kernel
+FEW = 400  # graphs within which each planted bug is found
 AS_SHIPPED = Build()  # every fifth batch; the others are built quickly
 
 
@@ -95,15 +101,20 @@ def test_scheduled_kernels_in_c(batch, built):
     tries = [attempt(seed) for seed in range(batch * BATCH, (batch + 1) * BATCH)]
     ready = [made for made in tries if made is not None and printed(made)]
     natives = build_many([made.scheduled for made in ready], AS_SHIPPED if batch % 5 == 0 else QUICK)
-    faults = []
-    for made, native in zip(ready, natives, strict=True):
-        try:
-            got = native.call_guarded(*made.arrays(made.scheduled), pieces=3, order=lambda count: range(count)[::-1])
-            faults.append(made.wrong(made.scheduled, got))
-        except (CheckError, InputError) as error:
-            faults.append(f"seed {made.seed}: {error}")
+    jobs = [partial(run_native, made, native) for made, native in zip(ready, natives, strict=True)]
+    faults = [fault and f"{fault} (seed {made.seed})" for made, fault in zip(ready, run_apart(jobs), strict=True)]
+    for made in ready:
         built.take(made.case)
     assert [fault for fault in faults if fault] == []
+
+
+def run_native(made: Try, native: Native) -> str | None:
+    """What is wrong with what the built kernel gives, in pieces that run in reverse order, or None."""
+    try:
+        got = native.call_guarded(*made.arrays(made.scheduled), pieces=3, order=lambda count: range(count)[::-1])
+    except (CheckError, InputError) as error:
+        return str(error)
+    return made.wrong(made.scheduled, got)
 
 
 @pytest.mark.slow
@@ -129,3 +140,27 @@ def test_what_has_run_through_c_covers_the_ir(built):
     views = "broadcast,broadcast as it runs,diagonal,expand,flip,merge,slice,split,squeeze,transpose,unsqueeze,beyond"
     wanted |= {f"tag {name}": 30 for name in [*views.split(","), "concat", "pad", "rotate", "rows", "cells", "points"]}
     assert {name: counts[name] for name, least in wanted.items() if counts[name] < least} == {}
+
+
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+def test_a_planted_bug_is_found(plant, monkeypatch):
+    """Within a few hundred graphs, by a wrong number or by an error of the interpreter."""
+    plant(monkeypatch)
+    _simplify.cache_clear()
+    assert first_fault(FEW) is not None
+
+
+def first_fault(count: int) -> str | None:
+    """The first thing that is wrong with the kernels of so many graphs, or None."""
+    for seed in range(count):
+        made = Try(generate(seed), seed)
+        try:
+            kernels = made.lowered, made.scheduled
+        except UnsupportedError:
+            continue
+        except (AssertionError, KeyError, RecursionError, GraphError) as error:
+            return f"seed {seed}: {type(error).__name__} {error}"
+        for kernel in kernels:
+            if steps(kernel, made.case.sizes) < MOST and (fault := made.interpreted(kernel)):
+                return fault
+    return None

@@ -72,7 +72,8 @@ def cases(graph: Graph, sizes_hint: Sizes, rng: np.random.Generator) -> Iterator
     for sizes, pattern in schedule(graph, sizes_hint, maker.indexes, maker.has_floats):
         if made >= MOST or (made >= FEWEST and spent >= TOTAL):
             return
-        inputs = maker.inputs(sizes, pattern)
+        with np.errstate(all="ignore"):
+            inputs = maker.inputs(sizes, pattern)
         if inputs is not None:
             made, spent = made + 1, spent + cells(graph, sizes)
             yield Case(spell(pattern, sizes), tuple(inputs[node.output] for node in graph.inputs))
@@ -139,8 +140,11 @@ def shrunk(graph: Graph, sizes: Sizes, limit: int, kept: str | None = None) -> d
 
 
 def cells(graph: Graph, sizes: Sizes) -> int:
-    """How many cells the largest value has."""
-    return max((math.prod(extents(node, sizes)) for node in graph.nodes), default=0)
+    """How many cells the largest value has; 0 where an extent would be divided by 0."""
+    try:
+        return max((math.prod(extents(node, sizes)) for node in graph.nodes), default=0)
+    except ZeroDivisionError:
+        return 0
 
 
 def extents(node: Node, sizes: Sizes) -> tuple[int, ...]:
@@ -149,7 +153,10 @@ def extents(node: Node, sizes: Sizes) -> tuple[int, ...]:
 
 def fits(graph: Graph, sizes: Sizes) -> bool:
     """Whether the graph means something at these sizes: no negative extent, no view outside of what it looks at."""
-    return all(_fits(graph, node, sizes) for node in graph.nodes)
+    try:
+        return all(_fits(graph, node, sizes) for node in graph.nodes)
+    except ZeroDivisionError:
+        return False
 
 
 def _fits(graph: Graph, node: Node, sizes: Sizes) -> bool:
@@ -219,8 +226,7 @@ class CaseMaker:
     def outputs(self, inputs: Arrays) -> list[bytes] | None:
         """The bits of the outputs; None where the graph does not take these inputs."""
         try:
-            with np.errstate(all="ignore"):
-                found = evaluate(self.graph, inputs)
+            found = evaluate(self.graph, inputs)
         except InputError:
             return None
         return [found[name].tobytes() for name in self.graph.outputs]

@@ -133,7 +133,7 @@ class Evaluator:
             case _:
                 assert_never(node.kind)
 
-    def looked_at(self, value: Array, where: tuple[Array, ...], node: Node) -> Array:
+    def looked_at(self, value: Array, where: tuple[Array, ...], node: Node) -> Any:
         try:
             return value[where]
         except IndexError as fault:
@@ -161,7 +161,7 @@ class Evaluator:
             if self.wide and node.dtype.is_float and value.dtype.kind == "f":
                 return value
             if node.dtype is DType.BOOL:
-                return value != 0
+                return np.not_equal(value, 0)
             return value.astype(self.dtype(node.dtype))
 
     def gathered(self, index: Sequence[Dim | Lookup], shape: tuple[Dim, ...], operands: Sequence[Array]) -> tuple[Array, ...]:
@@ -191,7 +191,7 @@ class Evaluator:
                 result = monoid.finish(self.algebra, self.merged(monoid, np.moveaxis(rows, -1, 0)))
         return np.asarray(result).astype(self.dtype(node.dtype), copy=False)
 
-    def numpy_reduce(self, monoid: Monoid, rows: Array) -> Array | None:
+    def numpy_reduce(self, monoid: Monoid, rows: Array) -> Any:
         match monoid.name:
             case "sum":
                 return np.add.reduce(rows, -1, dtype=rows.dtype)

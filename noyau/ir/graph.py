@@ -5,7 +5,7 @@ It never promotes, broadcasts or guesses: operands of a Map have one shape, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
@@ -196,6 +196,21 @@ def _broadcast(dim: Dim, goal: Dim, at: Dim) -> Dim:
 def step_of(dim: DimLike) -> Dim:
     """0 for an extent of 1, and 1 for a larger one."""
     return 1 - maximum(2 - Dim.of(dim), 0)
+
+
+def dims_of(node: Node) -> Iterator[Dim]:
+    """Every Dim of a node: its extents, and those of its index map."""
+    yield from node.shape
+    match node.kind:
+        case Iota(index):
+            yield index
+        case View(entries) | Select(_, entries):
+            yield from entries
+        case Gather(index) | Scatter(index, _):
+            for entry in index:
+                yield from entry.at if isinstance(entry, Lookup) else (entry,)
+        case _:
+            pass
 
 
 def names_of(graph: Graph) -> frozenset[str]:

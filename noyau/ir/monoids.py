@@ -174,7 +174,7 @@ def _moments() -> Monoid:
         share = call("divide", b[0], call("maximum", count, like(1.0, count)))
         delta = call("subtract", b[1], a[1])
         mean = call("add", a[1], call("multiply", delta, share))
-        spread = call("multiply", call("multiply", delta, delta), call("multiply", a[0], share))
+        spread = call("multiply", delta, call("multiply", call("multiply", delta, share), a[0]))
         return count, mean, call("add", call("add", a[2], b[2]), spread)
 
     return Monoid(

@@ -56,68 +56,68 @@ def _pointwise(function: Callable[[float], float]) -> Callable[[Array], Array]:
     return lambda x: np.asarray(ufunc(x)).astype(np.asarray(x).dtype)
 
 
-def _sigmoid(x: Array) -> Array:
+def _sigmoid(x: Array) -> Any:
     small = np.exp(-np.abs(x))
     return np.where(x >= 0, 1 / (1 + small), small / (1 + small)).astype(x.dtype)
 
 
-def _softplus(x: Array) -> Array:
+def _softplus(x: Array) -> Any:
     return (np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))).astype(x.dtype)
 
 
-def _truncate_divide(a: Array, b: Array) -> Array:
+def _truncate_divide(a: Array, b: Array) -> Any:
     if a.dtype.kind == "f":
         return np.trunc(a / b)
     quotient = _floor_divide(a, b)
     return (quotient + ((np.not_equal(_floor_mod(a, b), 0)) & ((a < 0) != (b < 0)))).astype(a.dtype)
 
 
-def _nonzero(b: Array) -> Array:
+def _nonzero(b: Array) -> Any:
     """Integer division by zero is undefined; here it divides by one, so that no trap is met."""
     return np.where(b == 0, np.ones_like(b), b) if b.dtype.kind in "iu" else b
 
 
-def _floor_divide(a: Array, b: Array) -> Array:
+def _floor_divide(a: Array, b: Array) -> Any:
     return np.floor_divide(a, _nonzero(b))
 
 
-def _floor_mod(a: Array, b: Array) -> Array:
+def _floor_mod(a: Array, b: Array) -> Any:
     return np.mod(a, _nonzero(b))
 
 
-def _fmod(a: Array, b: Array) -> Array:
+def _fmod(a: Array, b: Array) -> Any:
     return np.fmod(a, _nonzero(b))
 
 
-def _divide(a: Array, b: Array) -> Array:
+def _divide(a: Array, b: Array) -> Any:
     return _truncate_divide(a, b) if a.dtype.kind in "iu" else np.divide(a, b)
 
 
-def _rsqrt(x: Array) -> Array:
+def _rsqrt(x: Array) -> Any:
     return np.divide(1, np.sqrt(x)).astype(x.dtype)
 
 
-def _power(a: Array, b: Array) -> Array:
+def _power(a: Array, b: Array) -> Any:
     if a.dtype.kind not in "iu":
         return np.power(a, b)
     return np.power(a, np.maximum(b, 0)) if a.dtype.kind == "u" else _integer_power(a, b)
 
 
-def _integer_power(a: Array, b: Array) -> Array:
+def _integer_power(a: Array, b: Array) -> Any:
     whole = np.power(a, np.maximum(b, 0))
     small = np.where(a == 1, 1, np.where(a == -1, np.where(b % 2 == 0, 1, -1), 0))
     return np.where(b >= 0, whole, small).astype(a.dtype)
 
 
 def _shift(function: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
-    def shifted(a: Array, b: Array) -> Array:
+    def shifted(a: Array, b: Array) -> Any:
         width = a.dtype.itemsize * 8
         return np.where((b >= 0) & (b < width), function(a, np.clip(b, 0, width - 1)), 0).astype(a.dtype)
 
     return shifted
 
 
-def _sign(x: Array) -> Array:
+def _sign(x: Array) -> Any:
     return np.sign(x)
 
 

@@ -18,7 +18,7 @@ def simplify(dim: Dim, extents: Extents) -> Dim:
     """`dim` with each division and modulo dropped that the extents of its indices make idle."""
     if dim.constant is not None:
         return dim
-    return _simplify(dim, tuple((name, extents[name]) for name in sorted(extents) if name in dim.names))
+    return _simplify(dim, tuple((name, extents[name]) for name in sorted(dim.names) if name in extents))
 
 
 @lru_cache(maxsize=65536)

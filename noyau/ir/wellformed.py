@@ -53,7 +53,9 @@ def _threads_fault(body: Iterable[Statement], outermost: bool = True) -> str | N
         reason = None
         if isinstance(statement, Loop) and statement.axis is Axis.THREADS:
             if not outermost or at != len(statements) - 1:
-                return f"the loop over {statement.var} on threads is not the outermost one, alone at the end of its block"
+                return f"the loop over {statement.var} on threads is not outermost, at the end of its block"
+            if any(name.startswith("#") for name in statement.extent.names):
+                return f"how often {statement.var} runs on threads depends on another loop"
             reason = _threads_fault(statement.body)
         elif isinstance(statement, Loop | If):
             reason = _threads_fault(statement.body, outermost=False)

@@ -8,6 +8,7 @@ from importlib.resources import files
 from typing import assert_never
 
 from noyau.errors import GraphError, UnsupportedError
+from noyau.ir.algebra import Symbolic
 from noyau.ir.dims import Dim, Op, product
 from noyau.ir.loops import (
     Alloc,
@@ -37,7 +38,6 @@ from noyau.languages.c_interface import interface
 from noyau.languages.c_names import OWN, Scopes
 from noyau.languages.c_tables import TYPES, integer_function
 from noyau.languages.spelling import closed, dim_text, opened
-from noyau.schedules.algebra import Symbolic
 
 INDENT = "    "
 WIDTH = 116  # of a line that holds a loop and what it does
@@ -275,10 +275,11 @@ class Printer:
             yield "}"
 
     def in_registers(self, loop: Loop) -> bool:
-        """Whether a loop stores in registers only: then the compiler sees by itself what depends on what."""
+        """Whether a loop of known length stores in registers only: the compiler sees by itself what depends on what."""
         stored = [name for s in every_statement(loop.body) if isinstance(s, Store) for name in s.buffers]
         memory = [self.expressions.memory.get(name) for name in stored]
-        return all(isinstance(m, Alloc) and m.space is Space.REGISTER for m in memory)
+        registers = all(isinstance(m, Alloc) and m.space is Space.REGISTER for m in memory)
+        return registers and loop.extent.constant is not None
 
     def store(self, store: Store) -> Iterator[str]:
         places = [self.expressions.cell(name, store.index) for name in store.buffers]

@@ -1,4 +1,4 @@
-"""What a runtime asks a C kernel: sizes from the shapes of its inputs, shapes of its outputs, extents of its launches."""
+"""What a runtime asks a C kernel: its sizes from its inputs' shapes, its outputs' shapes, its launches' extents."""
 
 from __future__ import annotations
 

@@ -13,11 +13,12 @@ from itertools import pairwise
 from noyau.errors import UnsupportedError
 from noyau.ir.binding import plan
 from noyau.ir.dims import Dim, Op, Shape, equal, index_name, never_negative, product
-from noyau.ir.graph import Graph, Node
+from noyau.ir.graph import Graph, Node, dims_of
 from noyau.ir.loops import Axis, Buffer, Kernel, Launch, Loop, Role, Statement, Store
 from noyau.ir.ranges import simplify
 from noyau.ir.walk import dims_in
 from noyau.lowering.names import Names
+from noyau.lowering.scans import LoopNeeded
 from noyau.lowering.values import CutNeeded, Lowering, Scope
 
 CUTS = 16  # loops are cut at so many places at most
@@ -32,6 +33,7 @@ class Space:
     loops: tuple[tuple[str, Dim], ...]
     index: Shape
     cuts: Mapping[str, tuple[Dim, ...]]
+    turned: frozenset[str] = frozenset()  # loops that run backwards
 
     def index_of(self, node: Node) -> tuple[Shape, int]:
         """The index of another output, and the number of loops around its Store; UnsupportedError if it fits none."""
@@ -52,16 +54,14 @@ class Space:
     def _same(self, node: Node, axes: Sequence[int]) -> bool:
         """Whether the extents are those of the main output, axis by axis."""
         extents = dict(self.loops)
-        wanted = [
-            dim.replace({name: extents[name] - 1 for name in dim.names if name in extents}) + 1
-            for dim in self.index
-            if dim != Dim.of(0)
-        ]
+        first, last = dict.fromkeys(extents, 0), {name: extent - 1 for name, extent in extents.items()}
+        wanted = [dim.replace(first) + dim.replace(last) + 1 for dim in self.index if dim != Dim.of(0)]
         return all(equal(node.shape[axis], extent) for axis, extent in zip(axes, wanted, strict=True))
 
 
 def lower(graph: Graph, name: str) -> Kernel:
     """The kernel of a group, in serial loops; UnsupportedError says why there is none."""
+    require_bound(graph)
     names, buffers = Names(), []
     for role, values in ((Role.INPUT, [node.output for node in graph.inputs]), (Role.OUTPUT, list(graph.outputs))):
         for value in values:
@@ -69,22 +69,27 @@ def lower(graph: Graph, name: str) -> Kernel:
             stem = value if role is Role.INPUT or value not in graph_inputs(graph) else f"{value}_out"
             buffers.append(Buffer(names.fresh(stem), node.dtype, node.shape, role, value))
     binding = plan([node.shape for node in graph.inputs])
-    body = lower_outputs(graph, names, buffers)
-    kernel = Kernel(name, tuple(buffers), binding, (Launch(body),))
-    return require_bound(graph, kernel)
+    return Kernel(name, tuple(buffers), binding, (Launch(lower_outputs(graph, names, buffers)),))
 
 
 def graph_inputs(graph: Graph) -> frozenset[str]:
     return frozenset(node.output for node in graph.inputs)
 
 
-def require_bound(graph: Graph, kernel: Kernel) -> Kernel:
-    """The kernel itself; UnsupportedError where a size does not follow from the shapes of the inputs."""
-    bound = {binding.size for binding in kernel.binding}
+def require_bound(graph: Graph) -> None:
+    """UnsupportedError where a size does not follow from the shapes of the inputs."""
+    for size, value in unbound(graph).items():
+        raise UnsupportedError(f"the size {size} of {value} does not follow from the shapes of the inputs")
+
+
+def unbound(graph: Graph) -> dict[str, str]:
+    """The sizes that do not follow from the shapes of the inputs, each with the first value that needs it."""
+    bound, found = {binding.size for binding in plan([node.shape for node in graph.inputs])}, dict[str, str]()
     for node in graph.nodes:
-        for size in sorted(name for dim in node.shape for name in dim.names if name not in bound):
-            raise UnsupportedError(f"the size {size} of {node.output} does not follow from the shapes of the inputs")
-    return kernel
+        for size in sorted(name for dim in dims_of(node) for name in dim.names):
+            if size not in bound and not size.startswith("#"):
+                found.setdefault(size, node.output)
+    return found
 
 
 def lower_outputs(graph: Graph, names: Names, buffers: Sequence[Buffer]) -> tuple[Statement, ...]:
@@ -97,6 +102,9 @@ def lower_outputs(graph: Graph, names: Names, buffers: Sequence[Buffer]) -> tupl
             statements = fill(lowering, space, stores)
         except CutNeeded as cut:
             space = with_cut(space, cut)
+            continue
+        except LoopNeeded as needed:
+            space = with_loop(space, needed)
             continue
         better = split_divided(reorder(space, lowering), statements)
         if better == space:
@@ -139,6 +147,21 @@ def with_cut(space: Space, cut: CutNeeded) -> Space:
         if not never_negative(high - low) or low == high:
             raise UnsupportedError(f"it is not certain which of {low} and {high} comes first")
     return replace(space, cuts={**space.cuts, cut.variable: tuple(ordered)})
+
+
+def with_loop(space: Space, needed: LoopNeeded) -> Space:
+    """The space with a loop that runs backwards, or within all others; UnsupportedError where it does so already."""
+    variable, extents = needed.variable, dict(space.loops)
+    if needed.backwards:
+        back = {variable: extents[variable] - 1 - Dim.of(variable)}
+        turned = replace(space, index=tuple(dim.replace(back) for dim in space.index))
+        if turned.index == space.index or variable in space.turned:
+            raise UnsupportedError(f"the scans in {space.main} run both ways")
+        return replace(turned, turned=space.turned | {variable})
+    last = tuple(sorted(space.loops, key=lambda loop: loop[0] == variable))
+    if last == space.loops:
+        raise UnsupportedError(f"the loops of {space.main} have no order in which its scans can run")
+    return replace(space, loops=last)
 
 
 def split_divided(space: Space, statements: Sequence[Statement]) -> Space:

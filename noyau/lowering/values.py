@@ -34,6 +34,7 @@ from noyau.ir.loops import Call, Const, Expr, Fold, If, Index, Let, Load, Requir
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.ranges import at_least_one, simplify, within
 from noyau.lowering.names import Names
+from noyau.lowering.scans import lower_scan
 
 Key = tuple[str, Shape, Expr | None, tuple[Dim, ...]]
 
@@ -142,7 +143,9 @@ class Lowering:
                 return self.gather(node, source, here)
             case Reduce(monoid, axes):
                 return self.fold(node, monoid, axes, index)
-            case Constant() | Scan() | Scatter() | Contract() | Opaque() | Part():
+            case Scan():
+                return lower_scan(self, node, node.kind, index)
+            case Constant() | Scatter() | Contract() | Opaque() | Part():
                 raise UnsupportedError(f"{node.output}: no loop strategy for {type(node.kind).__name__} yet")
             case _:
                 assert_never(node.kind)

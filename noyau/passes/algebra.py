@@ -6,6 +6,7 @@ or where NaN and infinities come out; no rule changes a result by more than its 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -37,7 +38,7 @@ def _simplified(node: Node, made: Rebuilder) -> Change:
             return (*nodes, replace(last, output=node.output))
         case Map("power"):
             return _power(node, made)
-        case Map("subtract") if _known(made, node.inputs[1]) == 0 and node.dtype.is_float:
+        case Map("subtract") if _is_zero(_known(made, node.inputs[1])) and node.dtype.is_float:
             return node.inputs[0]
         case Map("cast") if made.nodes[node.inputs[0]].dtype is node.dtype:
             return node.inputs[0]
@@ -63,6 +64,11 @@ def _known(made: Rebuilder, name: str) -> float | None:
     """The number that a value is everywhere, if it is one."""
     kind = through_views(made.nodes, name).kind
     return float(kind.value.reshape(())) if isinstance(kind, Constant) and kind.value.size == 1 else None
+
+
+def _is_zero(number: float | None) -> bool:
+    """Whether it is 0 and not -0: x - 0 is x, but -0 - -0 is 0."""
+    return number == 0 and math.copysign(1, number) > 0
 
 
 def _divide(node: Node, made: Rebuilder) -> Change:

@@ -13,7 +13,8 @@ from noyau.passes.rewriting import Rebuilder, rebuilt
 
 
 def fold_constants(graph: Graph) -> Graph:
-    """Each Map of one-element constants, and each view of one into one element, as a constant."""
+    """Each Map of one-element constants, and each view of one into one element, as a constant with a name of its own:
+    under the old one it would seem to be a value that is there before the kernel runs."""
     return rebuilt(graph, _folded)
 
 
@@ -23,10 +24,10 @@ def _folded(node: Node, made: Rebuilder) -> Iterable[Node] | str:
     match node.kind:
         case Map() | View() if known and fixed and all(value is not None for value in known):
             value = Evaluator(False, {}).value(node, [value for value in known if value is not None], {})
-            return (constant_node(node.output, value.reshape([1] * len(node.shape)), node.sources),)
+            return made.add(constant_node(made.fresh(node.output), value.reshape([1] * len(node.shape)), node.sources))
         case Iota(index) if fixed and index.constant is not None:
             value = Evaluator(False, {}).value(node, [], {})
-            return (constant_node(node.output, value, node.sources),)
+            return made.add(constant_node(made.fresh(node.output), value, node.sources))
         case _:
             return (node,)
 

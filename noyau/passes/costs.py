@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, product
-from noyau.ir.graph import Graph, Node
+from noyau.ir.graph import Graph, Node, Reduce
 from noyau.ir.loops import Call, Expr, Fold, If, Kernel, Let, Loop, Role, Statement
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS
@@ -15,6 +17,7 @@ from noyau.ir.walk import operands
 
 USUAL = 61  # what every size is taken to be
 AGAIN = 12.0  # flops that may be computed again for each cell of the largest output
+PASSES = 8  # reductions that may need each other in turn: each is one more pass, which computes much of the others anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,26 @@ class Repeat:
 
     def __str__(self) -> str:
         what = "the reduction" if self.reduction else "the value"
-        return f"{what} {self.value} would be computed {self.times:.0f} times over ({self.flops:.0f} flops a cell)"
+        often = f"{self.times:.0f} times" if self.times > 1.5 else "more than once"
+        return f"{what} {self.value.partition('~')[0]} would be computed {often} over (where every size is {USUAL})"
+
+
+def judge_passes(graph: Graph) -> None:
+    """UnsupportedError where too many reductions need each other in turn."""
+    depth: dict[str, int] = {}
+    for node in graph.nodes:
+        below = max((depth[name] for name in node.inputs), default=0)
+        depth[node.output] = below + isinstance(node.kind, Reduce)
+        if depth[node.output] > PASSES:
+            raise UnsupportedError(f"more than {PASSES} reductions need each other in turn, up to {node.output}")
+
+
+def judge_repeats(graph: Graph, kernel: Kernel) -> None:
+    """UnsupportedError where a kernel computes a reduction again, or much else."""
+    again = repeats(graph, kernel)
+    dear = [repeat for repeat in again if repeat.reduction]
+    if dear or sum(repeat.flops for repeat in again) > AGAIN:
+        raise UnsupportedError(str((dear or again)[0]))
 
 
 def cells(node: Node) -> float:
@@ -37,14 +59,18 @@ def cells(node: Node) -> float:
 
 
 def _usual(dim: Dim) -> float:
-    return float(dim.evaluate(dict.fromkeys(dim.names, USUAL)))
+    """A Dim where every size is `USUAL`, or a multiple where that would divide by zero (by n // 64)."""
+    for size in (USUAL, USUAL * 64, USUAL * 4096):
+        with contextlib.suppress(ZeroDivisionError):
+            return max(0.0, float(dim.evaluate(dict.fromkeys(dim.names, size))))
+    return 1.0
 
 
 def repeats(graph: Graph, kernel: Kernel) -> list[Repeat]:
     """Values that cost something and are computed more than once a cell, the dearest first.
 
     Passes over a row are not counted: what one pass computes and another computes too may be kept."""
-    main = max(cells(graph[name]) for name in graph.outputs) or 1.0
+    main = max(1.0, *(cells(graph[name]) for name in graph.outputs))
     trips: dict[tuple[str, int], float] = defaultdict(float)
     costs: dict[str, tuple[float, bool]] = {}
     for launch in kernel.launches:

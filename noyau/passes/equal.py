@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from noyau.ir.dims import Dim
-from noyau.ir.graph import Graph, Input, Map, Node, Reduce, View
+from noyau.ir.graph import Constant, Graph, Input, Map, Node, Reduce, View
 from noyau.passes.rewriting import Rebuilder, rebuilt
 
 COMMUTATIVE = frozenset(
@@ -60,6 +60,8 @@ def structure(graph: Graph) -> dict[str, str]:
                 what = (function, operands)
             case Reduce(monoid, _):
                 what = (monoid, operands)
+            case Constant(value):
+                what = ("constant", value.tobytes())
             case Input():
                 what = [str(dim) for dim in node.shape if dim != Dim.of(1)]
             case _:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from noyau.ir.graph import Constant, Graph, Input, Map, Node
 from noyau.passes.algebra import simplify_algebra
 from noyau.passes.constants import fold_constants
 from noyau.passes.equal import merge_equal, order_operands, structure
+from noyau.passes.rewriting import through_views
 from noyau.passes.unused import drop_unused
 from noyau.passes.views import compose_views
 
-PLAIN = frozenset({0.0, 1.0, -1.0, 2.0, 0.5, float("inf"), float("-inf")})
+LARGEST = 1 << 16  # of the whole numbers and halves that are taken for a part of a formula
 
 
 def normalise(graph: Graph) -> Graph:
@@ -23,18 +25,22 @@ def normalise(graph: Graph) -> Graph:
 
 def lift_scalars(graph: Graph) -> Graph:
     """Float scalars that stand in the model (eps, scale) become inputs, so that groups which differ in them are one
-    kernel; those of everyday algebra, and exponents, stay."""
-    exponents = {node.inputs[1] for node in graph.nodes if node.kind == Map("power")}
+    kernel; whole numbers and halves (counts, factors of a formula), and exponents, stay."""
+    exponents = {through_views(graph.by_name, node.inputs[1]).output for node in graph.nodes if node.kind == Map("power")}
 
     def lifted(node: Node) -> Node:
         match node.kind:
             case Constant(value) if node.dtype.is_float and value.size == 1 and "~" not in node.output:
-                plain = float(value.reshape(())) in PLAIN or node.output in exponents
-                return node if plain or node.output in graph.outputs else replace(node, kind=Input())
+                stays = _is_plain(float(value.reshape(()))) or node.output in exponents or node.output in graph.outputs
+                return node if stays else replace(node, kind=Input())
             case _:
                 return node
 
     return replace(graph, nodes=tuple(map(lifted, graph.nodes)))
+
+
+def _is_plain(value: float) -> bool:
+    return math.isinf(value) or (abs(value) <= LARGEST and (2 * value).is_integer())
 
 
 def order_ends(graph: Graph) -> Graph:

@@ -6,29 +6,21 @@ nothing dear is computed again, and no path leaves and comes back. Names of oper
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from noyau.errors import UnsupportedError
-from noyau.ir.dims import same_shape
-from noyau.ir.graph import Constant, Graph, Input, Iota, Node, View
+from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Opaque, Part, Scan, Scatter, View
 from noyau.ir.loops import Kernel
 from noyau.lowering.nest import lower
-from noyau.passes.costs import AGAIN, repeats
+from noyau.passes.costs import judge_passes, judge_repeats
 from noyau.passes.normal import normalise
+from noyau.passes.places import Model, Place, Positions, Wires
+
+__all__ = ["Cut", "Group", "Model", "Partition", "Place", "partition"]
 
 BUFFERS = 16  # inputs and outputs of one kernel
 LARGEST = 96  # operators of one group
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """An operator of the user's model: its position, and the values that it reads (also in its subgraphs) and makes."""
-
-    position: int
-    operator: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,119 +60,117 @@ class Partition:
     cuts: tuple[Cut, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
-    """What is partitioned: the graph of a whole model, and its operators."""
-
-    graph: Graph
-    places: Sequence[Place]
-    made_at: Mapping[str, int]  # value of the graph -> position of the operator that makes it
-    arithmetic: frozenset[int]
-    opaque: Mapping[int, str]
-
-
 def partition(model: Model) -> Partition:
     """The groups of a model, and the reasons of the cuts between them."""
-    work = _Partitioning(model)
+    work = _Partitioning(model, Wires(model))
     work.start()
-    work.join_along_edges()
-    return Partition(tuple(work.groups()), tuple(work.cuts))
+    while work.join_all():
+        pass
+    groups = tuple(work.groups())
+    return Partition(groups, tuple(work.reasons()))
 
 
 @dataclass(slots=True)
 class _Partitioning:
+    """`member` has the name of each operator's group, `sets` the operators of each group. `alone` says why an operator
+    cannot be a kernel by itself; such a one may still join others, which know its sizes or make what it reads. `lonely`
+    are those that could be one and are not worth it."""
+
     model: Model
-    cuts: list[Cut] = field(default_factory=list)
-    member: dict[int, int] = field(default_factory=dict)  # position -> name of its group
-    sets: dict[int, frozenset[int]] = field(default_factory=dict)
+    wires: Wires
+    member: dict[int, int] = field(default_factory=dict)
+    sets: dict[int, Positions] = field(default_factory=dict)
+    alone: dict[int, str] = field(default_factory=dict)
+    lonely: dict[int, str] = field(default_factory=dict)
     judged: dict[object, str | None] = field(default_factory=dict)
-    nodes_at: dict[int, list[Node]] = field(default_factory=dict)
-    maker: dict[str, int] = field(default_factory=dict)
-    readers: dict[str, list[int]] = field(default_factory=dict)
+    refused: dict[Positions, str] = field(default_factory=dict)
 
     def start(self) -> None:
-        """Each operator that lowers alone is a group of its own; for the others the reason is kept."""
-        for node in self.model.graph.nodes:
-            if node.output in self.model.made_at:
-                self.nodes_at.setdefault(self.model.made_at[node.output], []).append(node)
+        """Each operator with a meaning is a group of its own."""
         for place in self.model.places:
-            self.maker.update(dict.fromkeys(place.outputs, place.position))
-            for name in place.inputs:
-                self.readers.setdefault(name, []).append(place.position)
-        for place in self.model.places:
-            if place.position in self.model.arithmetic or place.position in self.model.opaque:
-                if place.position in self.model.opaque:
-                    self.cuts.append(Cut(place.position, None, self.model.opaque[place.position]))
+            position = place.position
+            if position in self.model.arithmetic or position in self.model.opaque:
                 continue
-            if all(isinstance(node.kind, Constant | Input) for node in self.nodes_at.get(place.position, ())):
+            kinds = [node.kind for node in self.wires.nodes_at.get(position, ()) if node.output not in self.wires.indices]
+            if all(isinstance(kind, Constant | Input) for kind in kinds):
                 continue
-            reason = self.refusal(frozenset({place.position}), fresh=True)
+            reason = self.refusal(frozenset({position}), fresh=True)
             if reason is not None:
-                self.cuts.append(Cut(place.position, None, reason))
-            else:
-                self.member[place.position] = place.position
-                self.sets[place.position] = frozenset({place.position})
+                self.alone[position] = reason
+            if reason is None or not any(isinstance(kind, Scan | Scatter | Contract | Opaque | Part) for kind in kinds):
+                self.member[position] = position
+                self.sets[position] = frozenset({position})
 
-    def join_along_edges(self) -> None:
-        """Join each operator's group with those of its producers, in order; what is refused may fit later, so once more."""
-        for final in (False, True):
-            for place in self.model.places:
-                for name in place.inputs:
-                    producer = self.maker.get(name)
-                    if producer in self.member and place.position in self.member:
-                        self.join(self.member[producer], self.member[place.position], producer, place.position, final)
+    def join_all(self) -> bool:
+        """Join each operator's group with those of its producers, in order: one by one, then all at once. Whether any
+        were joined, for then what was refused before may fit."""
+        before = len(self.sets)
+        for place in self.model.places:
+            if place.position in self.member:
+                for producer in self.wires.makers(place.position):
+                    if producer in self.member:
+                        self.join({place.position, producer})
+                self.join({place.position, *self.wires.makers(place.position)} & self.member.keys())
+        return len(self.sets) < before
 
-    def join(self, one: int, other: int, producer: int, consumer: int, final: bool) -> None:
-        if one == other:
+    def join(self, some: Iterable[int]) -> None:
+        """Make one group of those of some operators, if that can be."""
+        names = {self.member[position] for position in some}
+        together = frozenset[int]().union(*(self.sets[name] for name in names))
+        if len(names) < 2 or together in self.refused:
             return
-        together = self.sets[one] | self.sets[other]
-        reason: str | None
-        if len(together) > LARGEST:
-            reason = f"a kernel of more than {LARGEST} operators"
-        elif self.comes_back(together):
-            reason = "a path leaves the group and comes back"
-        else:
-            reason = self.refusal(together, fresh=final)
-        if reason is None:
-            self.sets[one] = together
-            del self.sets[other]
-            self.member.update(dict.fromkeys(together, one))
-        elif final:
-            self.cuts.append(Cut(producer, consumer, reason))
+        reason = self.parting(together)
+        if reason is not None:
+            self.refused[together] = reason
+            return
+        for name in names:
+            del self.sets[name]
+        name = min(together)
+        self.sets[name] = together
+        self.member.update(dict.fromkeys(together, name))
 
-    def comes_back(self, together: frozenset[int]) -> bool:
-        """Whether a path leaves a set and enters it again through an operator that is not shape arithmetic alone."""
-        last = max(together)
-        waiting = [(p, False) for p in together]
-        seen: set[tuple[int, bool]] = set(waiting)
+    def parting(self, together: Positions, *, fresh: bool = False) -> str | None:
+        """Why operators cannot be one kernel within the model, or None."""
+        if len(together) > LARGEST:
+            return f"together they are more than {LARGEST} operators"
+        between = self.comes_back(together)
+        if between is None:
+            return self.refusal(together, fresh=fresh)
+        return f"{self.model.places[between].operator} stands between them: it needs the first, the second needs it"
+
+    def comes_back(self, together: Positions, read: Positions = frozenset()) -> int | None:
+        """An operator on a path that leaves a set and enters it again, or None. Shape arithmetic and indices are on no
+        path, for they go along, but for those that the set is known to read."""
+        last, free = max(together), self.wires.free - read
+        waiting: list[tuple[int, int | None]] = [(position, None) for position in sorted(together)]
+        seen = {(position, False) for position in together}
         while waiting:
-            position, outside = waiting.pop()
-            for reader in self.read_by(position):
+            position, through = waiting.pop()
+            for reader in self.wires.read_by(position):
                 if reader in together:
-                    if outside:
-                        return True
+                    if through is not None:
+                        return through
                     continue
-                through = outside or reader not in self.model.arithmetic
+                outer = through if reader in free else reader
                 group = self.sets.get(self.member.get(reader, -1), frozenset({reader}))
                 if min(group) > last:
                     continue
-                for step in ((p, through) for p in group):
-                    if step not in seen:
-                        seen.add(step)
-                        waiting.append(step)
-        return False
+                for step in group:
+                    if (step, outer is not None) not in seen:
+                        seen.add((step, outer is not None))
+                        waiting.append((step, outer))
+        return None
 
-    def read_by(self, position: int) -> Iterable[int]:
-        for name in self.model.places[position].outputs:
-            yield from self.readers.get(name, ())
-
-    def refusal(self, positions: frozenset[int], *, fresh: bool) -> str | None:
-        """Why operators cannot be one kernel, or None. Groups that are alike are judged once; `fresh` judges again, so
-        that the words name this group's own values."""
+    def refusal(self, positions: Positions, *, fresh: bool = False) -> str | None:
+        """Why operators cannot be one kernel by themselves, or None. Groups that are alike are judged once; `fresh`
+        judges again, so that the words name this group's own values."""
         try:
-            graph = self.extract(positions)
+            graph = self.wires.extract(positions)
         except UnsupportedError as error:
             return str(error)
+        read = self.wires.free & {self.wires.maker.get(node.output, -1) for node in graph.inputs}
+        if read and self.comes_back(positions, read) is not None:
+            return "a size of what it makes is among the numbers that it reads"
         key = alike(graph)
         try:
             if key not in self.judged or (fresh and self.judged[key]):
@@ -190,85 +180,36 @@ class _Partitioning:
             self.judged[key] = str(error)
         return self.judged[key]
 
-    def extract(self, positions: frozenset[int]) -> Graph:
-        """The graph of a group: what its operators make, from inputs that others make."""
-        made = {node.output for p in positions for node in self.nodes_at[p]}
-        nodes: dict[str, Node] = {}
-        for position in sorted(positions):
-            for node in self.nodes_at[position]:
-                for name in node.inputs:
-                    if name not in made and name not in nodes:
-                        self.enter(name, nodes)
-                nodes[node.output] = node
-        return Graph(tuple(nodes.values()), self.ends(positions)[0])
-
-    def enter(self, name: str, nodes: dict[str, Node]) -> None:
-        """A value from outside: a known scalar or an index stays one, anything else is an input."""
-        node = self.model.graph[name]
-        match node.kind:
-            case Constant(value) if value.size == 1:
-                nodes[name] = node
-            case Iota() if not node.shape:
-                nodes[name] = node
-            case View() if self.model.made_at.get(name) in self.model.arithmetic:
-                for operand in node.inputs:
-                    if operand not in nodes:
-                        self.enter(operand, nodes)
-                nodes[name] = node
-            case _:
-                nodes[name] = replace(node, kind=Input(), inputs=())
-
-    def ends(self, positions: frozenset[int]) -> tuple[tuple[str, ...], dict[str, str]]:
-        """The values that others need, and a stand-in for each of which they read no more than the shape."""
-        made = [name for p in sorted(positions) for name in self.model.places[p].outputs]
-        leaving = [name for name in made if self.is_read(name, positions)]
-        stand_ins: dict[str, str] = {}
-        for name in made:
-            if name not in leaving and self.is_measured(name, positions):
-                shape = self.model.graph[name].shape
-                other = next((o for o in leaving if same_shape(self.model.graph[o].shape, shape)), None)
-                if other is None:
-                    leaving.append(name)
-                else:
-                    stand_ins[name] = other
-        if not leaving:
-            raise UnsupportedError("nothing that it makes is used")
-        return tuple(leaving), stand_ins
-
-    def is_read(self, name: str, positions: frozenset[int]) -> bool:
-        """Whether a value leaves a group for more than its shape."""
-        readers = self.readers.get(name, ())
-        return name in self.model.graph.outputs or any(
-            reader not in positions and reader not in self.model.arithmetic for reader in readers
-        )
-
-    def is_measured(self, name: str, positions: frozenset[int]) -> bool:
-        """Whether someone outside needs the shape of a value; shape arithmetic that the group alone reads goes with it."""
-        waiting, seen = [r for r in self.readers.get(name, ()) if r in self.model.arithmetic], set[int]()
-        while waiting:
-            reader = waiting.pop()
-            if reader in seen:
-                continue
-            seen.add(reader)
-            if any(output in self.model.graph.outputs for output in self.model.places[reader].outputs):
-                return True
-            for next_ in self.read_by(reader):
-                if next_ in self.model.arithmetic:
-                    waiting.append(next_)
-                elif next_ not in positions:
-                    return True
-        return False
-
     def groups(self) -> Iterable[Group]:
+        """The groups that are worth a kernel; for the others the reason is kept."""
         for positions in sorted(self.sets.values(), key=min):
-            extracted = self.extract(positions)
+            if positions <= self.alone.keys() and len(positions) == 1:
+                continue
+            extracted = self.wires.extract(positions)
             graph = normalise(extracted)
             if not worth(positions, graph):
-                self.cuts.append(Cut(min(positions), None, "a single operator: there is nothing to fuse"))
+                self.lonely[min(positions)] = "a single operator: there is nothing to fuse it with"
                 continue
             original = replace(extracted, outputs=graph.outputs)
-            kernel, stand_ins = lower(graph, "kernel"), self.ends(positions)[1]
-            yield Group(tuple(sorted(positions)), original, graph, kernel, stand_ins)
+            stand_ins = self.wires.ends(positions)[1]
+            yield Group(tuple(sorted(positions)), original, graph, lower(graph, "kernel"), stand_ins)
+
+    def reasons(self) -> Iterable[Cut]:
+        """Why operators are in no group, and why neighbouring groups are not one."""
+        without = {**self.model.opaque, **self.lonely, **self.alone}
+        yield from (Cut(position, None, without[position]) for position in sorted(without) if self.is_apart(position))
+        for place in self.model.places:
+            for producer in self.wires.makers(place.position):
+                pair = {producer, place.position}
+                if pair <= self.member.keys() and self.member[producer] != self.member[place.position]:
+                    together = self.sets[self.member[producer]] | self.sets[self.member[place.position]]
+                    reason = self.parting(together, fresh=True)
+                    if reason is not None and not pair & self.alone.keys():
+                        yield Cut(producer, place.position, reason)
+
+    def is_apart(self, position: int) -> bool:
+        """Whether an operator is in no group with others."""
+        return position not in self.member or len(self.sets[self.member[position]]) == 1
 
 
 def worth(positions: frozenset[int], graph: Graph) -> bool:
@@ -281,12 +222,10 @@ def planned_kernel(graph: Graph) -> Kernel:
     """The kernel of a normal graph; UnsupportedError says what speaks against it."""
     count = len(graph.inputs) + len(graph.outputs)
     if count > BUFFERS:
-        raise UnsupportedError(f"the kernel would have {count} inputs and outputs, more than {BUFFERS}")
+        raise UnsupportedError(f"one kernel would read and write {count} arrays, more than {BUFFERS}")
+    judge_passes(graph)
     kernel = lower(graph, "kernel")
-    again = repeats(graph, kernel)
-    dear = [repeat for repeat in again if repeat.reduction]
-    if dear or sum(repeat.flops for repeat in again) > AGAIN:
-        raise UnsupportedError(str((dear or again)[0]))
+    judge_repeats(graph, kernel)
     return kernel
 
 

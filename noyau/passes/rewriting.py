@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from noyau.ir.dims import indices
-from noyau.ir.graph import Graph, Node, View
+from noyau.ir.dims import Dim, indices
+from noyau.ir.graph import Gather, Graph, Iota, Kind, Lookup, Node, Scatter, Select, View
 
 
 class Rebuilder:
@@ -58,9 +58,31 @@ def same_as(node: Node, other: Node) -> Node:
     return replace(node, kind=View(indices(len(other.shape))), inputs=(other.output,))
 
 
-def through_views(nodes: dict[str, Node], name: str) -> Node:
+def through_views(nodes: Mapping[str, Node], name: str) -> Node:
     """The node that a value is a view of, at any remove."""
     node = nodes[name]
     while isinstance(node.kind, View):
         node = nodes[node.inputs[0]]
     return node
+
+
+def with_dims(node: Node, change: Callable[[Dim], Dim]) -> Node:
+    """The node with every Dim changed: its extents, and those of its index map."""
+    return replace(node, kind=_with_dims(node.kind, change), shape=tuple(map(change, node.shape)))
+
+
+def _with_dims(kind: Kind, change: Callable[[Dim], Dim]) -> Kind:
+    def entry(old: Dim | Lookup) -> Dim | Lookup:
+        return replace(old, at=tuple(map(change, old.at))) if isinstance(old, Lookup) else change(old)
+
+    match kind:
+        case Iota(index):
+            return Iota(change(index))
+        case View(entries):
+            return View(tuple(map(change, entries)))
+        case Select(axis, starts):
+            return Select(axis, tuple(map(change, starts)))
+        case Gather() | Scatter():
+            return replace(kind, index=tuple(map(entry, kind.index)))
+        case _:
+            return kind

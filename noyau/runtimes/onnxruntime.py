@@ -168,8 +168,10 @@ def _array(name: str, value: Any) -> np.ndarray:
 def _import() -> Any:
     try:
         import onnxruntime
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise MissingExtraError("onnxruntime is not installed; run: pip install 'noyau[onnx]'") from error
+    except ImportError as error:
+        raise MissingExtraError(f"onnxruntime is installed and does not load: {one_line(error)}") from error
     return onnxruntime
 
 

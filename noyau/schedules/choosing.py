@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from noyau.ir.dims import Dim
-from noyau.ir.loops import Expr, Fold, Kernel, Launch, Let, Load, Loop, Statement
+from noyau.ir.loops import Expr, Fold, Kernel, Let, Load, Loop
 from noyau.ir.walk import every_expression, every_statement, rewrite
 from noyau.schedules.columns import columns
-from noyau.schedules.full import full
+from noyau.schedules.full import BLOCK, full
+from noyau.schedules.launches import apart, each, is_small
 from noyau.schedules.maps import map_
 from noyau.schedules.rows import folds_of, row
-from noyau.schedules.steps import Statements, flatten, with_bodies
+from noyau.schedules.scans import scan
+from noyau.schedules.steps import Statements, carries, flatten, with_bodies
 from noyau.schedules.transposes import transpose
 
 
@@ -24,20 +27,30 @@ class Options:
 
 
 def schedule(kernel: Kernel, options: Options = Options()) -> Kernel:
-    """The kernel, flat and with every loop bound, by the strategy that fits it."""
-    flat = launches_apart(nan_apart(flatten(kernel)))
-    if len(flat.launches) != 1:
-        return row(flat, lanes=options.lanes, kept=False)
-    body = flat.launches[0].body
+    """The kernel, flat and with every loop bound, each launch by the strategy that fits it."""
+    flat = nan_apart(flatten(kernel))
+    return each(flat, [launch.body for launch in flat.launches], partial(_one, options=options))
+
+
+def _one(kernel: Kernel, options: Options) -> Kernel:
+    """A kernel of one launch, scheduled."""
+    (launch,) = kernel.launches
+    body, again = launch.body, partial(_one, options=options)
     folds = folds_of(body)
+    if _is_full(body):
+        done, rest = full(kernel, lanes=options.lanes)
+        later = each(done, [rest] if rest else [], again)
+        return replace(later, launches=(*done.launches, *later.launches))
+    if len(blocks := apart(body)) > 1:
+        return each(kernel, blocks, again)
+    if any(isinstance(s, Loop) and carries(s) for s in every_statement(body)):
+        return scan(kernel, lanes=options.lanes)
     if not folds:
         found = reads_along(body)
-        return map_(flat) if found is None else transpose(flat, along=found[0], across=found[1])
-    if _is_full(body):
-        return full(flat, lanes=options.lanes)
+        return map_(kernel) if found is None else transpose(kernel, along=found[0], across=found[1])
     if _is_columns(body, folds):
-        return columns(flat)
-    return row(flat, lanes=options.lanes, kept=options.kept)
+        return columns(kernel)
+    return row(kernel, lanes=options.lanes, kept=options.kept)
 
 
 def nan_apart(kernel: Kernel) -> Kernel:
@@ -51,23 +64,10 @@ def nan_apart(kernel: Kernel) -> Kernel:
     return with_bodies(kernel, lambda body: rewrite(body, change))
 
 
-def launches_apart(kernel: Kernel) -> Kernel:
-    """A launch for each loop at the root, with what stands before it: loops side by side can then all use threads."""
-    (launch,) = kernel.launches
-    loops = [s for s in launch.body if isinstance(s, Loop)]
-    if len(loops) < 2 or len(loops) + sum(_is_light(s) for s in launch.body) != len(launch.body):
-        return kernel
-    lets = tuple(s for s in launch.body if not isinstance(s, Loop))
-    return replace(kernel, launches=tuple(Launch((*lets, loop)) for loop in loops))
-
-
-def _is_light(statement: Statement) -> bool:
-    return isinstance(statement, Let) and not isinstance(statement.value, Fold)
-
-
 def _is_full(body: Statements) -> bool:
-    """One fold, at the root, and no loop after it."""
-    return len(folds_of(body)) == 1 and not any(isinstance(s, Loop) for s in body)
+    """A fold at the root, where one thread would take long for it, or for what follows."""
+    fold = any(isinstance(s, Let) and isinstance(s.value, Fold) for s in body)
+    return fold and not all(is_small(s, BLOCK) for s in body)
 
 
 def _is_columns(body: Statements, folds: list[Fold]) -> bool:

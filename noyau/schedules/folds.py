@@ -1,37 +1,105 @@
 """Folds into loops: a language without a word for them gets lanes of partial states, merged in a fixed order.
 
-So the result never depends on the number of threads, and the loops vectorise without flags that change arithmetic.
+So the result never depends on the number of threads, and the loops vectorise without flags that change arithmetic. A
+sum of floats goes through float64 from block to block, so that its error does not grow with its length.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from noyau.dtypes import DType
-from noyau.ir.dims import Dim
-from noyau.ir.loops import Alloc, Axis, Const, Expr, Fold, If, Index, Let, Load, Loop, Space, Statement, Store
-from noyau.ir.monoids import MONOIDS, Monoid
+from noyau.ir.algebra import Symbolic
+from noyau.ir.dims import Dim, product
+from noyau.ir.loops import Alloc, Axis, Call, Const, Expr, Fold, If, Index, Let, Load, Loop, Space, Statement, Store
+from noyau.ir.monoids import MONOIDS
 from noyau.ir.walk import substitute
-from noyau.schedules.algebra import Symbolic
-from noyau.schedules.steps import split
+from noyau.schedules.steps import minimum
 
 Statements = tuple[Statement, ...]
 
+BLOCK = 2048  # values that lanes take in before they join the total
+PARTS = {
+    "argmax": ("best", "at"),
+    "argmin": ("best", "at"),
+    "max_apart": ("max", "nan"),
+    "min_apart": ("min", "nan"),
+    "logsumexp": ("top", "scaled"),
+    "variance": ("count", "mean", "spread"),
+}
 
-def expand_folds(statements: Statements, lanes: int) -> Statements:
-    """Every Fold as loops over `lanes` partial states, a tail, and a merge by halves."""
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """States of a monoid in memory: one buffer for each part, which hold a state in each of their cells."""
+
+    monoid: str
+    names: tuple[str, ...]
+    dtypes: tuple[DType, ...]
+
+    def memory(self, cells: int) -> Statements:
+        return tuple(
+            Alloc(name, dtype, (Dim.of(cells),), Space.REGISTER)
+            for name, dtype in zip(self.names, self.dtypes, strict=True)
+        )
+
+    def empty(self, at: Dim) -> Store:
+        """The state of nothing, in a cell."""
+        values = MONOIDS[self.monoid].init(self.dtypes[0])
+        return Store(self.names, (at,), tuple(map(Const, values, self.dtypes)))
+
+    def load(self, at: Dim) -> tuple[Expr, ...]:
+        return tuple(Load(name, (at,), dtype) for name, dtype in zip(self.names, self.dtypes, strict=True))
+
+    def store(self, at: Dim, values: Sequence[Expr], *, merge: bool) -> Store:
+        """A state into a cell; or merged, after what is there."""
+        cast = tuple(_cast(value, dtype) for value, dtype in zip(values, self.dtypes, strict=True))
+        return Store(self.names, (at,), cast, self.monoid if merge else None)
+
+    def result(self, at: Dim, dtype: DType) -> Expr:
+        finished: Expr = MONOIDS[self.monoid].finish(Symbolic(), self.load(at))
+        return _cast(finished, dtype)
+
+
+def _cast(value: Expr, dtype: DType) -> Expr:
+    return value if value.dtype is dtype else Call("cast", (value,), dtype)
+
+
+def state_of(fold: Fold, name: str, *, wide: bool) -> State:
+    """The state of a fold whose result is called `name`; `wide`: float64 for a sum of float32."""
+    dtypes = MONOIDS[fold.monoid].states(fold.value.dtype)
+    if wide and (fold.monoid, dtypes) == ("sum", (DType.F32,)):
+        dtypes = (DType.F64,)
+    return State(fold.monoid, tuple(f"{name}_{part}" for part in PARTS.get(fold.monoid, (fold.monoid,))), dtypes)
+
+
+def expand_folds(statements: Statements, lanes: int, *, wide: bool = True) -> Statements:
+    """Every Fold as loops over `lanes` partial states, a tail, and a merge by halves. Not `wide`: sums of float32 that
+    have one lane stay in float32."""
     made: list[Statement] = []
     for statement in statements:
         match statement:
             case Let(name, Fold() as fold, origin):
-                states = [f"{name}_{part}" for part in parts(fold)]
-                made += lanes_of(fold, states, min(lanes, _known(fold.loops[-1][1]) or lanes), name)
-                made.append(Let(name, result_of(fold, states, Dim.of(0)), origin))
+                loops, state = total_of(fold, name, lanes, wide=wide)
+                made += [*loops, Let(name, state.result(Dim.of(0), fold.dtype), origin)]
             case Loop() | If():
-                made.append(replace(statement, body=expand_folds(statement.body, lanes)))
+                made.append(replace(statement, body=expand_folds(statement.body, lanes, wide=wide)))
             case _:
                 made.append(statement)
     return tuple(made)
+
+
+def total_of(fold: Fold, name: str, lanes: int, *, wide: bool = True) -> tuple[Statements, State]:
+    """The loops of a fold, and the state that they leave in cell 0."""
+    lanes = min(lanes, _known(fold.loops[-1][1]) or lanes)
+    if lanes == 1 or _is_short(fold):
+        state = state_of(fold, name, wide=wide and lanes == 1)
+        return lanes_of(fold, state, lanes, name), state
+    total, part = state_of(fold, name, wide=True), state_of(fold, f"{name}_block", wide=False)
+    blocks, block = in_blocks(fold, BLOCK, f"#block_{name}")
+    body = (*lanes_of(block, part, lanes, name), total.store(Dim.of(0), part.load(Dim.of(0)), merge=True))
+    return (*total.memory(1), total.empty(Dim.of(0)), Loop(f"#block_{name}", blocks, Axis.SERIAL, body)), total
 
 
 def _known(extent: Dim) -> int:
@@ -40,35 +108,23 @@ def _known(extent: Dim) -> int:
     return 0 if not known else 1 << (known.bit_length() - 1)
 
 
-def parts(fold: Fold) -> tuple[str, ...]:
-    names = {
-        "argmax": ("best", "at"),
-        "argmin": ("best", "at"),
-        "max_apart": ("max", "nan"),
-        "min_apart": ("min", "nan"),
-        "logsumexp": ("top", "scaled"),
-        "variance": ("count", "mean", "spread"),
-    }
-    return names.get(fold.monoid, (fold.monoid,))
+def _is_short(fold: Fold) -> bool:
+    """Whether one block takes in all of a fold, or blocks would change nothing."""
+    count = product(extent for _, extent in fold.loops).constant
+    return MONOIDS[fold.monoid].exact or not fold.value.dtype.is_float or (count is not None and count <= BLOCK)
 
 
-def start(fold: Fold, states: list[str], lanes: int, lane: str) -> Statements:
-    """The memory of the states, and the loop that makes them empty."""
-    monoid, dtype = MONOIDS[fold.monoid], fold.value.dtype
-    memory = [
-        Alloc(name, state, (Dim.of(lanes),), Space.REGISTER)
-        for name, state in zip(states, monoid.states(dtype), strict=True)
-    ]
-    empty: tuple[Expr, ...] = tuple(
-        Const(value, state) for value, state in zip(monoid.init(dtype), monoid.states(dtype), strict=True)
-    )
-    return (*memory, Loop(lane, Dim.of(lanes), Axis.LANES, (Store(tuple(states), (Dim.of(lane),), empty),)))
-
-
-def step(fold: Fold, states: list[str], at: Dim) -> Statements:
-    """The body of the fold, and the merge of its value into the states at a place."""
-    lifted = MONOIDS[fold.monoid].lift(Symbolic(), fold.value, Index(position(fold)))
-    return (*fold.body, Store(tuple(states), (at,), lifted, fold.monoid))
+def in_blocks(fold: Fold, size: int, variable: str) -> tuple[Dim, Fold]:
+    """A fold cut in blocks of about `size` values: their number, and the fold over the block `variable`."""
+    (outer, extent), inner = fold.loops[0], product(count for _, count in fold.loops[1:])
+    step = size if len(fold.loops) == 1 else max(1, size // (inner.constant or 64))
+    begin = Dim.of(variable) * step
+    shorter = Dim.of(step) if extent % step == Dim.of(0) else minimum(Dim.of(step), extent - begin)
+    placed = Let("", replace(fold, at=position(fold)))
+    (moved,) = substitute((placed,), {outer: Dim.of(outer) + begin})
+    assert isinstance(moved, Let) and isinstance(moved.value, Fold)
+    loops = ((outer, shorter), *moved.value.loops[1:])
+    return (extent + (step - 1)) // step, replace(moved.value, loops=loops)
 
 
 def position(fold: Fold) -> Dim:
@@ -81,18 +137,16 @@ def position(fold: Fold) -> Dim:
     return flat
 
 
-def result_of(fold: Fold, states: list[str], at: Dim) -> Expr:
-    monoid: Monoid = MONOIDS[fold.monoid]
-    dtypes = monoid.states(fold.value.dtype)
-    loads: tuple[Expr, ...] = tuple(Load(name, (at,), dtype) for name, dtype in zip(states, dtypes, strict=True))
-    finished: Expr = monoid.finish(Symbolic(), loads)
-    return finished
+def step(fold: Fold, state: State, at: Dim) -> Statements:
+    """The body of a fold, and the merge of its value into the state in a cell."""
+    lifted = MONOIDS[fold.monoid].lift(Symbolic(), fold.value, Index(position(fold)))
+    return (*expand_folds(fold.body, 1), state.store(at, lifted, merge=True))
 
 
-def lanes_of(fold: Fold, states: list[str], lanes: int, name: str) -> Statements:
-    """The loops of a fold over lanes, up to the merged state in lane 0."""
+def lanes_of(fold: Fold, state: State, lanes: int, name: str) -> Statements:
+    """The loops of a fold over lanes, up to the merged state in cell 0."""
     lane, (variable, extent) = f"#lane_{name}", fold.loops[-1]
-    steps = step(replace(fold, body=expand_folds(fold.body, 1)), states, Dim.of(lane) if lanes > 1 else Dim.of(0))
+    steps = step(fold, state, Dim.of(lane) if lanes > 1 else Dim.of(0))
     loops: list[Statement] = []
     if lanes == 1:
         loops = [Loop(variable, extent, Axis.SERIAL, steps)]
@@ -105,42 +159,21 @@ def lanes_of(fold: Fold, states: list[str], lanes: int, name: str) -> Statements
             loops.append(Loop(lane, tail, Axis.LANES, rest))
     for outer, count in reversed(fold.loops[:-1]):
         loops = [Loop(outer, count, Axis.SERIAL, tuple(loops))]
-    return (*start(fold, states, lanes, lane), *loops, *halves(fold, states, lanes, lane))
+    return (*state.memory(lanes), over(lane, lanes, state.empty(Dim.of(lane))), *loops, *halves(state, lanes, lane))
 
 
-def halves(fold: Fold, states: list[str], lanes: int, lane: str) -> Statements:
+def over(lane: str, lanes: int, store: Store) -> Statement:
+    """A Store for each lane."""
+    if lanes > 1:
+        return Loop(lane, Dim.of(lanes), Axis.LANES, (store,))
+    (alone,) = substitute((store,), {lane: Dim.of(0)})
+    return alone
+
+
+def halves(state: State, lanes: int, lane: str) -> Statements:
     """The lanes merged into lane 0: the upper half into the lower one, again and again."""
     made: list[Statement] = []
-    dtypes = MONOIDS[fold.monoid].states(fold.value.dtype)
     while lanes > 1:
         lanes //= 2
-        upper = (Dim.of(lane) + lanes,)
-        values: tuple[Expr, ...] = tuple(Load(name, upper, dtype) for name, dtype in zip(states, dtypes, strict=True))
-        merge = Store(tuple(states), (Dim.of(lane),), values, fold.monoid)
-        made.append(Loop(lane, Dim.of(lanes), Axis.LANES, (merge,)))
+        made.append(over(lane, lanes, state.store(Dim.of(lane), state.load(Dim.of(lane) + lanes), merge=True)))
     return tuple(made)
-
-
-def across(loop: Loop, width: int) -> Loop:
-    """A loop whose body holds one Fold, as tiles of `width`: the fold runs outside, the tile's cells side by side inside.
-
-    For sums over a leading axis: each tile reads whole lines of memory."""
-    tiles = split(loop, width, f"{loop.var}t", loop.var)
-    tile = tiles.body[0]
-    assert isinstance(tile, Loop)
-    at = next(k for k, s in enumerate(tile.body) if isinstance(s, Let) and isinstance(s.value, Fold))
-    let = tile.body[at]
-    assert isinstance(let, Let) and isinstance(let.value, Fold)
-    fold, states = let.value, [f"{let.name}_{part}" for part in parts(let.value)]
-    before, after = tile.body[:at], tile.body[at + 1 :]
-
-    def cells(body: Statements) -> Loop:
-        return Loop(tile.var, tile.extent, Axis.LANES, body)
-
-    inner: Statements = (cells((*before, *step(fold, states, Dim.of(tile.var)))),)
-    for variable, count in reversed(fold.loops):
-        inner = (Loop(variable, count, Axis.SERIAL, inner),)
-    finish = Let(let.name, result_of(fold, states, Dim.of(tile.var)), let.origin)
-    body = (*start(fold, states, width, f"#lane_{let.name}"), *inner, cells((*before, finish, *after)))
-    return Loop(tiles.var, tiles.extent, tiles.axis, body)
-

@@ -32,7 +32,7 @@ def _kept(launch: Launch) -> Launch:
     found = [fold for fold in folds_of(launch.body) if len(fold.loops) == 1]
     if not found:
         return launch
-    variable, extent = found[-1].loops[0]
+    _, extent = found[-1].loops[0]
     if any(name.startswith("#") for name in extent.names):
         return launch
     dear = _dear(found[-1].body)

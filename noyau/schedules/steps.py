@@ -5,11 +5,28 @@ In a lowered nest every loop may run in any order: each cell is stored once, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from noyau.ir.dims import Dim, Op, maximum, strides_of
-from noyau.ir.loops import Alloc, Axis, Expr, Fold, Kernel, Launch, Let, Load, Loop, Space, Statement, Store, Var
+from noyau.errors import UnsupportedError
+from noyau.ir.dims import Dim, Op, Shape, maximum, strides_of
+from noyau.ir.loops import (
+    Alloc,
+    Axis,
+    Expr,
+    Fold,
+    If,
+    Kernel,
+    Launch,
+    Let,
+    Load,
+    Loop,
+    Require,
+    Space,
+    Statement,
+    Store,
+    Var,
+)
 from noyau.ir.walk import dims_in, every_expression, every_statement, expressions, rewrite, substitute
 
 Statements = tuple[Statement, ...]
@@ -23,22 +40,35 @@ def flatten(kernel: Kernel) -> Kernel:
     """Each index into a buffer as one offset in elements."""
     strides = {buffer.name: strides_of(buffer.shape) for buffer in kernel.buffers}
 
-    def offset(name: str, index: Sequence[Dim]) -> tuple[Dim]:
+    def offset(name: str, index: Shape) -> Shape:
+        if name not in strides:
+            return index
         return (sum((at * step for at, step in zip(index, strides[name], strict=True)), Dim.of(0)),)
 
-    def change(expr: Expr) -> Expr:
-        return replace(expr, index=offset(expr.buffer, expr.index)) if isinstance(expr, Load) else expr
+    return with_bodies(kernel, lambda body: reindex(body, offset))
+
+
+def reindex(statements: Statements, change: Callable[[str, Shape], Shape]) -> Statements:
+    """The statements with each index into a buffer or memory changed, by its name."""
+
+    def loads(expr: Expr) -> Expr:
+        return replace(expr, index=change(expr.buffer, expr.index)) if isinstance(expr, Load) else expr
 
     def stores(statement: Statement) -> Statement:
         match statement:
             case Store(buffers, index, _, _):
-                return replace(statement, index=offset(buffers[0], index))
+                return replace(statement, index=change(buffers[0], index))
             case Loop(_, _, _, body):
+                return replace(statement, body=tuple(map(stores, body)))
+            case If(_, body):
                 return replace(statement, body=tuple(map(stores, body)))
             case _:
                 return statement
 
-    return with_bodies(kernel, lambda body: tuple(map(stores, rewrite(body, change))))
+    def in_folds(expr: Expr) -> Expr:
+        return replace(expr, body=tuple(map(stores, expr.body))) if isinstance(expr, Fold) else loads(expr)
+
+    return tuple(map(stores, rewrite(statements, in_folds)))
 
 
 def with_bodies(kernel: Kernel, change: Callable[[Statements], Statements]) -> Kernel:
@@ -70,7 +100,7 @@ def _in_one(outer: str, inner: str, extent: Dim, body: Statements) -> Statements
     """The body over one variable, named as the inner one, that counts through both; or None."""
     counter = Dim.of("#both")
     made = substitute(body, {outer: counter // extent, inner: counter % extent})
-    clean = not any(_divides(dim, "#both") for dim in _all_dims(made))
+    clean = not any(_divides(dim, "#both") for dim in all_dims(made))
     return substitute(made, {"#both": inner}) if clean else None
 
 
@@ -94,15 +124,19 @@ def _uses(dim: Dim, variable: str) -> bool:
     return variable in dim.names
 
 
-def _all_dims(statements: Statements) -> list[Dim]:
-    extents = [s.extent for s in every_statement(statements) if isinstance(s, Loop)]
-    folds = [n for s in every_statement(statements) for e in expressions(s) if isinstance(e, Fold) for _, n in e.loops]
-    return [*dims_in(statements), *extents, *folds]
+def all_dims(statements: Statements) -> list[Dim]:
+    """Every index, and every extent, that statements name."""
+    extents = [s.extent for s in every_statement(statements) if isinstance(s, Loop | Require)]
+    shapes = [dim for s in every_statement(statements) if isinstance(s, Alloc) for dim in s.shape]
+    folds = [expr for expr in every_expression(statements) if isinstance(expr, Fold)]
+    loops = [n for fold in folds for _, n in fold.loops] + [fold.at for fold in folds if fold.at is not None]
+    return [*dims_in(statements), *extents, *shapes, *loops]
 
 
 def _divides(dim: Dim, variable: str) -> bool:
     """Whether a division or modulo of the variable is left in an index."""
-    return any(isinstance(atom, Op) and _uses(Dim((((atom,), 1),)), variable) for monomial, _ in dim.terms for atom in monomial)
+    atoms = [atom for monomial, _ in dim.terms for atom in monomial]
+    return any(isinstance(atom, Op) and _uses(Dim((((atom,), 1),)), variable) for atom in atoms)
 
 
 def sink(statements: Statements) -> Statements:
@@ -120,22 +154,48 @@ def _is_cheap(statement: Statement) -> bool:
     return isinstance(statement, Let) and not isinstance(statement.value, Fold) and not statement.name.startswith("#")
 
 
-def bind(statements: Statements, chain: int) -> Statements:
-    """The first `chain` loops, which stand alone in each other, bound to THREADS."""
+def bind(statements: Statements, count: int) -> Statements:
+    """The first `count` loops, which stand alone in each other, bound to THREADS; a loop whose extent depends on
+    another one, and those in it, stay as they are."""
     match statements:
-        case (*before, Loop() as loop) if chain:
-            return (*before, replace(loop, axis=Axis.THREADS, body=bind(loop.body, chain - 1)))
+        case (*before, Loop() as loop) if count and not any(name.startswith("#") for name in loop.extent.names):
+            return (*before, replace(loop, axis=Axis.THREADS, body=bind(loop.body, count - 1)))
         case _:
             return statements
 
 
 def lone_loops(statements: Statements) -> int:
     """How many loops stand alone in each other from the outside in."""
-    match statements:
-        case (Loop(_, _, _, body),):
-            return 1 + lone_loops(body)
-        case _:
-            return 0
+    return len(chain(statements)[0])
+
+
+def chain(statements: Statements) -> tuple[list[Loop], Statements]:
+    """The loops that stand alone in each other from the outside in, and what stands in the last of them."""
+    loops: list[Loop] = []
+    while len(statements) == 1 and isinstance(loop := statements[0], Loop):
+        loops.append(loop)
+        statements = loop.body
+    return loops, statements
+
+
+def nested(loops: Iterable[Loop], body: Statements) -> Statements:
+    """Loops that stand alone in each other, around a body."""
+    for loop in reversed(list(loops)):
+        body = (replace(loop, body=body),)
+    return body
+
+
+def reorder(statements: Statements, order: Sequence[str]) -> Statements:
+    """The loops that stand alone in each other, in another order. UnsupportedError where one of them carries a state,
+    or the extent of one is known only within another."""
+    loops, body = chain(statements)
+    by_name = {loop.var: loop for loop in loops}
+    if sorted(order) != sorted(by_name):
+        raise UnsupportedError(f"the loops {', '.join(by_name)} cannot be put in the order {', '.join(order)}")
+    for loop in loops:
+        if carries(loop) or loop.extent.names & by_name.keys():
+            raise UnsupportedError(f"the loop over {loop.var} has to stay where it is")
+    return nested([by_name[name] for name in order], body)
 
 
 def widen(statements: Statements) -> Statements:
@@ -174,7 +234,7 @@ def split(loop: Loop, size: int, outer: str, inner: str) -> Loop:
 
 
 def keep(statements: Statements, values: frozenset[str], name: str) -> Statements:
-    """Values that the last fold of a row has computed are kept in memory of the thread, and loaded by the loops after it.
+    """Values that the last fold of a row has computed are kept in memory of the thread, for the loops after it.
 
     The statements are those of one row; `values` are names of values of the graph. Nothing changes where a value is
     not found in both at the same index."""
@@ -211,15 +271,28 @@ def _reload(statement: Statement, kept: Let, loop: tuple[str, Dim], name: str) -
 
 
 def drop_unused(statements: Statements) -> Statements:
-    """The statements of a block without the Lets that nothing in it reads."""
+    """The statements of a block without the Lets, and the memory, that nothing in it reads."""
     made: list[Statement] = []
     for statement in reversed(statements):
-        if isinstance(statement, Let) and not statement.name.startswith("#"):
-            used = {expr.name for expr in every_expression(made) if isinstance(expr, Var)}
-            if statement.name not in used:
-                continue
-        made.insert(0, statement)
+        match statement:
+            case Let(name) if name.startswith("#"):
+                used = name in {name for dim in all_dims(tuple(made)) for name in dim.names}
+            case Let(name):
+                used = any(isinstance(expr, Var) and expr.name == name for expr in every_expression(made))
+            case Alloc(name):
+                used = name in touched(made)
+            case _:
+                used = True
+        if used:
+            made.insert(0, statement)
     return tuple(made)
+
+
+def touched(statements: Iterable[Statement]) -> frozenset[str]:
+    """The buffers and the memory that statements load from or store in."""
+    kept = tuple(statements)
+    stored = [name for s in every_statement(kept) if isinstance(s, Store) for name in s.buffers]
+    return frozenset([*stored, *(expr.buffer for expr in every_expression(kept) if isinstance(expr, Load))])
 
 
 def memory(name: str, expr: Expr, extent: Dim) -> Alloc:

@@ -10,7 +10,12 @@ from threading import Barrier
 
 import numpy as np
 
+from noyau.timing.kept import kept_curves
+from noyau.timing.rates import loops, memory_rate
+
 Clock = Callable[[], float]
+
+MISTAKE_BELOW = 0.9  # of the floor
 
 # A copy within a core's own cache is timed on one core, and the others are as fast; starting threads would take longer
 # than the copy.
@@ -24,8 +29,45 @@ def copy_rate(moved_bytes: int, threads: int) -> float:
     """Bytes per second of a plain copy that moves so many bytes, what is read and what is written counted.
 
     The same memory is copied again and again, as a kernel's is when it is timed: what fits into a cache is in it.
-    Measured once a process for each power of two; at most 256 MiB are taken."""
-    return _copy_rate(_size_class(moved_bytes), max(threads, 1))
+    From what `noyau machine` has kept, else measured once a process for each power of two; 256 MiB at most."""
+    size_bytes, threads = _size_class(moved_bytes), max(threads, 1)
+    known = kept_curves()
+    rate = None if known is None else known[0].get(threads, {}).get(size_bytes)
+    return _copy_rate(size_bytes, threads) if rate is None else rate
+
+
+def read_rate(read_bytes: int, threads: int) -> float:
+    """As `copy_rate`, of memory that is only read. BuildError where `noyau machine` has kept nothing and there is no
+    compiler to measure it with."""
+    size_bytes, threads = _size_class(read_bytes), max(threads, 1)
+    known = kept_curves()
+    rate = None if known is None else known[1].get(threads, {}).get(size_bytes)
+    return _read_rate(size_bytes, threads) if rate is None else rate
+
+
+def floor_s(read_bytes: int, written_bytes: int, threads: int) -> float:
+    """The least seconds in which this machine moves so many bytes: as much of both at the rate of copies, what is read
+    besides at the rate of reads."""
+    moved, alone = read_bytes + written_bytes, abs(read_bytes - written_bytes)
+    rate = read_rate if read_bytes > written_bytes else copy_rate
+    return (moved - alone) / copy_rate(moved, threads) + (alone / rate(moved, threads) if alone else 0.0)
+
+
+def mistake(time_s: float, read_bytes: int, written_bytes: int, threads: int) -> str:
+    """Why a time cannot be, or nothing: it is less than 0.9 of the floor, and still is when the copy is timed anew, for
+    what was kept may be of a busier hour."""
+    least_s = floor_s(read_bytes, written_bytes, threads)
+    if time_s >= MISTAKE_BELOW * least_s:
+        return ""
+    moved = read_bytes + written_bytes
+    fresh = measure_copy(_size_class(moved), max(threads, 1))
+    least_s = min(least_s, moved / max(fresh, copy_rate(moved, threads)))
+    if time_s >= MISTAKE_BELOW * least_s:
+        return ""
+    return (
+        f"it took {time_s:.3g} s, and what it must move takes this machine {least_s:.3g} s: the count of bytes, the "
+        "clock or the kernel is wrong"
+    )
 
 
 def floor_ratio(moved_bytes: int, time_s: float, threads: int) -> float:
@@ -43,6 +85,11 @@ def measure_copy(moved_bytes: int, threads: int, clock: Clock = time.perf_counte
     if alone:
         return threads * _rate_alone(part_bytes, rounds, clock)
     return _rate_together(part_bytes, threads, rounds, clock)
+
+
+@cache
+def _read_rate(moved_bytes: int, threads: int) -> float:
+    return memory_rate(loops().call("noyau_read"), "noyau_read", moved_bytes, threads)
 
 
 @cache

@@ -57,12 +57,14 @@ class Verdict(Enum):
 class Comparison:
     """Seconds per call of each side, pair by pair; each sample is the mean of `calls` calls.
 
-    Statistics are of the ratio before / after within each pair; `seed` draws the bootstrap."""
+    Statistics are of the ratio before / after within each pair; `seed` draws the bootstrap. From the pair `swapped_at`
+    on, if there is one, the sides have changed places: half of how far the medians are apart is due to the places."""
 
     before_s: tuple[float, ...]
     after_s: tuple[float, ...]
     calls: int = 1
     seed: int = 0
+    swapped_at: int = 0
 
     @property
     def pairs(self) -> int:
@@ -86,8 +88,12 @@ class Comparison:
         """before / after, f64[pairs]; NaN where the clock saw no time pass."""
         before, after = np.asarray(self.before_s), np.asarray(self.after_s)
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = before / after
-        return np.where((before > 0) & (after > 0), ratios, np.nan)
+            ratios = np.where((before > 0) & (after > 0), before / after, np.nan)
+        if 0 < self.swapped_at < len(ratios):
+            first, second = ratios[: self.swapped_at], ratios[self.swapped_at :]
+            place = math.sqrt(np.median(first) / np.median(second))  # how much slower the first place is, NaN allowed
+            ratios = np.concatenate([first / place, second * place])
+        return ratios
 
     @property
     def speedup(self) -> float:
@@ -168,6 +174,21 @@ def compare(
         pairs.settle(start_s + budget_s / 4)
         pairs.measure(start_s + budget_s, seed)
     return pairs.comparison(seed)
+
+
+def compare_swapped(
+    places: Callable[[bool], tuple[Timed, Timed]],
+    *,
+    budget_s: float = 1.0,
+    seed: int = 0,
+    clock: Clock = time.perf_counter,
+) -> Comparison:
+    """As `compare`, for sides that are each in a place of their own: a process, whose memory and code lie so that all
+    in it runs some percent slower or faster. `places(False)` gives both sides, `places(True)` both in each other's
+    place; each half of the time goes to one of them."""
+    halves = [compare(*places(swapped), budget_s=budget_s / 2, seed=seed, clock=clock) for swapped in (False, True)]
+    before_s, after_s = (sum((getattr(half, side) for half in halves), ()) for side in ("before_s", "after_s"))
+    return Comparison(before_s, after_s, halves[0].calls, seed, halves[0].pairs)
 
 
 @dataclass(frozen=True, slots=True)

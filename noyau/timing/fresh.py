@@ -32,7 +32,7 @@ def cold_sets(set_bytes: int) -> int:
 
 
 class Rotation:
-    """Sets of inputs, used in turn: same objects, same addresses, but never the same values twice.
+    """Sets of inputs, used in turn: same objects, same addresses, but other values than the last time.
 
     `draws` are sets of arrays, two or more, of the same shapes; what a set holds is always cells of draws in their own
     places, so that indices, masks and the like stay valid. Each change is either a few cells or a stretch of them: a
@@ -73,8 +73,12 @@ class Rotation:
             if not cells:
                 continue
             for _ in range(_CELLS):
-                places, drawn = (self.rng.integers(0, most, len(rows)) for most in (cells, len(source)))
-                block[rows, places] = source[drawn, places]
+                places = self.rng.integers(0, cells, len(rows))
+                offered, old = source[:, places], block[rows, places]
+                # Whichever draw has another value there; where none has, it stays.
+                liked = np.where(offered != old, self.rng.random(offered.shape), 0.0).argmax(0)
+                chosen = offered[liked, np.arange(len(rows))]
+                block[rows, places] = chosen
             for row in rows[self.rng.random(len(rows)) < _COARSE]:
                 start, number = int(self.rng.integers(cells)), int(self.rng.integers(len(source)))
                 stretch = slice(start, start + max(cells // _STRETCH, 1))

@@ -20,6 +20,8 @@ from noyau.timing.conditions import Conditions, conditions, unsteady
 from noyau.timing.fresh import Arrays, Rotation, cold_sets, hot_sets, packed_sets
 from noyau.timing.verifying import Check
 
+Mistake = Callable[[float], str]
+
 VERIFIED = 4  # timed runs of each side and temperature
 
 
@@ -92,6 +94,10 @@ def comparison_json(found: Comparison) -> dict[str, Any]:
     return {**told, "verdict": found.verdict.value, **quantiles, "before_s": found.before_s, "after_s": found.after_s}
 
 
+def _no_mistake(_: float) -> str:
+    return ""
+
+
 def trial(
     before: Candidate,
     after: Candidate,
@@ -101,15 +107,15 @@ def trial(
     others: Sequence[Sequence[np.ndarray]] = (),
     budget_s: float = 1.0,
     cores: int = 1,
-    floor_s: float = 0.0,
+    mistake: Mistake = _no_mistake,
     seed: int = 0,
     clock: Clock = seconds,
 ) -> Trial:
     """Time `after` against `before` on inputs like the draws (two sets of arrays or more, of the same shapes).
 
     `check(inputs, outputs)` says what is wrong, or nothing (see `verifying`). Both sides must be right on `others`,
-    sets of other shapes, and on runs that were timed, chosen at random. `floor_s` is the least time that the machine
-    needs for the bytes that must move: faster than 0.9 of it is a mistake. CheckError where a side is wrong or cheats,
+    sets of other shapes, and on runs that were timed, chosen at random. `mistake` says of a time in
+    seconds why it cannot be (`bandwidth.mistake` of the bytes that must move), or nothing. CheckError where a side is wrong or cheats,
     with its name; else there is always a result, AMBIGUOUS where the machine is too noisy. Half of `budget_s` is for
     the hot runs, half for the cold ones."""
     watch, start = Watch(), conditions()
@@ -128,7 +134,7 @@ def trial(
             watch.refuse(side.candidate.name)
             side.refuse(check)
             verified += len(side.kept)
-    refuse_below_floor(found, (before.name, after.name), floor_s)
+    refuse_mistakes(found, (before.name, after.name), mistake)
     end = conditions()
     return Trial(
         (before.name, after.name),
@@ -143,15 +149,13 @@ def trial(
     )
 
 
-def refuse_below_floor(found: Sequence[Comparison], names: tuple[str, str], floor_s: float) -> None:
-    """CheckError where a side took less than 0.9 of the time that its bytes need at least."""
+def refuse_mistakes(found: Sequence[Comparison], names: tuple[str, str], mistake: Mistake) -> None:
+    """CheckError where a side took less time than can be."""
     for one in found:
         for name, took_s in zip(names, (one.before_median_s, one.after_median_s), strict=True):
-            if took_s < 0.9 * floor_s:
-                raise CheckError(
-                    f"{name} took {took_s:.3g} s, and what it must move takes this machine {floor_s:.3g} s: the count of "
-                    "bytes, the clock or the kernel is wrong"
-                )
+            told = mistake(took_s)
+            if told:
+                raise CheckError(f"{name} is not timed: {told}")
 
 
 def first_calls(

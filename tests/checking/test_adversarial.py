@@ -172,6 +172,18 @@ def test_negative_extents_and_views_outside_do_not_fit():
     assert min(shape[0] for shape in shapes(made(first.graph(), {"n": 20}))) >= 8
 
 
+def test_an_extent_divided_by_a_size_leaves_out_size_zero():
+    g = Group()
+    x = g.input("x", F32, "n")
+    g.input("y", F32, "k")
+    g.add(View(shape_of([Dim.of("#0") * "k"])), [x], F32, (Dim.of("n") // "k",))
+    graph = g.graph()
+    assert not fits(graph, {"n": 4, "k": 0})
+    assert cells(graph, {"n": 4, "k": 0}) == 0
+    assert fits(graph, {"n": 4, "k": 2})
+    assert all(case.inputs[1].size for case in made(graph, {"n": 4, "k": 2}))
+
+
 def test_pieces_lie_in_order():
     g = Group()
     parts = [g.input("a", F32, "n"), g.input("b", F32, Dim.of("m") - Dim.of("n")), g.input("c", F32, "m")]

@@ -210,7 +210,7 @@ def test_states_of_halves_are_float32():
 
 
 def test_monoids_write_expressions():
-    from noyau.schedules.algebra import Symbolic
+    from noyau.ir.algebra import Symbolic
 
     value = Var("x", DType.F32)
     for name, monoid in MONOIDS.items():

@@ -46,7 +46,34 @@ def test_a_real_copy_has_a_rate(moved_bytes, threads):
     assert 1e6 < measure_copy(moved_bytes, threads) < 1e14
 
 
-def test_it_is_measured_once_for_each_size_class(monkeypatch):
+@pytest.fixture
+def nothing_kept(monkeypatch):
+    monkeypatch.setattr(bandwidth, "kept_curves", lambda: None)
+
+
+def test_what_is_kept_of_the_machine_is_used(monkeypatch):
+    monkeypatch.setattr(bandwidth, "kept_curves", lambda: ({1: {1 << 20: 5e9}}, {1: {1 << 20: 7e9}}))
+    monkeypatch.setattr(bandwidth, "_copy_rate", lambda moved_bytes, threads: 3e9)
+    assert copy_rate(1 << 20, 1) == copy_rate(900_000, 1) == 5e9
+    assert copy_rate(1 << 20, 2) == copy_rate(1 << 21, 1) == 3e9
+    assert bandwidth.read_rate(1 << 20, 1) == 7e9
+
+
+def test_the_floor_is_of_copies_and_of_reads(monkeypatch):
+    monkeypatch.setattr(bandwidth, "copy_rate", lambda moved_bytes, threads: 10e9 * threads)
+    monkeypatch.setattr(bandwidth, "read_rate", lambda moved_bytes, threads: 20e9 * threads)
+    assert bandwidth.floor_s(1_000_000, 1_000_000, 1) == pytest.approx(0.2e-3)
+    assert bandwidth.floor_s(3_000_000, 1_000_000, 1) == pytest.approx(0.3e-3)
+    assert bandwidth.floor_s(2_000_000, 0, 2) == pytest.approx(0.05e-3)
+    assert bandwidth.floor_s(0, 1_000_000, 1) == pytest.approx(0.1e-3)
+    assert bandwidth.floor_s(0, 0, 1) == 0
+
+
+def test_a_real_read_has_a_rate(nothing_kept):
+    assert 1e6 < bandwidth.read_rate(1 << 20, 1) < 1e14
+
+
+def test_it_is_measured_once_for_each_size_class(monkeypatch, nothing_kept):
     measured = []
     monkeypatch.setattr(bandwidth, "measure_copy", lambda *given: measured.append(given) or float(len(measured)))
     bandwidth._copy_rate.cache_clear()

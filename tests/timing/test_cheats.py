@@ -6,15 +6,16 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
 
 from noyau.errors import CheckError
-from noyau.timing import fresh
+from noyau.timing import bandwidth, fresh
 from noyau.timing.cheats import Watch
-from noyau.timing.comparing import compare
-from noyau.timing.trials import VERIFIED, Candidate, Side, Trial, refuse_below_floor, trial
+from noyau.timing.comparing import Comparison, compare
+from noyau.timing.trials import VERIFIED, Candidate, Side, Trial, refuse_mistakes, trial
 from noyau.timing.verifying import by_reference
 
 Function = Callable[..., object]
@@ -145,7 +146,7 @@ def test_outputs_that_are_kept(key):
     is_caught(cheat, "wrong", others=[])
 
 
-def test_the_same_values_never_come_again():
+def test_the_same_values_hardly_ever_come_again():
     seen: set[bytes] = set()
     calls = itertools.count()
 
@@ -155,7 +156,7 @@ def test_the_same_values_never_come_again():
         return softmax(x)
 
     tried(look, others=[])
-    assert len(seen) >= next(calls) - 2  # but for the first two, which are not timed
+    assert len(seen) >= 0.995 * next(calls)  # a change may undo the one before
 
 
 def test_what_the_allocator_left():
@@ -309,13 +310,39 @@ def test_a_clock_that_lags(monkeypatch):
         watch.refuse("it")
 
 
-def test_faster_than_the_memory_is_a_mistake():
-    found = tried(softmax)
-    least_s = min(found.hot.before_median_s, found.hot.after_median_s)
-    refuse_below_floor([found.hot], ("numpy", "it"), least_s)
-    refuse_below_floor([found.hot], ("numpy", "it"), 1.1 * least_s)
-    with pytest.raises(CheckError, match="the clock or the kernel is wrong"):
-        refuse_below_floor([found.hot], ("numpy", "it"), 1.2 * least_s)
+@pytest.mark.parametrize(("rate", "caught"), [(1e9, False), (0.95e9, False), (0.85e9, True), (1e8, True)])
+def test_faster_than_the_memory_is_a_mistake(rate, caught, monkeypatch):
+    """A thousandth of a second for a megabyte: on a machine that moves 1 GB/s it can be, on a slower one it cannot."""
+    monkeypatch.setattr(bandwidth, "copy_rate", lambda moved_bytes, threads: rate)
+    monkeypatch.setattr(bandwidth, "measure_copy", lambda moved_bytes, threads: rate)
+    found = [Comparison((1e-3,) * 6, (1e-3,) * 6)]
+    mistake = partial(bandwidth.mistake, read_bytes=500_000, written_bytes=500_000, threads=1)
+    if caught:
+        with pytest.raises(CheckError, match="numpy is not timed: it took 0.001 s, and what it must move takes"):
+            refuse_mistakes(found, ("numpy", "it"), mistake)
+    else:
+        refuse_mistakes(found, ("numpy", "it"), mistake)
+
+
+def test_a_curve_of_a_busier_hour_accuses_nobody(monkeypatch):
+    """What was kept says that copies are slow; now they are not."""
+    monkeypatch.setattr(bandwidth, "copy_rate", lambda moved_bytes, threads: 1e8)
+    monkeypatch.setattr(bandwidth, "measure_copy", lambda moved_bytes, threads: 1e9)
+    assert bandwidth.mistake(1e-3, 500_000, 500_000, 1) == ""
+    assert bandwidth.mistake(0.8e-3, 500_000, 500_000, 1) != ""
+
+
+def test_a_mistake_is_refused_by_the_trial():
+    with pytest.raises(CheckError, match="numpy is not timed: too quick"):
+        trial(
+            Candidate("numpy", softmax),
+            Candidate("it", softmax),
+            draws(),
+            by_reference(softmax),
+            clock=ticking(),
+            budget_s=0.1,
+            mistake=lambda time_s: "too quick",
+        )
 
 
 def test_the_measured_loop_counts_its_own_calls():

@@ -1,7 +1,14 @@
-"""ONNX models as graphs: `read` a file, then `import_model`."""
+"""ONNX models as graphs: `read` a file, then `import_model`. MissingExtraError where onnx is not installed."""
+
+from noyau.errors import MissingExtraError
+
+try:
+    import onnx
+except ModuleNotFoundError as error:
+    raise MissingExtraError("onnx is not installed; run: pip install 'noyau[onnx]'") from error
 
 from noyau.frontends.onnx.importing import Imported, import_model
 from noyau.frontends.onnx.reading import read
 from noyau.frontends.onnx.wiring import wired
 
-__all__ = ["Imported", "import_model", "read", "wired"]
+__all__ = ["Imported", "import_model", "onnx", "read", "wired"]

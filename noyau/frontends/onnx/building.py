@@ -62,7 +62,7 @@ class Contents:
         return steps.pop() if len(self.shape) == 1 and len(self.dims) > 2 and len(steps) == 1 else None
 
 
-_HEAVIEST = 400
+_HEAVIEST, _MOST_FACTORS = 400, 8
 
 
 def weight(dim: Dim) -> int:
@@ -76,8 +76,9 @@ def weight(dim: Dim) -> int:
 
 
 def light(dims: Iterable[Dim]) -> bool:
-    """Whether formulas are short enough to be of use: hostile models can double them with each node."""
-    return all(weight(dim) <= _HEAVIEST for dim in dims)
+    """Whether formulas are short enough to be of use: hostile models can double them with each node, and to reason
+    about a product takes time exponential in its factors."""
+    return all(weight(dim) <= _HEAVIEST and all(len(m) <= _MOST_FACTORS for m, _ in dim.terms) for dim in dims)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +290,8 @@ class Emitter:
 
     def reshape(self, value: Node, shape: Shape) -> Node:
         """The same cells in C order, in another shape of as many cells."""
+        if not light([product(value.shape), product(shape)]):
+            raise UnsupportedError("the formula of its number of cells is too long")
         self.demand_equal(product(value.shape), product(shape))
         return self.view(value, shape, flat_index(value.shape, shape))
 

@@ -96,6 +96,14 @@ def test_what_cannot_be_is_a_boundary():
         assert next(iter(imported(text).opaque.values())).startswith(reason)
 
 
+def test_more_unknown_extents_than_can_be_reasoned_about():
+    names = [f"a{k}" for k in range(25)]
+    text = f"""(float[{", ".join(names)}] x) => (float y) {{ t = Transpose(x) s = Shape(x) y = Reshape(t, s) }}"""
+    found = imported(text)
+    assert found.opaque == {2: "the formula of its number of cells is too long"}
+    assert found.graph["y"].shape == tuple(map(Dim.of, [f"d{k}" for k in range(25)]))
+
+
 def test_extents_that_must_agree_are_demanded():
     found = imported("(float[a, b] x, float[c, d] z) => (float y) { y = Concat<axis = 1>(x, z) }")
     assert [(str(d.left), str(d.right), d.relation) for d in found.demands] == [("a", "c", "equal")]

@@ -1,0 +1,164 @@
+"""Does the clock tell the truth? Is A against A SAME, and a true 10 % FASTER, on an idle machine and under load?
+
+`python benchmarks/clock.py [--runs 100] [--budget 0.6] [-o FILE]` compares a piece of work with itself, and one that
+has a tenth more to do with it, as `noyau optimize` compares kernels: in one process, and in two, first as the machine
+is, then beside a spinning process for each core. For the first half the machine must do nothing else.
+
+`python benchmarks/clock.py --record FILE` writes how long the same work takes again and again, over the median: the
+drift that tests/timing/test_comparing_of_drift.py replays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from noyau.reports.machine import this_machine, usable_cores
+from noyau.timing.comparing import Comparison, Timed, Verdict, compare, compare_swapped
+from noyau.timing.conditions import conditions
+from noyau.timing.onnxruntime_workers import WorkerSide
+from noyau.timing.workers import Worker
+
+RESULTS = Path(__file__).parent / "results" / "clock.json"
+ROUNDS, MORE = 40, 44
+CELLS = 2000  # of float32: in and out they fill half of a level 1 cache, where it makes no odds which pages they are on
+RECORDED = 4000
+
+# (load, what is compared) -> the least or the most of each verdict in 100.
+LIMITS: dict[tuple[str, str], dict[str, tuple[int, int]]] = {
+    ("idle", "itself"): {"SAME": (90, 100), "FASTER": (0, 2), "SLOWER": (0, 2)},
+    ("idle", "10 % more"): {"FASTER": (95, 100)},
+    ("loaded", "itself"): {"SAME": (60, 100), "FASTER": (0, 2), "SLOWER": (0, 2)},
+    ("loaded", "10 % more"): {"FASTER": (70, 100), "SLOWER": (0, 0)},
+}
+
+
+@dataclass
+class Work:
+    """exp of the same cells so many times, in place of a kernel."""
+
+    rounds: int
+
+    def __post_init__(self) -> None:
+        block = np.zeros(8 * CELLS + 4 * 4096, np.uint8)
+        start = -block.ctypes.data % 4096  # a load that seems to follow a store 4096 bytes away waits for it
+        self.x, self.y = (block[start + k : start + k + 4 * CELLS].view(np.float32) for k in (0, 2 * 4096 + 2112))
+        self.x[:] = np.linspace(-3, 3, CELLS)
+
+    def __call__(self) -> None:
+        for _ in range(self.rounds):
+            np.exp(self.x, out=self.y)
+
+    def lasts(self, calls: int) -> float:
+        start_s = time.perf_counter()
+        for _ in range(calls):
+            self()
+        return time.perf_counter() - start_s
+
+    def tell(self) -> None:
+        """There is nothing to tell."""
+
+
+@contextlib.contextmanager
+def load(name: str) -> Iterator[None]:
+    """Beside a spinning process for each core, or beside nothing."""
+    spinning = usable_cores() if name == "loaded" else 0
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(spinning)]
+    try:
+        time.sleep(0.5)
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def judged(where: str, what: str, runs: int, budget_s: float) -> list[Comparison]:
+    """So many comparisons; those in two processes as `noyau.timing.onnxruntime_workers` makes them."""
+    before, after = ROUNDS if what == "itself" else MORE, ROUNDS
+    if where == "one process":
+        works = Work(before), Work(after)
+        return [compare(*works, budget_s=budget_s, seed=seed) for seed in range(runs)]
+    with Worker("one") as one, Worker("other") as other:
+
+        def places(swapped: bool) -> tuple[Timed, Timed]:
+            pair = (other, one) if swapped else (one, other)
+            for worker, rounds in zip(pair, (before, after), strict=True):
+                worker.ask("open", factory="clock:Work", rounds=rounds)
+            return WorkerSide(pair[0]), WorkerSide(pair[1])
+
+        return [compare_swapped(places, budget_s=budget_s, seed=seed) for seed in range(runs)]
+
+
+def row(found: list[Comparison], limits: dict[str, tuple[int, int]]) -> dict[str, Any]:
+    """What came of one question, with each comparison's interval."""
+    counts = Counter(one.verdict for one in found)
+    shares = {verdict.value: counts[verdict] for verdict in Verdict}
+    scale = len(found) / 100
+    kept = all(low * scale <= shares[name] <= high * scale for name, (low, high) in limits.items())
+    intervals = [
+        [one.verdict.value, *(round(n, 4) for n in (one.speedup, one.low, one.high)), one.pairs] for one in found
+    ]
+    return {"verdicts": shares, "wanted": limits, "kept": kept, "comparisons": intervals}
+
+
+def measured(runs: int, budget_s: float) -> dict[str, Any]:
+    questions: list[dict[str, Any]] = []
+    start = conditions()
+    for (how, what), limits in LIMITS.items():
+        with load(how):
+            for where in ("one process", "two processes"):
+                found = row(judged(where, what, runs, budget_s), limits)
+                questions.append({"machine": how, "against": what, "where": where, **found})
+                told = ", ".join(f"{name} {count}" for name, count in found["verdicts"].items())
+                print(
+                    f"{how:<8} {what:<10} {where:<14} {told}{'' if found['kept'] else '   NOT AS PROMISED'}", flush=True
+                )
+    return {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": this_machine().to_json(),
+        "before": start.to_json(),
+        "after": conditions().to_json(),
+        "runs": runs,
+        "budget_s": budget_s,
+        "questions": questions,
+    }
+
+
+def recorded() -> list[float]:
+    """The times of the same work, over their median."""
+    work = Work(16 * ROUNDS)
+    times = np.array([work.lasts(1) for _ in range(RECORDED)])
+    return [round(float(each), 3) for each in times / np.median(times)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--budget", type=float, default=0.6, metavar="SECONDS", help="for each comparison")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="write the drift of this machine, and nothing else")
+    parser.add_argument("-o", "--output", type=Path, default=RESULTS, metavar="FILE")
+    arguments = parser.parse_args()
+    if arguments.record is not None:
+        arguments.record.write_text(json.dumps(recorded()) + "\n", encoding="ascii")
+        return 0
+    found = measured(arguments.runs, arguments.budget)
+    arguments.output.parent.mkdir(exist_ok=True)
+    arguments.output.write_text(json.dumps(found, indent=1) + "\n", encoding="ascii")
+    return 0 if all(question["kept"] for question in found["questions"]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

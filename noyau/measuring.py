@@ -1,0 +1,134 @@
+"""`noyau machine`: what this machine can do, as tables or as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from noyau.checking.inputs import printable
+from noyau.commands import progress
+
+if TYPE_CHECKING:
+    from noyau.timing.kept import Measured
+
+_LADDER = ("L1", "L2", "L3")
+
+
+def declare_machine(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--refresh", action="store_true", help="measure again, though nothing has changed")
+    parser.add_argument("--json", action="store_true", help="print the whole record as JSON")
+
+
+def run_machine(arguments: argparse.Namespace) -> int:
+    from noyau.timing.kept import kept, measured
+
+    found = None if arguments.refresh else kept()
+    if found is None:
+        with progress() as say:
+            say("measuring this machine, for some seconds; it should do nothing else meanwhile")
+            found = measured(refresh=True)
+    if arguments.json:
+        sys.stdout.write(json.dumps(found.to_json(), indent=2) + "\n")
+        return 0
+    console = Console()
+    for part in rendered(found):
+        console.print(part)
+    if found.note:
+        sys.stderr.write(f"noyau: the numbers are doubtful: {found.note}; --refresh measures again\n")
+    return 0
+
+
+def rendered(found: Measured) -> Iterator[RenderableType]:
+    """The record for a terminal."""
+    machine = found.machine
+    caches = ", ".join(f"{name} {_bytes(size)}" for name, size in found.caches.items()) or "unknown"
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(machine.versions.items()))
+    facts = {
+        "processor": f"{machine.cpu}, {machine.cores} cores, {machine.level}",
+        "caches": f"{caches} (of a core; the last one may be shared)",
+        "compiler": machine.compiler,
+        "system": machine.os,
+        "versions": versions,
+        "measured": found.date,
+    }
+    for name, fact in facts.items():
+        yield Text(f"{name:<10} {printable(fact)}")
+    yield Text()
+    yield _ladder(found)
+    yield Text()
+    yield _curves(found)
+    yield Text()
+    for name, gains in found.scaling.items():
+        told = ", ".join(f"{count}: {gain:.2f}x" for count, gain in gains.items())
+        yield Text(f"threads, {name:<7} {told}")
+    yield Text()
+    yield _rates(found.rates)
+
+
+def levels(caches: Mapping[str, int], sizes: tuple[int, ...]) -> dict[str, int]:
+    """A size that stands for each level: the largest that fills at most half of it, and for DRAM the largest at all."""
+    found = {
+        name: max((size for size in sizes if 2 * size <= caches[name]), default=sizes[0])
+        for name in _LADDER
+        if name in caches
+    }
+    return {**found, "DRAM": sizes[-1]}
+
+
+def _ladder(found: Measured) -> Table:
+    table = Table(box=None, title="GB/s by level", title_justify="left")
+    threads = sorted(found.copy)
+    for name in ("", *(f"{what}, {_threads(count)}" for count in threads for what in ("copy", "read"))):
+        table.add_column(name, justify="right" if name else "left")
+    for level, size in levels(found.caches, tuple(found.copy[1])).items():
+        # What is in the caches of all cores together is that much larger; each has its own part.
+        at = {count: min(size * count if level in ("L1", "L2") else size, max(found.copy[1])) for count in threads}
+        at = {count: max(each for each in found.copy[1] if each <= at[count]) for count in threads}
+        table.add_row(
+            level, *(_rate(curve[at[count]]) for count in threads for curve in (found.copy[count], found.read[count]))
+        )
+    return table
+
+
+def _curves(found: Measured) -> Table:
+    table = Table(box=None, title="GB/s by the bytes that move", title_justify="left")
+    threads = sorted(found.copy)
+    for name in ("bytes", *(f"{what}, {_threads(count)}" for count in threads for what in ("copy", "read"))):
+        table.add_column(name, justify="right")
+    for size in found.copy[1]:
+        table.add_row(
+            _bytes(size), *(_rate(curve[count][size]) for count in threads for curve in (found.copy, found.read))
+        )
+    return table
+
+
+def _rates(rates: Mapping[str, float]) -> Table:
+    """Functions by row, dtypes by column."""
+    table = Table(box=None, title="billions of values per second, one thread, in a cache", title_justify="left")
+    names = sorted({name.rpartition("_")[0] for name in rates})
+    dtypes = sorted({name.rpartition("_")[2] for name in rates}, key=lambda name: (len(name), name))
+    for name in ("", *dtypes):
+        table.add_column(name, justify="right" if name else "left")
+    for name in names:
+        shown = f"from {name.removesuffix('_to')}" if name.endswith("_to") else name
+        table.add_row(shown, *(_rate(rates.get(f"{name}_{dtype}")) for dtype in dtypes))
+    return table
+
+
+def _rate(rate: float | None) -> str:
+    return "" if rate is None else f"{rate / 1e9:.3g}"
+
+
+def _threads(count: int) -> str:
+    return "1 thread" if count == 1 else f"{count} threads"
+
+
+def _bytes(size: int) -> str:
+    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"

@@ -1,0 +1,151 @@
+"""What this machine was measured to do, kept in the cache folder until the machine, its compiler or noyau change."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from noyau.builders import cache as disk
+from noyau.builders import cc
+from noyau.reports.machine import this_machine, usable_cores
+from noyau.reports.records import Machine
+from noyau.timing.conditions import Conditions, cache_ladder, conditions, unsteady
+from noyau.timing.rates import LARGEST, SIZES, curve, loops, scalar_rate, scalar_rates
+
+FORMAT = 1
+_COPIES = ("noyau_copy", "noyau_copy_loop")
+_READS = ("noyau_read",)
+_SCALED = "noyau_exp_f32"
+
+Curves = Mapping[int, Mapping[int, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A machine and what it can do. `copy` and `read`: bytes per second by threads, then by the bytes that move;
+    `rates`: values per second of one thread, by scalar function ("exp_f32"); `scaling`: how much more several threads do
+    than one, for copies in memory and for exp in a cache."""
+
+    machine: Machine
+    caches: Mapping[str, int]
+    copy: Curves
+    read: Curves
+    rates: Mapping[str, float]
+    scaling: Mapping[str, Mapping[int, float]]
+    conditions: tuple[Conditions, Conditions]
+    date: str
+
+    @property
+    def note(self) -> str:
+        """What makes the numbers doubtful, or nothing."""
+        return unsteady(*self.conditions, self.machine.cores)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "machine": self.machine.to_json(),
+            "caches_bytes": dict(self.caches),
+            "copy_bytes_per_s": _spelt(self.copy),
+            "read_bytes_per_s": _spelt(self.read),
+            "values_per_s": dict(self.rates),
+            "scaling": _spelt(self.scaling),
+            "conditions": [each.to_json() for each in self.conditions],
+            "date": self.date,
+        }
+
+
+def measured(options: cc.Options = cc.DEFAULTS, *, refresh: bool = False) -> Measured:
+    """This machine, as it was measured before; measured now where it never was or `refresh` asks for it.
+
+    BuildError where there is no compiler; takes some seconds."""
+    found = None if refresh else kept(options)
+    if found is None:
+        found = _measured_now(options)
+        _keep(found, options)
+    return found
+
+
+def kept(options: cc.Options = cc.DEFAULTS) -> Measured | None:
+    """What is kept of this machine, or None."""
+    path = disk.lookup(_key(options), ".json")
+    if path is None:
+        return None
+    try:
+        return _read(json.loads(path.read_text("ascii")))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+@cache
+def kept_curves() -> tuple[Curves, Curves] | None:
+    """The copies and the reads of what is kept; looked up once a process."""
+    found = kept()
+    return None if found is None else (found.copy, found.read)
+
+
+def _measured_now(options: cc.Options) -> Measured:
+    start, built, cores = conditions(), loops(options), usable_cores()
+    counts = sorted({1, cores})
+    copies = {threads: curve(built, _COPIES, threads) for threads in counts}
+    reads = {threads: curve(built, _READS, threads) for threads in counts}
+    one = scalar_rate(built, _SCALED)
+    steps = [count for count in (1, 2, 4, 8, 16, 32, 64, 128) if count < cores] + [cores]
+    scaling = {
+        "memory": {count: copies[count][LARGEST] / copies[1][LARGEST] for count in counts},
+        "exp": {count: scalar_rate(built, _SCALED, count) / one for count in steps},
+    }
+    rates = scalar_rates(built)
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    ladder = cache_ladder()
+    return Measured(this_machine(options), ladder, copies, reads, rates, scaling, (start, conditions()), today)
+
+
+def _keep(found: Measured, options: cc.Options) -> None:
+    key, text = _key(options), json.dumps(found.to_json())
+    old = disk.lookup(key, ".json")
+    if old is not None:
+        with contextlib.suppress(OSError):
+            old.unlink()
+    disk.store(key, ".json", lambda path: _write(path, text))
+    kept_curves.cache_clear()
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="ascii")
+
+
+def _key(options: cc.Options) -> str:
+    machine = this_machine(replace(options, target=cc.resolve_target(options.target)))
+    told = (machine.cpu, str(machine.cores), machine.level, machine.compiler, machine.os, machine.versions["noyau"])
+    return disk.digest("machine", str(FORMAT), *told, json.dumps(cache_ladder()))
+
+
+def _read(told: Mapping[str, Any]) -> Measured:
+    """A record as `to_json` wrote it; KeyError, TypeError or ValueError where it is none."""
+    copies, reads = (_numbered(told[name]) for name in ("copy_bytes_per_s", "read_bytes_per_s"))
+    if told["format"] != FORMAT or any(set(each) != set(SIZES) for each in (*copies.values(), *reads.values())):
+        raise ValueError("another format")
+    return Measured(
+        Machine(**told["machine"]),
+        told["caches_bytes"],
+        copies,
+        reads,
+        told["values_per_s"],
+        {name: {int(count): float(gain) for count, gain in each.items()} for name, each in told["scaling"].items()},
+        (Conditions(**told["conditions"][0]), Conditions(**told["conditions"][1])),
+        told["date"],
+    )
+
+
+def _numbered(told: Mapping[str, Mapping[str, float]]) -> dict[int, dict[int, float]]:
+    return {int(threads): {int(size): float(rate) for size, rate in each.items()} for threads, each in told.items()}
+
+
+def _spelt(curves: Mapping[Any, Mapping[int, float]]) -> dict[str, dict[str, float]]:
+    return {str(name): {str(size): rate for size, rate in each.items()} for name, each in curves.items()}

@@ -1,0 +1,37 @@
+/* What the machine is measured with: copies, reads, and the scalar functions in a plain loop. */
+#include <stdint.h>
+#include <string.h>
+
+/* The compiler must believe that memory is looked at between two rounds. */
+#define NOYAU_LOOK() __asm__ volatile("" ::: "memory")
+
+NOYAU_EXPORT void noyau_copy(const uint64_t *restrict from, uint64_t *restrict to, int64_t words, int64_t rounds) {
+    for (int64_t round = 0; round < rounds; round++) {
+        memcpy(to, from, (size_t)words * sizeof *to);
+        NOYAU_LOOK();
+    }
+}
+
+NOYAU_EXPORT void noyau_copy_loop(const uint64_t *restrict from, uint64_t *restrict to, int64_t words, int64_t rounds) {
+    for (int64_t round = 0; round < rounds; round++) {
+        for (int64_t i = 0; i < words; i++) {
+            to[i] = from[i] ^ (uint64_t)round; /* so that it is not made a call of memcpy */
+        }
+        NOYAU_LOOK();
+    }
+}
+
+NOYAU_EXPORT void noyau_read(const uint64_t *restrict from, uint64_t *restrict to, int64_t words, int64_t rounds) {
+    uint64_t lanes[32] = {0}; /* enough that no lane waits for itself */
+    for (int64_t round = 0; round < rounds; round++) {
+        for (int64_t i = 0; i + 32 <= words; i += 32) {
+            for (int lane = 0; lane < 32; lane++) {
+                lanes[lane] += from[i + lane];
+            }
+        }
+        NOYAU_LOOK();
+    }
+    for (int lane = 0; lane < 32; lane++) {
+        to[0] += lanes[lane];
+    }
+}

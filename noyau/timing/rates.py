@@ -1,0 +1,174 @@
+"""What this machine can do, measured with C loops: copies and reads by size, and each scalar function by dtype."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.resources import files
+from threading import Barrier
+
+import numpy as np
+
+from noyau.builders import cc
+from noyau.languages import cmath
+from noyau.timing.cheats import seconds
+
+Clock = Callable[[], float]
+Curve = Mapping[int, float]  # bytes that move -> bytes per second
+
+SIZES = tuple(1 << power for power in range(13, 29))
+LARGEST = SIZES[-1]
+VALUES = 2048  # of a scalar function: in and out they stay in a level 1 cache
+_SAMPLE_S = 1.5e-3
+_SAMPLES = 4
+_MOST_ROUNDS = 1 << 22
+_SIGNATURE = r"^NOYAU_INLINE (\w+) {}\(([^)]*)\)"
+_C_TYPES = {"float": "f4", "double": "f8", "uint16_t": "u2"}
+
+
+@dataclass(frozen=True, slots=True)
+class Loops:
+    """The built loops. BuildError where there is no compiler."""
+
+    library: ctypes.CDLL
+
+    def call(self, name: str) -> Callable[..., None]:
+        function = getattr(self.library, name)
+        function.restype, function.argtypes = None, None
+        return lambda *given: function(*(ctypes.c_int64(each) for each in given))
+
+
+def loops(options: cc.Options = cc.DEFAULTS) -> Loops:
+    """The loops for this machine, from the cache or built."""
+    memory = files("noyau").joinpath("timing", "loops.c").read_text(encoding="ascii")
+    texts = [memory, *_scalar_texts()]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda text: cc.compile_object(text, replace(options, export=True)), texts))
+    return Loops(ctypes.CDLL(str(cc.compile_library(texts, options))))
+
+
+def curve(loops: Loops, names: Iterable[str], threads: int, clock: Clock = seconds) -> dict[int, float]:
+    """The bytes per second that so many threads move together, by how many bytes one round moves: the best of some
+    loops. A copy moves what it reads and what it writes."""
+    found = dict.fromkeys(SIZES, 0.0)
+    for name in names:
+        for size_bytes in SIZES:
+            found[size_bytes] = max(found[size_bytes], memory_rate(loops.call(name), name, size_bytes, threads, clock))
+    return found
+
+
+def memory_rate(loop: Callable[..., None], name: str, size_bytes: int, threads: int, clock: Clock = seconds) -> float:
+    """Bytes per second of one loop, each thread on memory of its own; `size_bytes` are those of all of them."""
+    streams = 1 if name == "noyau_read" else 2
+    words = max(size_bytes // (8 * threads * streams), 32)
+    blocks = [(_aligned(8 * words), _aligned(8 * words if streams == 2 else 64, 2112)) for _ in range(threads)]
+    calls = [partial(loop, a.ctypes.data, b.ctypes.data, words) for a, b in blocks]
+    rounds_per_s = repeated(calls, clock)
+    return 8.0 * words * streams * threads * rounds_per_s
+
+
+def repeated(calls: Sequence[Callable[[int], None]], clock: Clock) -> float:
+    """How often a second each of the calls goes round, all of them at once, at best; a call takes its rounds."""
+    rounds = _enough(calls[0], clock)
+    best_s = math.inf
+    if len(calls) == 1:
+        for _ in range(_SAMPLES):
+            start_s = clock()
+            calls[0](rounds)
+            best_s = min(best_s, clock() - start_s)
+        return rounds / best_s
+    start = Barrier(len(calls))
+
+    def work(call: Callable[[int], None]) -> list[tuple[float, float]]:
+        spans = []
+        for _ in range(_SAMPLES):
+            start.wait()
+            begin_s = clock()
+            call(rounds)
+            spans.append((begin_s, clock()))
+        return spans
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        together = zip(*pool.map(work, calls), strict=True)
+        lasted_s = [max(end for _, end in spans) - min(begin for begin, _ in spans) for spans in together]
+    return rounds / float(min(lasted_s))
+
+
+def _enough(call: Callable[[int], None], clock: Clock) -> int:
+    """How many rounds last long enough for the clock; the memory is warm then."""
+    rounds = 1
+    call(1)
+    while True:
+        start_s = clock()
+        call(rounds)
+        took_s = clock() - start_s
+        if took_s >= _SAMPLE_S / 2 or rounds >= _MOST_ROUNDS:
+            return max(1, round(rounds * _SAMPLE_S / took_s)) if took_s < _SAMPLE_S else rounds
+        rounds = min(rounds * max(2, min(64, int(_SAMPLE_S / max(took_s, 1e-7)))), _MOST_ROUNDS)
+
+
+def scalar_rates(loops: Loops, threads: int = 1, clock: Clock = seconds) -> dict[str, float]:
+    """Values per second of each scalar function of language `c`, by its name: "exp_f32"."""
+    return {name.removeprefix("noyau_"): scalar_rate(loops, name, threads, clock) for name in sorted(cmath.NAMES)}
+
+
+def scalar_rate(loops: Loops, name: str, threads: int = 1, clock: Clock = seconds) -> float:
+    """Values per second of one scalar function: of numbers between 0.1 and 0.9, where all of them are defined."""
+    result, operands = _signature(name)
+    held = [
+        [*(_values(kind, number + k) for k, kind in enumerate(operands)), np.zeros(VALUES, _C_TYPES[result])]
+        for number in range(threads)
+    ]
+    loop = loops.call(f"{name}_loop")
+    calls = [partial(loop, *(array.ctypes.data for array in arrays), VALUES) for arrays in held]
+    return VALUES * threads * repeated(calls, clock)
+
+
+def _values(kind: str, seed: int) -> np.ndarray:
+    drawn = np.random.default_rng(seed).uniform(0.1, 0.9, VALUES)
+    return drawn.astype(np.float16).view(np.uint16) if kind == "uint16_t" else drawn.astype(_C_TYPES[kind])
+
+
+def _signature(name: str) -> tuple[str, tuple[str, ...]]:
+    """The C types of a function's result and operands."""
+    found = re.search(_SIGNATURE.format(name), cmath.SNIPPETS[name].text, re.MULTILINE)
+    assert found is not None
+    kinds = tuple(re.sub(r"\b(const|\w+$)", "", each.strip()).strip() for each in found[2].split(","))
+    return found[1], kinds
+
+
+def _scalar_texts() -> list[str]:
+    """A text for each width, so that two compilers can work at once: every function in a plain loop."""
+    texts = []
+    for suffix in ("_f32", "_f64", "16"):
+        names = sorted(name for name in cmath.NAMES if name.endswith(suffix))
+        texts.append("\n".join([cmath.text(names), *map(_loop_text, names)]))
+    return texts
+
+
+def _loop_text(name: str) -> str:
+    result, operands = _signature(name)
+    given = "".join(f"const {kind} *restrict x{k}, " for k, kind in enumerate(operands))
+    arguments = ", ".join(f"x{k}[i]" for k in range(len(operands)))
+    return f"""
+NOYAU_EXPORT void {name}_loop({given}{result} *restrict y, int64_t count, int64_t rounds) {{
+    for (int64_t round = 0; round < rounds; round++) {{
+        for (int64_t i = 0; i < count; i++) {{
+            y[i] = {name}({arguments});
+        }}
+        __asm__ volatile("" ::: "memory");
+    }}
+}}
+"""
+
+
+def _aligned(size_bytes: int, place: int = 0) -> np.ndarray:
+    """u8[size_bytes], beginning at this place of a page, and written to."""
+    block = np.full(size_bytes + 8192, 7, np.uint8)
+    start = -block.ctypes.data % 4096 + place
+    return block[start : start + size_bytes]

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from noyau.errors import CheckError, InputError, NoyauError
+from noyau.timing.workers import Worker
+
+FACTORY = "tests.timing.candidates:Sleeper"
+
+
+@pytest.fixture(scope="module")
+def worker():
+    with Worker("the candidate", patience_s=30.0) as made:
+        yield made
+
+
+def opened(worker: Worker, deed: str = "") -> Worker:
+    worker.ask("open", factory=FACTORY, deed=deed)
+    return worker
+
+
+def alive(process_id: int) -> bool:
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_side_runs_in_a_process_of_its_own(worker):
+    opened(worker)
+    assert worker._process.pid != os.getpid()
+    assert worker.ask("run", calls=7) == pytest.approx(7e-3)
+    told = worker.ask("tell")
+    assert told["told"] == ""
+    assert told["peak_bytes"] > 1 << 20
+
+
+def test_one_side_follows_another_in_the_same_process(worker):
+    first = opened(worker)._process.pid
+    worker.ask("open", factory=FACTORY, time_s=2.0)
+    assert worker.ask("run", calls=1) == 2.0
+    assert worker._process.pid == first
+
+
+@pytest.mark.parametrize(
+    ("deed", "kind", "reason"),
+    [
+        ("crash", CheckError, r"^the candidate crashed \(SIGSEGV\)"),
+        ("exit", CheckError, r"^the candidate ended its process with status 3: no more of this \?\[2J$"),
+        ("fail", CheckError, "^the candidate: failed with ZeroDivisionError: by zero$"),
+        ("refuse", InputError, "^the candidate: not these$"),
+        ("patch", CheckError, "time.perf_counter was replaced"),
+    ],
+)
+def test_what_goes_wrong_is_one_reason_and_the_next_side_runs(worker, deed, kind, reason):
+    opened(worker, deed)
+    with pytest.raises(kind, match=reason):
+        worker.ask("run", calls=1)
+    if deed == "patch":
+        worker.end()
+    assert opened(worker).ask("run", calls=2) == pytest.approx(2e-3)
+
+
+def test_what_hangs_is_ended():
+    with Worker("the candidate", patience_s=3.0) as worker:
+        opened(worker, "hang")
+        process_id, start_s = worker._process.pid, time.monotonic()
+        with pytest.raises(CheckError, match="did not answer within 3 s and was ended"):
+            worker.ask("run", calls=1)
+        assert time.monotonic() - start_s < 30
+        assert not alive(process_id)
+        assert opened(worker).ask("run", calls=1) == pytest.approx(1e-3)
+
+
+def test_what_a_library_prints_is_no_answer(worker):
+    assert opened(worker, "print").ask("run", calls=3) == pytest.approx(3e-3)
+
+
+def test_it_ends_with_the_block():
+    with Worker("the candidate") as worker:
+        process_id = opened(worker)._process.pid
+        assert alive(process_id)
+    assert not alive(process_id)
+
+
+def test_commands_that_mean_nothing(worker):
+    opened(worker)
+    with pytest.raises(NoyauError, match="no command 'dance'"):
+        worker.ask("dance")
+    with Worker("the candidate") as fresh, pytest.raises(NoyauError, match="nothing is open"):
+        fresh.ask("run", calls=1)
