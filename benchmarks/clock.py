@@ -29,11 +29,11 @@ from noyau.reports.machine import this_machine, usable_cores
 from noyau.timing.comparing import Comparison, Timed, Verdict, compare, compare_swapped
 from noyau.timing.conditions import conditions
 from noyau.timing.onnxruntime_workers import WorkerSide
-from noyau.timing.workers import Worker
+from noyau.timing.workers import Worker, pin
 
 RESULTS = Path(__file__).parent / "results" / "clock.json"
 ROUNDS, MORE = 40, 44
-CELLS = 2000  # of float32: in and out they fill half of a level 1 cache, where it makes no odds which pages they are on
+CELLS, PLACES = 2000, 4  # of float32: all of them fit into a level 2 cache
 RECORDED = 4000
 
 # (load, what is compared) -> the least or the most of each verdict in 100.
@@ -52,14 +52,13 @@ class Work:
     rounds: int
 
     def __post_init__(self) -> None:
-        block = np.zeros(8 * CELLS + 4 * 4096, np.uint8)
-        start = -block.ctypes.data % 4096  # a load that seems to follow a store 4096 bytes away waits for it
-        self.x, self.y = (block[start + k : start + k + 4 * CELLS].view(np.float32) for k in (0, 2 * 4096 + 2112))
-        self.x[:] = np.linspace(-3, 3, CELLS)
+        # Places in memory differ by some percent (addresses that are taken for one another): so there are several.
+        self.sets = [(np.linspace(-3, 3, CELLS, dtype=np.float32), np.empty(CELLS, np.float32)) for _ in range(PLACES)]
 
     def __call__(self) -> None:
-        for _ in range(self.rounds):
-            np.exp(self.x, out=self.y)
+        for number in range(self.rounds):
+            x, y = self.sets[number % PLACES]
+            np.exp(x, out=y)
 
     def lasts(self, calls: int) -> float:
         start_s = time.perf_counter()
@@ -92,6 +91,7 @@ def judged(where: str, what: str, runs: int, budget_s: float) -> list[Comparison
         works = Work(before), Work(after)
         return [compare(*works, budget_s=budget_s, seed=seed) for seed in range(runs)]
     with Worker("one") as one, Worker("other") as other:
+        pin((one, other), threads=1)
 
         def places(swapped: bool) -> tuple[Timed, Timed]:
             pair = (other, one) if swapped else (one, other)

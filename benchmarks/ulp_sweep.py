@@ -48,11 +48,18 @@ TRUTH = {
     "maximum": "isnan(x) ? x : isnan(y) ? y : fmaxl(x, y)",
     "minimum": "isnan(x) ? x : isnan(y) ? y : fminl(x, y)",
     "floor_mod": "floor_mod(x, y)",
+    "floor_divide": "floor_divide(x, y)",
 }
-FLOOR_MOD = """
+FLOORED = """
 static long double floor_mod(long double x, long double y) {
     const long double rest = fmodl(x, y);
     return rest == 0 ? copysignl(0, y) : (rest < 0) == (y < 0) ? rest : rest + y;
+}
+
+static long double floor_divide(long double x, long double y) {
+    const long double rest = fmodl(x, y);
+    const long double whole = rintl((x - rest) / y) - (rest != 0 && (rest < 0) != (y < 0));
+    return y == 0 ? x / y : whole == 0 ? copysignl(0, x / y) : whole;
 }
 """
 BY_MPMATH = {"reciprocal": lambda x: 1 / x, "rsqrt": lambda x: 1 / mpmath.sqrt(x), "abs": abs, "pow": mpmath.power} | {
@@ -105,7 +112,7 @@ def functions() -> list[Function]:
 
 def source(swept: Sequence[Function]) -> str:
     """C text with a loop over each function, and over its truth."""
-    loops = [cmath.text(function.name for function in swept), FLOOR_MOD]
+    loops = [cmath.text(function.name for function in swept), FLOORED]
     for function in swept:
         expression = TRUTH.get(function.stem, f"{function.stem}l({', '.join(function.operands)})")
         values = "".join(f", const {function.c_type} *restrict p{name}" for name in function.operands)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from noyau.checking.certificate import Certificate
 from noyau.checking.native import certify_native
 from noyau.checking.values import Case
 from noyau.dtypes import from_numpy
-from noyau.errors import InputError, NoyauError
+from noyau.errors import InputError, NoyauError, UnsupportedError
 from noyau.ir.graph import Constant, Graph, names_of
 from noyau.original import Original, foreign
 from noyau.planning import Planned
@@ -27,7 +27,8 @@ from noyau.runtimes.extract import extract
 from noyau.runtimes.putting_back import value_type
 from noyau.seeing import Seen, ends_of
 from noyau.timing.comparing import Comparison, Verdict, compare
-from noyau.timing.onnxruntime_pairs import BoundRun, PlainRun, bound_run, ends_run
+from noyau.timing.onnxruntime_pairs import BoundRun, PlainRun, ends_run
+from noyau.timing.onnxruntime_workers import Job, Workers
 
 if TYPE_CHECKING:
     import onnx
@@ -83,8 +84,19 @@ class Bench:
     fused: onnx.ModelProto
     library: Path | None
     seen: Seen
+    workers: Workers
     threads: int = 1
     budget_s: float = 0.6
+
+    def compare(self, before: onnx.ModelProto, after: onnx.ModelProto, arrays: Mapping[str, np.ndarray]) -> Comparison:
+        """`after`, with the library, against `before`, each in a process of its own. UnsupportedError for strings and
+        for what is no tensor, CheckError for a session that crashes, hangs or gives something else when it is timed."""
+        folder, prepacked = self.original.folder, self.original.prepacked
+        jobs = [
+            Job(model.SerializeToString(), arrays, library, folder, self.threads, prepacked)
+            for model, library in ((before, None), (after, self.library))
+        ]
+        return self.workers.compare(jobs[0], jobs[1], budget_s=self.budget_s)[0]
 
 
 def right(judged: Iterable[Judged]) -> list[Planned]:
@@ -184,11 +196,7 @@ def comparison(planned: Planned, bench: Bench) -> Comparison:
     types |= {node.output: value_type(node) for node in group.graph.nodes}
     before = extract(model, group.positions, tuple(read), group.outputs, types)
     after = extract(bench.fused, [position], tuple(read), group.outputs, types)
-    runs = [
-        bound_run(bench.original.session(part, library, threads=bench.threads), read)
-        for part, library in ((before, None), (after, bench.library))
-    ]
-    return compare(*runs, budget_s=bench.budget_s)
+    return bench.compare(before, after, read)
 
 
 def verdict(judged: Judged, keep: str) -> Judged:
@@ -225,13 +233,20 @@ def timed_whole(bench: Bench) -> Whole:
     except NoyauError as error:
         return Whole(note=f"the whole model is not timed: {error}")
     after = ends_run(original.session(bench.fused, bench.library, threads=bench.threads), arrays)
-    found = compare(before, after, budget_s=bench.budget_s)
+    try:
+        found = bench.compare(original.model, bench.fused, arrays)
+    except UnsupportedError:  # strings, or what is no tensor, cannot go to another process
+        found = compare(before, after, budget_s=bench.budget_s)
+    except NoyauError as error:
+        return Whole(apart=apart(before, after), note=f"the whole model is not timed: {error}")
     slow = "" if original.prepacked else "the whole model is timed with its weights as they lie in the file, not copied"
     return Whole(found, apart(before, after), slow)
 
 
 def apart(before: BoundRun | PlainRun, after: BoundRun | PlainRun) -> float | None:
-    """How far the outputs of the last runs of two callables are from each other, as `Whole` has it."""
+    """How far the outputs of two callables are from each other, as `Whole` has it."""
+    before()
+    after()
     first = {name: array.copy() for name, array in before.outputs.items()}
     found = max((_distance(first[name], after.outputs[name]) for name in first), default=None)
     if found is None or found < _ROUNDING:

@@ -21,6 +21,7 @@ from noyau.runtimes.onnxruntime import open_session, version
 from noyau.runtimes.putting_back import fitting, library, put_back
 from noyau.runtimes.saving import save
 from noyau.seeing import look
+from noyau.timing.onnxruntime_workers import Workers
 
 if TYPE_CHECKING:
     import onnx
@@ -93,15 +94,16 @@ def optimize(path: str | Path, wishes: Wishes = Wishes(), say: Say = log.info) -
     judged = each("checking", judged, lambda one: certified(one, small, options, wishes.seed), say)
 
     fused, built = put_back(original.model, right(judged), original.folder), library(right(judged), options)
-    bench = Bench(original, fused, built, asked, wishes.threads, wishes.budget_s)
-    judged = each("timing", judged, lambda one: timed(one, bench, wishes.keep), say)
+    with Workers() as workers:
+        bench = Bench(original, fused, built, asked, workers, wishes.threads, wishes.budget_s)
+        judged = each("timing", judged, lambda one: timed(one, bench, wishes.keep), say)
 
-    kept = [one.planned for one in judged if one.kept]
-    fused, built = put_back(original.model, kept, original.folder), library(kept, options)
-    sign(fused, judged)
-    say("timing the whole model")
-    bench = replace(bench, fused=fused, library=built, budget_s=3 * wishes.budget_s)
-    whole = timed_whole(bench)
+        kept = [one.planned for one in judged if one.kept]
+        fused, built = put_back(original.model, kept, original.folder), library(kept, options)
+        sign(fused, judged)
+        say("timing the whole model")
+        bench = replace(bench, fused=fused, library=built, budget_s=3 * wishes.budget_s)
+        whole = timed_whole(bench)
     report = report_of(bench, cut, plan, feeds, judged, whole, options)
     return Optimized(fused, built, original.folder, report, tuple(judged))
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from noyau.ir.binding import plan
 from noyau.ir.checking import check
 from noyau.ir.dims import Shape, same_shape
-from noyau.ir.graph import Graph, Input, Map, Reduce, names_of
+from noyau.ir.graph import Graph, Input, Map, Reduce, Scan, names_of
 from tests.random_steps import STEPS
 from tests.sketching import Chooser, Sketch, Unfit, begin
 
@@ -145,5 +145,7 @@ def _features(case: Case) -> Iterable[str]:
             case Reduce(monoid, axes):
                 yield f"monoid {monoid}"
                 yield f"axes {len(axes)}"
+            case Scan(monoid):
+                yield f"scan {monoid}"
             case _:
                 pass

@@ -46,6 +46,7 @@ class Sketch:
         self.inputs: dict[str, np.ndarray] = {}
         self.sizes: dict[str, int] = {}
         self.tags: dict[str, str] = {}  # of a value: what sort of view, select or gather made it
+        self.below: dict[str, int] = {}  # of integers that depend on floats: what they stay below though these move
         self.evaluator = Evaluator(False, self.sizes)
         self.style = self.one_of(NAMES)
         self.special = self.chance(6)  # NaN and infinities among the inputs
@@ -79,6 +80,8 @@ class Sketch:
         if not self.special and not tame(array):
             raise Unfit
         self.nodes[node.output], self.arrays[node.output] = node, array
+        if dtype.is_float or any(operand.output in self.below for operand in inputs):
+            self.below[node.output] = CELLS * CELLS
         if tag:
             self.tags[node.output] = tag
         return node

@@ -184,13 +184,24 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
+class Guard:
+    """left <= right, unless `cells` is 0: what the sizes of a call must obey, or the call is refused."""
+
+    cells: Dim
+    left: Dim
+    right: Dim
+
+
+@dataclass(frozen=True, slots=True)
 class Kernel:
-    """One callable: buffers in the order inputs, outputs, scratch; launches in order; `binding` gives the sizes."""
+    """One callable: buffers in the order inputs, outputs, scratch; launches in order; `binding` gives the sizes, which
+    must obey `guards`."""
 
     name: str
     buffers: tuple[Buffer, ...]
     binding: tuple[Binding, ...]
     launches: tuple[Launch, ...]
+    guards: tuple[Guard, ...] = ()
 
     def of(self, role: Role) -> tuple[Buffer, ...]:
         return tuple(buffer for buffer in self.buffers if buffer.role is role)

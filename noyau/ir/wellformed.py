@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import assert_never
 
 from noyau.errors import GraphError
-from noyau.ir.loops import Alloc, Axis, Fold, If, Kernel, Let, Loop, Role, Statement, Store, Sync
+from noyau.ir.loops import Alloc, Axis, Fold, If, Kernel, Let, Loop, Require, Role, Statement, Store, Sync
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.translating import PRIVATE, Translator
 from noyau.ir.walk import every_expression, every_statement, expressions
@@ -82,8 +83,10 @@ def _names_fault(body: Iterable[Statement], outside: frozenset[str]) -> str | No
                 reason = reason or _twice([var], seen) or _names_fault(inner, frozenset(seen) | {var})
             case If(_, inner):
                 reason = reason or _names_fault(inner, frozenset(seen))
-            case _:
+            case Store() | Sync() | Require():
                 pass
+            case _:
+                assert_never(statement)
         if bound is not None:
             reason = reason or _twice([bound], seen)
             seen.add(bound)
@@ -121,8 +124,10 @@ def _sync_fault(body: Iterable[Statement], around: tuple[Axis, ...]) -> str | No
                 reason = _sync_fault(inner, (*around, axis))
             case If(_, inner):
                 reason = _sync_fault(inner, around)
-            case _:
+            case Let() | Store() | Alloc() | Require():
                 pass
+            case _:
+                assert_never(statement)
         for expr in (fold for fold in expressions(statement) if isinstance(fold, Fold)):
             reason = reason or _sync_fault(expr.body, around)
         if reason:

@@ -156,8 +156,9 @@ class Printer:
         if not loops:
             before, inner = (), body
         yield from self.block(before, 1)
-        extents = " x ".join(closed(self.told(loop.extent)) for loop in loops)
-        yield f"{INDENT}/* {f'Items: {extents}' if loops else 'One item'}. */"
+        extents = [self.told(loop.extent) for loop in loops]
+        items = " x ".join(map(closed, extents) if len(extents) > 1 else extents)
+        yield f"{INDENT}/* {f'Items: {items}' if items else 'One item'}. */"
         with self.scopes.block():
             yield from self.items(loops, inner)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from noyau.ir.dims import Dim, maximum, product
-from noyau.ir.loops import Axis, Buffer, Kernel, Launch, Load, Loop, Role, Store
+from noyau.ir.loops import Axis, Buffer, Guard, Kernel, Launch, Load, Loop, Role, Store
 from noyau.ir.walk import every_expression, every_statement
 from noyau.languages.c_expressions import Expressions
 from noyau.languages.c_names import Scopes
@@ -48,9 +48,18 @@ class _Interface:
             for axis, dim in enumerate(buffer.shape):
                 if (k, axis) not in taken:
                     lines.append(f"if (shapes[{k}][{axis}] != {self.expressions.dim(dim)}) return {k + 1};")
+        lines += [self.guard(guard) for guard in self.kernel.guards]
         unused = [f"(void){name};" for name in ("shapes", "sizes") if not any(f"{name}[" in line for line in lines)]
         head = f"static int32_t {self.kernel.name}_bind(const int64_t *const *shapes, int64_t *sizes)"
         return _function(head, [*unused, *lines, "return 0;"])
+
+    def guard(self, guard: Guard) -> str:
+        """The refusal of sizes that do not obey a guard; the input that it names is one that has such a size."""
+        names = guard.left.names | guard.right.names
+        inputs = self.kernel.of(Role.INPUT)
+        named = [k for k, buffer in enumerate(inputs) if any(dim.names & names for dim in buffer.shape)]
+        left, right, cells = (self.expressions.dim(dim) for dim in (guard.left, guard.right, guard.cells))
+        return f"if (({cells}) != 0 && {left} > {right}) return {(named or [0])[-1] + 1};"
 
     def shape(self) -> str:
         def cases() -> Iterator[str]:

@@ -33,7 +33,7 @@ class Scopes:
         self.blocks: list[dict[Key, str]] = [{}]
         self.used: set[Key] = set()
         for buffer in kernel.buffers:
-            self.bind(buffer.name)
+            self.bind(buffer.name, buffer.source or buffer.name)
         for binding in kernel.binding:
             self.blocks[0]["size", binding.size] = self.fresh(fitting(binding.size))
 
@@ -96,6 +96,8 @@ def _atom_key(name: str) -> Key:
 
 def fitting(name: str) -> str:
     """The name as an identifier of C; one in capitals, which could be a macro, in small letters."""
+    if len(name) == 1 and name.isascii() and name.isalpha():
+        return name
     made = identifier(name)
     if re.fullmatch(r"[A-Z][A-Z0-9_]{2,}", made):
         made = identifier(made.lower())

@@ -17,6 +17,7 @@ from noyau.ir.graph import Graph, Node, dims_of
 from noyau.ir.loops import Axis, Buffer, Kernel, Launch, Loop, Role, Statement, Store
 from noyau.ir.ranges import simplify
 from noyau.ir.walk import dims_in
+from noyau.lowering.guards import guards
 from noyau.lowering.names import Names
 from noyau.lowering.scans import LoopNeeded
 from noyau.lowering.values import CutNeeded, Lowering, Scope
@@ -69,7 +70,8 @@ def lower(graph: Graph, name: str) -> Kernel:
             stem = value if role is Role.INPUT or value not in graph_inputs(graph) else f"{value}_out"
             buffers.append(Buffer(names.fresh(stem), node.dtype, node.shape, role, value))
     binding = plan([node.shape for node in graph.inputs])
-    return Kernel(name, tuple(buffers), binding, (Launch(lower_outputs(graph, names, buffers)),))
+    launch = Launch(lower_outputs(graph, names, buffers))
+    return Kernel(name, tuple(buffers), binding, (launch,), guards(graph))
 
 
 def graph_inputs(graph: Graph) -> frozenset[str]:

@@ -29,6 +29,9 @@ def lower_scan(lowering: Lowering, node: Node, scan: Scan, index: Shape) -> Expr
     variable, depth = _variable(lowering, node, scan, index), lowering.depth(index)
     if variable not in lowering.scopes[depth].variables:
         raise LoopNeeded(variable, backwards=False)
+    others = {name for axis, dim in enumerate(index) if axis != scan.axis for name in dim.names}
+    if others & lowering.scopes[depth].variables:
+        raise UnsupportedError(f"{node.output}: the loop along the scan goes from row to row of it")
     lowering.folds.append(frozenset(name for dim in index for name in dim.names if name.startswith("#")))
     monoid, operand = MONOIDS[scan.monoid], lowering.graph[node.inputs[0]]
     if operand.dtype.kind not in monoid.accepts:

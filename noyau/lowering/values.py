@@ -113,7 +113,7 @@ class Lowering:
         named = {name for dim in dims for name in dim.names}
         run = [name for scope in self.scopes[: depth + 1] for name in scope.variables if name not in self.guarded]
         named = named.difference(*(at_least_one(self.extents[name]) for name in run))
-        doubtful = [extent for extent in self.left_out(depth) if extent.names & named]
+        doubtful = [extent for extent in self.left_out(depth) if extent.names & named or extent == Dim.of(0)]
         self.lifted |= bool(doubtful)
         runs = [Call("less", (Index(Dim.of(0)), Index(extent)), DType.BOOL) for extent in doubtful]
         return _all_of([*([] if self.guard is None else [self.guard]), *runs])

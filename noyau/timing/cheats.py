@@ -80,6 +80,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.start_s, self.other_s = seconds(), _monotonic()
+        self.slack_s = seconds() - self.start_s  # another process may have run between the two readings
 
     def refuse(self, name: str) -> None:
         """CheckError where a clock of Python was replaced, or where it lags behind another one."""
@@ -87,5 +88,6 @@ class Watch:
         if replaced:
             raise CheckError(f"{name} is not timed: time.{replaced[0]} was replaced while it ran")
         passed_s, other_s = seconds() - self.start_s, _monotonic() - self.other_s
-        if other_s > _LEAST_S and not 1 / _FASTER_CLOCK < passed_s / other_s < _FASTER_CLOCK:
+        slack_s = self.slack_s + (seconds() - self.start_s - passed_s) + _LEAST_S
+        if not other_s / _FASTER_CLOCK - slack_s < passed_s < other_s * _FASTER_CLOCK + slack_s:
             raise CheckError(f"{name} is not timed: the clock saw {passed_s:.3g} s pass, another one {other_s:.3g} s")

@@ -29,8 +29,8 @@ Curves = Mapping[int, Mapping[int, float]]
 @dataclass(frozen=True, slots=True)
 class Measured:
     """A machine and what it can do. `copy` and `read`: bytes per second by threads, then by the bytes that move;
-    `rates`: values per second of one thread, by scalar function ("exp_f32"); `scaling`: how much more several threads do
-    than one, for copies in memory and for exp in a cache."""
+    `rates`: values per second of one thread, by scalar function ("exp_f32"); `scaling`: how much more several threads
+    do than one, for copies in memory and for exp in a cache."""
 
     machine: Machine
     caches: Mapping[str, int]

@@ -17,14 +17,14 @@ from noyau.errors import CheckError, UnsupportedError
 from noyau.runtimes.onnxruntime import open_session
 from noyau.timing.cheats import seconds
 from noyau.timing.comparing import Comparison, compare_swapped
-from noyau.timing.fresh import cold_sets
+from noyau.timing.fresh import cold_sets, hot_sets
 from noyau.timing.onnxruntime_pairs import BoundRun, bound_run
-from noyau.timing.workers import Worker
+from noyau.timing.workers import Worker, pin
 
 Arrays = Mapping[str, np.ndarray]
 Told = dict[str, Any]
 
-MOST_BINDINGS = 256
+MOST_BINDINGS, FEW_BINDINGS = 256, 4
 _FACTORY = f"{__name__}:served"
 _LEAST_LOOKS = 3
 
@@ -33,7 +33,8 @@ _LEAST_LOOKS = 3
 class Job:
     """A session to be timed: a model's bytes, the library of its kernels, where its external data lies, its inputs.
 
-    `cold`: calls go round copies of the ends that take twice the last-level cache, else always to the same."""
+    `cold`: calls go round copies of the ends that take twice the last-level cache, else round two to four of them, for
+    places in memory differ by some percent."""
 
     content: bytes
     arrays: Arrays
@@ -91,6 +92,7 @@ class Workers:
     def compare(self, before: Job, after: Job, *, budget_s: float, seed: int = 0) -> tuple[Comparison, list[Told]]:
         """`after` against `before`, each half of the time in each of the two processes, and what is told of the four
         sides: before, after, then swapped. CheckError where a run that was timed was wrong, crashed or hung."""
+        pin(self.workers, max(before.threads, after.threads) if min(before.threads, after.threads) else 0)
         told: list[Told] = []
         opened: list[WorkerSide] = []
 
@@ -155,10 +157,8 @@ def served(
     )
     arrays = {each["name"]: _read(each) for each in inputs}
     first = bound_run(session, arrays)
-    count = 1
-    if cold:
-        taken = sum(array.nbytes for array in (*arrays.values(), *first.outputs.values()))
-        count = min(cold_sets(taken), MOST_BINDINGS)
+    taken = sum(array.nbytes for array in (*arrays.values(), *first.outputs.values()))
+    count = min(cold_sets(taken), MOST_BINDINGS) if cold else min(hot_sets(taken), FEW_BINDINGS)
     runs = [first, *(bound_run(session, arrays) for _ in range(count - 1))]
     return Session(runs, seconds() - start_s)
 
@@ -182,11 +182,13 @@ class Session:
         self.expected = {name: content for name, content in first.items() if again[name] == content}
 
     def lasts(self, calls: int) -> float:
-        """Seconds of so many calls; where more than one is asked for, one goes before them to fetch the caches back."""
+        """Seconds of so many calls. Where more than one is asked for, and few places are used, one call on each goes
+        before them, to fetch the caches back that another process has had."""
         self.samples += 1
         chosen = int(self.rng.integers(calls))
-        if calls > 1 and len(self.runs) == 1:
-            self.runs[0]()
+        if calls > 1 and len(self.runs) <= FEW_BINDINGS:
+            for run in self.runs:
+                run()
         order = [self.runs[(self.turn + k) % len(self.runs)] for k in range(calls)]
         self.turn += calls
         looks = self.samples <= _LEAST_LOOKS or self.rng.random() < 1 / self.samples

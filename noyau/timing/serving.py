@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
+from collections.abc import Sequence
 from typing import Any, BinaryIO, Protocol
 
 from noyau.errors import NoyauError
@@ -63,7 +65,15 @@ def peak_bytes() -> int | None:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
+def pin(cores: Sequence[int]) -> None:
+    """Run on these cores alone, where the system can do that."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cores)
+
+
 def _answer(name: str, held: Served | None, arguments: dict[str, Any]) -> Any:
+    if name == "pin":
+        return pin(arguments["cores"])
     if held is None:
         raise NoyauError("nothing is open yet")
     if name == "run":

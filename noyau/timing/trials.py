@@ -114,10 +114,10 @@ def trial(
     """Time `after` against `before` on inputs like the draws (two sets of arrays or more, of the same shapes).
 
     `check(inputs, outputs)` says what is wrong, or nothing (see `verifying`). Both sides must be right on `others`,
-    sets of other shapes, and on runs that were timed, chosen at random. `mistake` says of a time in
-    seconds why it cannot be (`bandwidth.mistake` of the bytes that must move), or nothing. CheckError where a side is wrong or cheats,
-    with its name; else there is always a result, AMBIGUOUS where the machine is too noisy. Half of `budget_s` is for
-    the hot runs, half for the cold ones."""
+    sets of other shapes, and on runs that were timed, chosen at random. `mistake` says
+    of a time in seconds why it cannot be (`bandwidth.mistake` of the bytes that must move), or nothing. CheckError
+    where a side is wrong or cheats, with its name; else there is always a result, AMBIGUOUS where the machine is too
+    noisy. Half of `budget_s` is for the hot runs, half for the cold ones."""
     watch, start = Watch(), conditions()
     firsts = [first_calls(each, draws[-1], others, check, clock) for each in (before, after)]
     rng = np.random.default_rng(seed)

@@ -49,7 +49,7 @@ def by_reference(reference: Reference) -> Check:
 def arrays_of(result: object) -> list[np.ndarray]:
     """What a NumPy function returned, as arrays; InputError where it is none."""
     parts = result if isinstance(result, tuple | list) else [result]
-    if any(part is None or np.asarray(part).dtype.hasobject for part in parts):
+    if any(part is None or from_numpy(np.asarray(part).dtype) is None for part in parts):
         raise InputError(f"the reference returned {type(result).__name__}, not an array or a tuple of arrays")
     return [np.asarray(part) for part in parts]
 

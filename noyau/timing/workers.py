@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
@@ -123,6 +124,16 @@ class Worker:
         how = "stopped answering" if status is None else _ending(status)
         last = "".join(letter if letter.isprintable() else "?" for letter in lines[-1])[:200] if lines else ""
         return f"{how}{f': {last}' if last else ''}"
+
+
+def pin(workers: Iterable[Worker], threads: int) -> None:
+    """Let all of them take turns on one core where they have one thread each, else on all cores.
+
+    Two cores of one machine differ, in a virtual one by a third and for seconds: sides that stay on different ones are
+    judged by their cores."""
+    usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
+    for worker in workers:
+        worker.ask("pin", cores=usable[-1:] if threads == 1 else usable)
 
 
 def _ending(status: int) -> str:

@@ -304,7 +304,6 @@ def test_the_clock_of_the_harness_is_the_one_of_its_import(monkeypatch):
 
 def test_a_clock_that_lags(monkeypatch):
     watch = Watch()
-    watch.start_s += 0.4
     watch.other_s -= 1.0
     with pytest.raises(CheckError, match="another one"):
         watch.refuse("it")
@@ -318,7 +317,7 @@ def test_faster_than_the_memory_is_a_mistake(rate, caught, monkeypatch):
     found = [Comparison((1e-3,) * 6, (1e-3,) * 6)]
     mistake = partial(bandwidth.mistake, read_bytes=500_000, written_bytes=500_000, threads=1)
     if caught:
-        with pytest.raises(CheckError, match="numpy is not timed: it took 0.001 s, and what it must move takes"):
+        with pytest.raises(CheckError, match=r"numpy is not timed: it took 0\.001 s, and what it must move takes"):
             refuse_mistakes(found, ("numpy", "it"), mistake)
     else:
         refuse_mistakes(found, ("numpy", "it"), mistake)

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from noyau.errors import CheckError, InputError, NoyauError
-from noyau.timing.workers import Worker
+from noyau.timing.workers import Worker, pin
 
 FACTORY = "tests.timing.candidates:Sleeper"
 
@@ -85,6 +85,17 @@ def test_it_ends_with_the_block():
         process_id = opened(worker)._process.pid
         assert alive(process_id)
     assert not alive(process_id)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system does not bind processes to cores")
+def test_workers_of_one_thread_take_turns_on_one_core():
+    usable = os.sched_getaffinity(0)
+    with Worker("one") as one, Worker("other") as other:
+        pin((one, other), threads=1)
+        homes = [os.sched_getaffinity(worker._process.pid) for worker in (one, other)]
+        assert homes[0] == homes[1] == {max(usable)}
+        pin((one, other), threads=2)
+        assert os.sched_getaffinity(one._process.pid) == usable
 
 
 def test_commands_that_mean_nothing(worker):

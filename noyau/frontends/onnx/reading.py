@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,13 +13,20 @@ from noyau.errors import ModelError
 from noyau.frontends.onnx.tensors import external_slice, is_external
 from noyau.frontends.onnx.verifying import verify
 
+LARGEST = 2**31 - 1  # bytes of one protobuf message
+
 
 def read(path: Path) -> onnx.ModelProto:
     """The model of a file; its external data stays on disk. ModelError, one line, where it is no usable model."""
     try:
+        status = path.stat()
+        if status.st_size > LARGEST:
+            raise ModelError(f"{path} has more than 2 GB, which no ONNX file can: save its weights as external data")
+        if not stat.S_ISREG(status.st_mode) and not path.is_dir():
+            raise ModelError(f"{path} is no plain file")
         content = path.read_bytes()
-    except OSError as fault:
-        raise ModelError(f"{path} cannot be read: {fault.strerror or fault}") from fault
+    except (OSError, ValueError) as fault:
+        raise ModelError(f"{path} cannot be read: {getattr(fault, 'strerror', None) or fault}") from fault
     if not content:
         raise ModelError(f"{path} is empty")
     try:

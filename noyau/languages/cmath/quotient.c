@@ -7,7 +7,7 @@ NOYAU_INLINE float noyau_floor_divide_f32(float x, float y) {
     return y == 0 ? quotient : rounded;
 }
 
-/* As noyau_floor_divide_f32. 1.0 ulp. */
+/* As noyau_floor_divide_f32. 2.0 ulp. */
 NOYAU_INLINE double noyau_floor_divide_f64(double x, double y) {
     const double rest = fmod(x, y);
     const double whole = rint((x - rest) / y) - ((rest != 0) & ((rest < 0) != (y < 0)));

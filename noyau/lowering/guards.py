@@ -1,0 +1,50 @@
+"""What must hold of the sizes so that no view reads beyond what it views; asked when a kernel is given its inputs.
+
+Most views are within bounds by their shapes alone. Where two extents only should be alike (they have different names in
+the model), the kernel must not trust them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from noyau.ir.dims import Dim, maximum, product
+from noyau.ir.graph import Gather, Graph, Lookup, Node, View
+from noyau.ir.loops import Guard
+from noyau.ir.ranges import simplify, within
+
+
+def guards(graph: Graph) -> tuple[Guard, ...]:
+    """The guards of a graph, each once."""
+    return tuple(dict.fromkeys(guard for node in graph.nodes for guard in _of(graph, node)))
+
+
+def _of(graph: Graph, node: Node) -> Iterator[Guard]:
+    match node.kind:
+        case View(index=index) | Gather(index=index):
+            for at, extent in zip(index, graph[node.inputs[0]].shape, strict=True):
+                if not isinstance(at, Lookup):
+                    yield from _bounds(node, simplify(at, node.extents), extent)
+        case _:
+            pass
+
+
+def _bounds(node: Node, at: Dim, extent: Dim) -> Iterator[Guard]:
+    """That the highest index is below the extent, where that is neither certain nor beyond telling."""
+    if within(at, extent, node.extents):
+        return
+    highest = _highest(node, at)
+    if highest is not None and highest != extent - 1:
+        yield Guard(product(node.shape), highest, extent - 1)
+
+
+def _highest(node: Node, at: Dim) -> Dim | None:
+    """The highest value of an index that is linear in the indices of its value; None where it is not."""
+    rest, total = at, Dim.of(0)
+    for name, extent in node.extents.items():
+        slope = at.replace({name: Dim.of(name) + 1}) - at
+        if any(other.startswith("#") for other in slope.names):
+            return None
+        total = total + maximum(slope * (extent - 1), 0)
+        rest = rest.replace({name: 0})
+    return total + rest
