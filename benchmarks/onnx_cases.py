@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.errors import ModelError, NoyauError
+from noyau.errors import ModelError, NoyauError, UnsupportedError
 from noyau.frontends.onnx import Imported, import_model
 from noyau.ir.checking import check
 from noyau.ir.evaluation import evaluate
@@ -87,6 +87,8 @@ def judge(case: Any, parameters: frozenset[str], execute: Execute = evaluate) ->
     for inputs, outputs in case.data_sets:
         try:
             fault = _differ(case, imported, execute, dict(zip(names, inputs, strict=False)), outputs)
+        except UnsupportedError:
+            raise
         except (NoyauError, ArithmeticError, LookupError, TypeError, ValueError) as error:
             fault = f"{type(error).__name__}: {error}"
         if fault:
@@ -139,7 +141,7 @@ def _compare(got: np.ndarray, want: np.ndarray, rtol: float, atol: float) -> str
     return f"off by {np.nanmax(np.abs(wide - truth))}: {wide.ravel()[:4]} instead of {truth.ravel()[:4]}"
 
 
-def _listed(outcomes: list[Outcome]) -> str:
+def listed(outcomes: list[Outcome]) -> str:
     """The list as JSON, a line for each case."""
     rows = {each.name: [each.verdict, *([each.reason] if each.reason else [])] for each in outcomes}
     return "{\n" + ",\n".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in sorted(rows.items())) + "\n}\n"
@@ -166,7 +168,7 @@ def main() -> int:
         for (verdict, reason), count in Counter((o.verdict, o.reason) for o in outcomes).most_common():
             print(f"{count:5} {verdict} {reason}")
     if arguments.write:
-        LIST.write_text(_listed(outcomes), encoding="utf-8")
+        LIST.write_text(listed(outcomes), encoding="utf-8")
     return int(any(outcome.verdict == "wrong" for outcome in outcomes))
 
 

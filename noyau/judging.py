@@ -78,15 +78,17 @@ class Respelled:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What kernels are timed on: the model as it is and with every right kernel in it, and what flows through it."""
+    """What kernels are timed on: the model as it is and with every right kernel in it, and what flows through it.
+
+    `workers` are the processes that time it, where there are any yet."""
 
     original: Original
     fused: onnx.ModelProto
     library: Path | None
     seen: Seen
-    workers: Workers
     threads: int = 1
     budget_s: float = 0.6
+    workers: Workers | None = None
 
     def compare(self, before: onnx.ModelProto, after: onnx.ModelProto, arrays: Mapping[str, np.ndarray]) -> Comparison:
         """`after`, with the library, against `before`, each in a process of its own. UnsupportedError for strings and
@@ -96,7 +98,10 @@ class Bench:
             Job(model.SerializeToString(), arrays, library, folder, self.threads, prepacked)
             for model, library in ((before, None), (after, self.library))
         ]
-        return self.workers.compare(jobs[0], jobs[1], budget_s=self.budget_s)[0]
+        if self.workers is not None:
+            return self.workers.compare(jobs[0], jobs[1], budget_s=self.budget_s)[0]
+        with Workers() as workers:
+            return workers.compare(jobs[0], jobs[1], budget_s=self.budget_s)[0]
 
 
 def right(judged: Iterable[Judged]) -> list[Planned]:
@@ -163,7 +168,7 @@ def captured_cases(planned: Planned, seen: Seen) -> tuple[list[Case], str]:
             made.append(Case(f"captured at {', '.join(group.outputs)}"[:80], arrays, captured=True))
             spent += count
         elif not made:
-            note = f"its activations, of {count / 1e6:.0f} million cells, are too large to be among the cases"
+            note = f"its activations, of {count:,} cells, are too large to be among the cases"
     return made, note
 
 

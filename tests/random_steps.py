@@ -246,7 +246,9 @@ def reduce(s: Sketch) -> Node:
     operand = s.pick(lambda node: bool(node.shape))
     able = [name for name, monoid in MONOIDS.items() if operand.dtype.kind in monoid.accepts]
     monoid = s.one_of([name for name in USUAL_MONOIDS if name in able] if s.chance(60) else able)
-    made = over(s, monoid, operand, axes_of(s, operand))
+    # The position of argmax over several axes is that of the flat index.
+    several = monoid.startswith("arg") and len(operand.shape) > 1 and s.chance(70)
+    made = over(s, monoid, operand, tuple(range(len(operand.shape)))[-3:] if several else axes_of(s, operand))
     if s.chance(60) and MONOIDS[monoid].result(operand.dtype) is operand.dtype and operand.dtype is not DType.BOOL:
         back = s.fit(made, operand.shape)
         return s.map(s.one_of(("subtract", "multiply", "add", "maximum")), operand, back)

@@ -20,7 +20,7 @@ from tests.small_models import BARE, compared, plain, twice, written
 def clock(monkeypatch):
     """The clock says what a test wants: everything is twice as fast. No test waits for it."""
     said = {"ratio": 2.0}
-    monkeypatch.setattr(judging, "compare", lambda *_, **__: compared(said["ratio"]))
+    monkeypatch.setattr(judging.Bench, "compare", lambda *_, **__: compared(said["ratio"]))
     return said
 
 

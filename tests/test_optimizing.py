@@ -226,7 +226,7 @@ def test_where_nothing_can_be_fused_the_output_is_the_input(kind, tmp_path):
 
 
 def test_where_nothing_wins_the_output_is_the_input(tmp_path, monkeypatch):
-    monkeypatch.setattr(judging, "compare", lambda *_, **__: compared(0.5))
+    monkeypatch.setattr(judging.Bench, "compare", lambda *_, **__: compared(0.5))
     made = quick(twice(), tmp_path, keep="faster")
     made.save(tmp_path / "out.onnx")
     assert onnx.load(tmp_path / "out.onnx").graph.SerializeToString() == twice().graph.SerializeToString()
@@ -237,7 +237,7 @@ def test_where_nothing_wins_the_output_is_the_input(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("keep", "ratio", "kept"), [("faster", 2, 2), ("faster", 1, 0), ("not-slower", 1, 2), ("all", 0.5, 2)])
 def test_what_is_kept_follows_from_the_verdict(keep, ratio, kept, tmp_path, monkeypatch):
-    monkeypatch.setattr(judging, "compare", lambda *_, **__: compared(ratio))
+    monkeypatch.setattr(judging.Bench, "compare", lambda *_, **__: compared(ratio))
     assert len(quick(twice(), tmp_path, keep=keep).report.kept) == kept
 
 
@@ -354,7 +354,7 @@ def test_a_fused_model_is_fused_again(tmp_path):
 
 
 def test_the_same_model_gives_the_same_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr(judging, "compare", lambda *_, **__: compared(2))
+    monkeypatch.setattr(judging.Bench, "compare", lambda *_, **__: compared(2))
     one, other = (quick(twice(), tmp_path) for _ in "ab")
     assert one.model.SerializeToString(deterministic=True) == other.model.SerializeToString(deterministic=True)
     assert one.library.read_bytes() == other.library.read_bytes()

@@ -154,7 +154,8 @@ def extents(node: Node, sizes: Sizes) -> tuple[int, ...]:
 def fits(graph: Graph, sizes: Sizes) -> bool:
     """Whether the graph means something at these sizes: no negative extent, no view outside of what it looks at."""
     try:
-        return all(_fits(graph, node, sizes) for node in graph.nodes)
+        holds = all(demand.holds(sizes) for demand in graph.demands)
+        return holds and all(_fits(graph, node, sizes) for node in graph.nodes)
     except ZeroDivisionError:
         return False
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from noyau.errors import InputError
@@ -18,6 +18,46 @@ class Binding:
     axis: int
     offset: Dim
     factor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What must hold of two extents for a computation to mean anything, and does not follow from its shapes.
+
+    `relation`: "equal"; "broadcast", equal or one of them 1 and the other not 0; "at most", the left one not above the
+    right one."""
+
+    left: Dim
+    right: Dim
+    relation: str
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        """Whether it holds where the sizes are known; where one is not, nothing speaks against it."""
+        if not self.left.names | self.right.names <= sizes.keys():
+            return True
+        try:
+            left, right = self.left.evaluate(sizes), self.right.evaluate(sizes)
+        except ZeroDivisionError:
+            return False
+        match self.relation:
+            case "equal":
+                return bool(left == right)
+            case "broadcast":
+                return bool(left == right or (left == 1 and right != 0) or (right == 1 and left != 0))
+            case _:
+                return bool(left <= right)
+
+    def __str__(self) -> str:
+        words = {"equal": "{} = {}", "broadcast": "{} = {}, or one of them 1", "at most": "{} <= {}"}
+        return words[self.relation].format(self.left, self.right)
+
+
+def require(demands: Iterable[Demand], sizes: Mapping[str, int]) -> None:
+    """InputError where sizes do not fit together."""
+    for demand in demands:
+        if not demand.holds(sizes):
+            known = ", ".join(f"{size}={value}" for size, value in sizes.items())
+            raise InputError(f"the inputs do not fit together: {demand} does not hold where {known}")
 
 
 def plan(shapes: Sequence[Shape]) -> tuple[Binding, ...]:

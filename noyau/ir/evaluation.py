@@ -10,7 +10,7 @@ import numpy as np
 
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import GraphError, InputError
-from noyau.ir.binding import bind, extend
+from noyau.ir.binding import bind, extend, require
 from noyau.ir.dims import Dim
 from noyau.ir.graph import (
     Constant,
@@ -49,6 +49,7 @@ def evaluate(graph: Graph, inputs: Arrays, *, wide: bool = False, sizes: Mapping
     typed = [node for node in graph.inputs if node.dtype is not DType.OTHER]
     shapes, names = [node.shape for node in typed], [node.output for node in typed]
     bound = {**(sizes or {}), **bind(shapes, [np.shape(inputs[name]) for name in names], names)}
+    require(graph.demands, bound)
     return Evaluator(wide, bound).run(graph, inputs)
 
 

@@ -13,6 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from noyau.dtypes import DType, from_numpy
+from noyau.ir.binding import Demand
 from noyau.ir.dims import Dim, DimLike, Shape, indices, maximum, shape_of
 
 
@@ -155,10 +156,12 @@ class Node:
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes in an order in which each comes after its inputs; outputs are names of values."""
+    """Nodes in an order in which each comes after its inputs; outputs are names of values. `demands` must hold of the
+    sizes, beyond what the shapes of the inputs say."""
 
     nodes: tuple[Node, ...]
     outputs: tuple[str, ...]
+    demands: tuple[Demand, ...] = ()
 
     @cached_property
     def by_name(self) -> Mapping[str, Node]:
@@ -184,7 +187,9 @@ def expand_index(shape: Shape, target: Shape) -> Shape:
 
     Where an extent is only known when it runs, the index is multiplied by 0 or 1 then: min(extent - 1, 1)."""
     own = indices(len(target))[len(target) - len(shape) :]
-    return tuple(_broadcast(dim, goal, at) for dim, goal, at in zip(shape, target[len(target) - len(shape) :], own, strict=True))
+    return tuple(
+        _broadcast(dim, goal, at) for dim, goal, at in zip(shape, target[len(target) - len(shape) :], own, strict=True)
+    )
 
 
 def _broadcast(dim: Dim, goal: Dim, at: Dim) -> Dim:
@@ -216,4 +221,3 @@ def dims_of(node: Node) -> Iterator[Dim]:
 def names_of(graph: Graph) -> frozenset[str]:
     """Every size that a shape in the graph names."""
     return frozenset(name for node in graph.nodes for dim in node.shape for name in dim.names)
-

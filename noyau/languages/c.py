@@ -98,6 +98,7 @@ class Printer:
         self.scopes = Scopes(kernel, anonymous=anonymous)
         self.expressions = Expressions(kernel, self.scopes)
         self.rows: list[str] = []  # what the launch has taken from malloc
+        self.parallel = False  # whether the launch has loops on threads
 
     def launch(self, position: int, launch: Launch) -> str:
         """The function that runs items [begin, end) of a launch."""
@@ -156,6 +157,7 @@ class Printer:
         if not loops:
             before, inner = (), body
         yield from self.block(before, 1)
+        self.parallel = bool(loops)
         extents = [self.told(loop.extent) for loop in loops]
         items = " x ".join(map(closed, extents) if len(extents) > 1 else extents)
         yield f"{INDENT}/* {f'Items: {items}' if items else 'One item'}. */"
@@ -286,6 +288,8 @@ class Printer:
         places = [self.expressions.cell(name, store.index) for name in store.buffers]
         dtypes = [self.expressions.memory[name].dtype.compute for name in store.buffers]
         old = tuple(Load(name, store.index, dtype) for name, dtype in zip(store.buffers, dtypes, strict=True))
+        if store.merge and self.parallel and any(isinstance(self.expressions.memory[n], Buffer) for n in store.buffers):
+            raise UnsupportedError(f"c has no merge of threads into {store.buffers[0]}; privatise gives each its own")
         values = MONOIDS[store.merge].merge(Symbolic(), old, store.values) if store.merge else store.values
         if _one_by_one(store.buffers, values):
             for place, name, cell, value in zip(places, store.buffers, old, values, strict=True):

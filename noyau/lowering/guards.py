@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from noyau.ir.binding import Demand, plan
 from noyau.ir.dims import Dim, maximum, product
 from noyau.ir.graph import Gather, Graph, Lookup, Node, View
 from noyau.ir.loops import Guard
@@ -15,8 +16,23 @@ from noyau.ir.ranges import simplify, within
 
 
 def guards(graph: Graph) -> tuple[Guard, ...]:
-    """The guards of a graph, each once."""
-    return tuple(dict.fromkeys(guard for node in graph.nodes for guard in _of(graph, node)))
+    """The guards of a graph, each once: what it demands of sizes that its inputs tell, and what its views need."""
+    known = {binding.size for binding in plan([node.shape for node in graph.inputs])}
+    demanded = [demand for demand in graph.demands if demand.left.names | demand.right.names <= known]
+    asked = [guard for demand in demanded for guard in _asked(demand)]
+    return tuple(dict.fromkeys([*asked, *(guard for node in graph.nodes for guard in _of(graph, node))]))
+
+
+def _asked(demand: Demand) -> Iterator[Guard]:
+    always, left, right = Dim.of(1), demand.left, demand.right
+    match demand.relation:
+        case "at most":
+            yield Guard(always, left, right)
+        case "equal":
+            yield from (Guard(always, left, right), Guard(always, right, left))
+        case _:
+            apart = (left - right) * (left - 1) * (right - 1)
+            yield from (Guard(always, apart, Dim.of(0)), Guard(always, Dim.of(0), apart))
 
 
 def _of(graph: Graph, node: Node) -> Iterator[Guard]:

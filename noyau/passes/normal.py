@@ -18,7 +18,17 @@ LARGEST = 1 << 16  # of the whole numbers and halves that are taken for a part o
 
 def normalise(graph: Graph) -> Graph:
     """All passes in order; inputs that nothing needs are gone, the others stand in the order of their first use."""
-    for change in (fold_constants, compose_views, simplify_algebra, lift_scalars, compose_views, merge_equal, order_operands, merge_equal, drop_unused):
+    for change in (
+        fold_constants,
+        compose_views,
+        simplify_algebra,
+        lift_scalars,
+        compose_views,
+        merge_equal,
+        order_operands,
+        merge_equal,
+        drop_unused,
+    ):
         graph = change(graph)
     return order_ends(graph)
 
@@ -26,7 +36,9 @@ def normalise(graph: Graph) -> Graph:
 def lift_scalars(graph: Graph) -> Graph:
     """Float scalars that stand in the model (eps, scale) become inputs, so that groups which differ in them are one
     kernel; whole numbers and halves (counts, factors of a formula), and exponents, stay."""
-    exponents = {through_views(graph.by_name, node.inputs[1]).output for node in graph.nodes if node.kind == Map("power")}
+    exponents = {
+        through_views(graph.by_name, node.inputs[1]).output for node in graph.nodes if node.kind == Map("power")
+    }
 
     def lifted(node: Node) -> Node:
         match node.kind:
@@ -59,4 +71,4 @@ def order_ends(graph: Graph) -> Graph:
         else:
             waiting.append((name, True))
             waiting += [(operand, False) for operand in reversed(node.inputs)]
-    return Graph(tuple(made.values()), outputs)
+    return replace(graph, nodes=tuple(made.values()), outputs=outputs)

@@ -91,7 +91,9 @@ class _Partitioning:
             position = place.position
             if position in self.model.arithmetic or position in self.model.opaque:
                 continue
-            kinds = [node.kind for node in self.wires.nodes_at.get(position, ()) if node.output not in self.wires.indices]
+            kinds = [
+                node.kind for node in self.wires.nodes_at.get(position, ()) if node.output not in self.wires.indices
+            ]
             if all(isinstance(kind, Constant | Input) for kind in kinds):
                 continue
             reason = self.refusal(frozenset({position}), fresh=True)

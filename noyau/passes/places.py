@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from noyau.errors import UnsupportedError
+from noyau.ir.binding import Demand
 from noyau.ir.dims import same_shape
 from noyau.ir.graph import Constant, Graph, Input, Iota, Node, View, dims_of
 from noyau.lowering.nest import unbound
@@ -33,6 +34,7 @@ class Model:
     made_at: Mapping[str, int]  # value of the graph -> position of the operator that makes it
     arithmetic: frozenset[int]
     opaque: Mapping[int, str]
+    demands: Mapping[int, Sequence[Demand]] = field(default_factory=dict)  # of sizes, by the operators that have them
 
 
 @dataclass(slots=True)
@@ -91,7 +93,9 @@ class Wires:
                     if name not in made:
                         self.enter(name, nodes, read)
                 nodes[node.output] = node
-        return Graph(tuple(nodes.values()), self.ends(positions)[0])
+        places = dict.fromkeys(self.model.made_at.get(name, -1) for name in nodes)
+        demands = tuple(demand for place in places for demand in self.model.demands.get(place, ()))
+        return Graph(tuple(nodes.values()), self.ends(positions)[0], demands)
 
     def enter(self, name: str, nodes: dict[str, Node], read: frozenset[str]) -> None:
         """A value from outside: a known scalar or an index stays one, anything else is an input."""
@@ -118,7 +122,9 @@ class Wires:
             names = {name for dim in dims_of(node) for name in dim.names}
             if node.output not in made and (names & unknown.keys() or found.intersection(node.inputs)):
                 found.add(node.output)
-        return frozenset(found.intersection(name for node in graph.nodes if node.output in made for name in node.inputs))
+        return frozenset(
+            found.intersection(name for node in graph.nodes if node.output in made for name in node.inputs)
+        )
 
     def ends(self, positions: Positions) -> tuple[tuple[str, ...], dict[str, str]]:
         """The values that others need, and a stand-in for each of which they read no more than the shape."""
@@ -148,7 +154,7 @@ class Wires:
         )
 
     def is_measured(self, name: str, positions: Positions) -> bool:
-        """Whether someone outside needs the shape of a value; shape arithmetic that the group alone reads goes with it."""
+        """Whether someone outside needs the shape of a value; shape arithmetic for the group alone goes with it."""
         waiting, seen = [r for r in self.readers.get(name, ()) if r in self.model.arithmetic], set[int]()
         while waiting:
             reader = waiting.pop()

@@ -5,7 +5,8 @@ Where an input is `past + now` long, and no other input tells the two apart, the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 from noyau.dtypes import DType
 from noyau.ir.binding import plan
@@ -18,12 +19,34 @@ Swap = tuple[Monomial, Dim]
 
 def own_sizes(graph: Graph) -> Graph:
     """The graph with each extent of an input that no shape of an input determines as one size, named by its formula;
-    wherever else the formula stands, there the size stands too."""
-    while (swap := _swap(graph)) is not None:
-        unit, value = swap
-        nodes = (with_dims(node, lambda dim: _swapped(dim, unit, value)) for node in graph.nodes)
-        graph = Graph(tuple(nodes), graph.outputs)
+    wherever else the formula stands, there the size stands too. Sizes that must be equal are one."""
+    for find in (_one_of_two, _extent):
+        while (swap := find(graph)) is not None:
+            graph = _with_swap(graph, *swap)
     return graph
+
+
+def _with_swap(graph: Graph, unit: Monomial, value: Dim) -> Graph:
+    def change(dim: Dim) -> Dim:
+        return _swapped(dim, unit, value)
+
+    demands = [replace(demand, left=change(demand.left), right=change(demand.right)) for demand in graph.demands]
+    nodes = tuple(with_dims(node, change) for node in graph.nodes)
+    return replace(graph, nodes=nodes, demands=tuple(demand for demand in demands if demand.left != demand.right))
+
+
+def _one_of_two(graph: Graph) -> Swap | None:
+    """A size that must equal another one, or a number, and that other. Where inputs bear both, their shapes will then
+    be compared."""
+    for demand in graph.demands:
+        for one, other in ((demand.left, demand.right), (demand.right, demand.left)):
+            if demand.relation == "equal" and _is_name(one) and (_is_name(other) or (other.constant or -1) >= 0):
+                return one.terms[0][0], other
+    return None
+
+
+def _is_name(dim: Dim) -> bool:
+    return len(dim.names) == 1 and str(dim) in dim.names
 
 
 def _typed(graph: Graph) -> list[Node]:
@@ -34,8 +57,8 @@ def _bound(graph: Graph) -> frozenset[str]:
     return frozenset(binding.size for binding in plan([node.shape for node in _typed(graph)]))
 
 
-def _swap(graph: Graph) -> Swap | None:
-    """The next product of sizes to be replaced, and what by: the shortest formulas come first, for others may use them."""
+def _extent(graph: Graph) -> Swap | None:
+    """The next product of sizes to be replaced, and what by: short formulas come first, for others may use them."""
     bound = _bound(graph)
     extents = [dim for node in _typed(graph) for dim in node.shape if not dim.names <= bound]
     for dim in sorted(extents, key=lambda dim: (len(dim.terms), len(dim.terms[0][0]), str(dim))):
@@ -54,7 +77,7 @@ def _single(dim: Dim) -> Swap | None:
             return None
 
 
-def _among(dim: Dim, bound: Collection[str]) -> Iterable[Swap]:
+def _among(dim: Dim, bound: Collection[str]) -> Iterator[Swap]:
     """A product that is one of the terms of an extent: the extent as a size, less the other terms."""
     for monomial, factor in dim.terms:
         term = Dim(((monomial, factor),))

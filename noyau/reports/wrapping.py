@@ -20,4 +20,5 @@ def hanging(text: str | Text, width: int, first: str = "", rest: str | None = No
     body = text if isinstance(text, Text) else Text(text, style=style)
     for number, line in enumerate(body.wrap(_CONSOLE, room, overflow="fold")):
         line.rstrip()
-        yield Text(rest if number else first) + line
+        if line or not number:
+            yield Text(rest if number else first) + line

@@ -120,20 +120,9 @@ def trial(
     noisy. Half of `budget_s` is for the hot runs, half for the cold ones."""
     watch, start = Watch(), conditions()
     firsts = [first_calls(each, draws[-1], others, check, clock) for each in (before, after)]
-    rng = np.random.default_rng(seed)
-    set_bytes = sum(array.nbytes for array in draws[0])
-    found: list[Comparison] = []
-    verified = 0
-    for sets in (hot_sets(set_bytes), cold_sets(set_bytes)):
-        sides = [
-            Side(each, Rotation(draws, sets, rng), first.outputs, rng, clock)
-            for each, first in zip((before, after), firsts, strict=True)
-        ]
-        found.append(compare(*sides, budget_s=budget_s / 2, seed=seed, clock=clock))
-        for side in sides:
-            watch.refuse(side.candidate.name)
-            side.refuse(check)
-            verified += len(side.kept)
+    sides = opposed((before, after), firsts, draws, np.random.default_rng(seed), clock)
+    found = [compare(*pair, budget_s=budget_s / 2, seed=seed, clock=clock) for pair in sides]
+    verified = refuse_wrong([side for pair in sides for side in pair], watch, check)
     refuse_mistakes(found, (before.name, after.name), mistake)
     end = conditions()
     return Trial(
@@ -147,6 +136,30 @@ def trial(
         verified,
         unsteady(start, end, cores),
     )
+
+
+def opposed(
+    candidates: Sequence[Candidate],
+    firsts: Sequence[First],
+    draws: Sequence[Sequence[np.ndarray]],
+    rng: np.random.Generator,
+    clock: Clock,
+) -> list[list[Side]]:
+    """The sides of the hot comparison and those of the cold one, each on sets of its own."""
+    set_bytes = sum(array.nbytes for array in draws[0])
+    pairs = list(zip(candidates, firsts, strict=True))
+    return [
+        [Side(each, Rotation(draws, sets, rng), first.outputs, rng, clock) for each, first in pairs]
+        for sets in (hot_sets(set_bytes), cold_sets(set_bytes))
+    ]
+
+
+def refuse_wrong(sides: Sequence[Side], watch: Watch, check: Check) -> int:
+    """How many timed runs were verified. CheckError where one was wrong, or where the clock was tampered with."""
+    for side in sides:
+        watch.refuse(side.candidate.name)
+        side.refuse(check)
+    return sum(len(side.kept) for side in sides)
 
 
 def refuse_mistakes(found: Sequence[Comparison], names: tuple[str, str], mistake: Mistake) -> None:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -69,6 +69,11 @@ class Worker:
         if "fault" in answer:
             raise _error(answer["kind"], f"{self.name}: {answer['fault']}")
         return answer["result"]
+
+    def start(self) -> None:
+        """Start the process, if there is none, and do not wait for it."""
+        if self._process is None:
+            self._started()
 
     def end(self) -> None:
         """End the process, at once."""
@@ -126,11 +131,13 @@ class Worker:
         return f"{how}{f': {last}' if last else ''}"
 
 
-def pin(workers: Iterable[Worker], threads: int) -> None:
+def pin(workers: Sequence[Worker], threads: int) -> None:
     """Let all of them take turns on one core where they have one thread each, else on all cores.
 
     Two cores of one machine differ, in a virtual one by a third and for seconds: sides that stay on different ones are
     judged by their cores."""
+    for worker in workers:
+        worker.start()  # all at once: it takes them a moment
     usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
     for worker in workers:
         worker.ask("pin", cores=usable[-1:] if threads == 1 else usable)

@@ -6,6 +6,7 @@ import onnx
 
 from noyau.frontends.onnx.importing import Imported
 from noyau.frontends.onnx.opaque import captured
+from noyau.ir.binding import Demand
 from noyau.passes.partition import Model, Place
 
 
@@ -15,4 +16,7 @@ def wired(model: onnx.ModelProto, imported: Imported) -> Model:
         Place(position, node.op_type, (*node.input, *captured(node)), tuple(filter(None, node.output)))
         for position, node in enumerate(model.graph.node)
     ]
-    return Model(imported.graph, places, imported.places, imported.arithmetic, imported.opaque)
+    demands: dict[int, list[Demand]] = {}
+    for demand in imported.demands:
+        demands.setdefault(demand.place, []).append(Demand(demand.left, demand.right, demand.relation))
+    return Model(imported.graph, places, imported.places, imported.arithmetic, imported.opaque, demands)

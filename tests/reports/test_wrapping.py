@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+from rich.text import Text
+
+from noyau.reports.wrapping import hanging
+
+
+def lines(*arguments: object, **named: str) -> list[str]:
+    return [line.plain for line in hanging(*arguments, **named)]
+
+
+def test_lines_hang_from_the_first():
+    assert lines("one two three four", 12, "- ") == ["- one two", "  three four"]
+    assert lines("one two three four", 12, "", "    ") == ["one two", "    three", "    four"]
+
+
+def test_no_line_ends_in_spaces_or_is_too_wide():
+    for width in range(10, 60):
+        found = lines("a few words and one_that_is_very_long_indeed_and_has_to_be_cut  ", width, "  ")
+        assert all(len(line) <= width and line == line.rstrip() for line in found)
+        assert "".join("".join(found).split()) == "afewwordsandone_that_is_very_long_indeed_and_has_to_be_cut"
+
+
+def test_the_head_is_not_styled():
+    (line,) = hanging("text", 40, "head ", style="red")
+    assert [(span.start, span.style) for span in line.spans] == [(5, "red")]
+    (line,) = hanging(Text("text", style="bold"), 40)
+    assert line.plain == "text"
+
+
+@pytest.mark.parametrize("text", ["[red]x[/red]", "[/]", "[link=a]b"])
+def test_markup_is_text(text):
+    assert lines(text, 40) == [text]

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import numpy as np
+import onnx
+
+from noyau import planning
+from noyau.builders import cc
+from noyau.ir.dims import Dim
+from noyau.ir.graph import Input, Node
+from noyau.dtypes import DType
+from noyau.original import open_model
+from noyau.runtimes import onnxruntime as runtime
+from noyau.runtimes import putting_back
+from noyau.runtimes.bodies import ValueType
+from noyau.runtimes.putting_back import fitting, library, put_back, value_type
+from tests.small_models import arrays_for, twice, written
+
+
+def planned(tmp_path):
+    original = open_model(written(twice(), tmp_path))
+    return original, planning.plan(original.cut().groups, original.operators, cc.level())
+
+
+def test_each_place_becomes_a_node_and_the_rest_stays(tmp_path):
+    original, plan = planned(tmp_path)
+    fused = put_back(original.model, plan.kernels, original.folder)
+    one, other = (kernel.operator for kernel in plan.kernels)
+    assert [node.op_type for node in fused.graph.node] == [one, "MatMul", one, "MatMul", other]
+    assert put_back(original.model, [], original.folder).SerializeToString() == original.model.SerializeToString()
+    onnx.checker.check_model(fused, full_check=True)
+
+
+def test_the_library_has_the_kernels_and_lies_in_the_cache(tmp_path, empty_cache):
+    original, plan = planned(tmp_path)
+    fused, feeds = put_back(original.model, plan.kernels, original.folder), arrays_for(twice())
+    built = library(plan.kernels, cc.DEFAULTS)
+    assert built.parent == empty_cache
+    assert library(plan.kernels, cc.DEFAULTS) == built
+    assert library([], cc.DEFAULTS) is None
+    wanted = runtime.run(runtime.open_session(tmp_path / "model.onnx"), feeds)["y"]
+    found = runtime.run(runtime.open_session(fused.SerializeToString(), built), feeds)["y"]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+def test_a_library_that_was_damaged_is_built_again(tmp_path, empty_cache):
+    _, plan = planned(tmp_path)
+    built = library(plan.kernels, cc.DEFAULTS)
+    content = built.read_bytes()
+    built.write_bytes(b"not a library")
+    assert library(plan.kernels, cc.DEFAULTS).read_bytes() == content
+
+
+def test_places_that_do_not_fit_are_refused_with_the_reason(tmp_path, monkeypatch):
+    original, plan = planned(tmp_path)
+    assert fitting(plan, original.model, original.folder) == plan
+    monkeypatch.setattr(putting_back, "refusals", lambda *_: {1: "no room"})
+    less = fitting(plan, original.model, original.folder)
+    assert [len(kernel.groups) for kernel in less.kernels] == [1, 1]
+    assert [(group.positions, reason) for group, reason in less.refused] == [((4, 5, 6), "no room")]
+    monkeypatch.setattr(putting_back, "refusals", lambda *_: dict.fromkeys(range(3), "no room"))
+    assert fitting(plan, original.model, original.folder).kernels == ()
+
+
+def test_an_extent_that_is_neither_a_number_nor_a_name_is_left_open():
+    shape = (Dim.of(3), Dim.of("n"), Dim.of("n") + 1)
+    assert value_type(Node("x", Input(), (), DType.F16, shape)) == ValueType(DType.F16, (3, "n", None))
