@@ -1,8 +1,9 @@
-"""How many of ONNX's own operator cases are right through generated C: `python benchmarks/onnx_cases_in_c.py [--write]`.
+"""How many of ONNX's own operator cases are right in generated C: `python benchmarks/onnx_cases_in_c.py [--write]`.
 
-Of the cases that are right through the interpreter (benchmarks/onnx_cases.py), each output is lowered, scheduled, printed
-and built as a kernel of its own. A case is *right* when the kernels give what ONNX says, *refused* when one of them cannot
-be lowered or printed, with the reason, *wrong* otherwise. The kernels are built without optimization: the texts are the same.
+Of the cases that are right through the interpreter (benchmarks/onnx_cases.py), each output is lowered, scheduled,
+printed and built as a kernel of its own. A case is *right* when the kernels give what ONNX says, *refused* when one of
+them cannot be lowered or printed, with the reason, *wrong* otherwise. The kernels are built without optimization: the
+texts are the same.
 """
 
 from __future__ import annotations

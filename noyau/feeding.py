@@ -41,8 +41,9 @@ def feeds_for(
     """Arrays for the inputs of a model, from an .npz file or made up for the sizes `dims`, by the model's own names.
 
     A size that is not given is 1 where it is the leading one of an input, else 128; the small inputs have sizes of at
-    most 64, less where a value of one of `graphs`, those of the kernels, would be large. Initializers keep their values;
-    without kernels nothing is needed. InputError for a size that the model does not have, for arrays that do not fit, or
+    most 64, less where a value of one of `graphs`, those of the kernels, would be large. Initializers keep their
+    values; without kernels nothing is needed. InputError for a size that the model does not have, for arrays that do
+    not fit, or
     where both sizes and arrays are given."""
     given = frozenset(imported.initializers)
     if file is not None and dims:

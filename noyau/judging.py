@@ -86,9 +86,9 @@ class Bench:
     fused: onnx.ModelProto
     library: Path | None
     seen: Seen
+    workers: Workers | None = None
     threads: int = 1
     budget_s: float = 0.6
-    workers: Workers | None = None
 
     def compare(self, before: onnx.ModelProto, after: onnx.ModelProto, arrays: Mapping[str, np.ndarray]) -> Comparison:
         """`after`, with the library, against `before`, each in a process of its own. UnsupportedError for strings and

@@ -95,7 +95,7 @@ def optimize(path: str | Path, wishes: Wishes = Wishes(), say: Say = log.info) -
 
     fused, built = put_back(original.model, right(judged), original.folder), library(right(judged), options)
     with Workers() as workers:
-        bench = Bench(original, fused, built, asked, wishes.threads, wishes.budget_s, workers)
+        bench = Bench(original, fused, built, asked, workers, wishes.threads, wishes.budget_s)
         judged = each("timing", judged, lambda one: timed(one, bench, wishes.keep), say)
 
         kept = [one.planned for one in judged if one.kept]

@@ -15,7 +15,7 @@ from noyau.ir.operators import OPERATORS
 from noyau.languages import c
 from noyau.passes.costs import bytes_moved, flops
 from noyau.passes.partition import Group
-from noyau.schedules.choosing import Options, schedule
+from noyau.schedules.choosing import USUAL, Options, schedule
 
 _WIDTH = 110  # of a line of a certificate
 DEAR = 4  # flops from which a function says what a kernel is about
@@ -45,7 +45,7 @@ class Plan:
     refused: tuple[tuple[Group, str], ...] = field(default=())
 
 
-def plan(groups: Iterable[Group], operators: Sequence[str], target: str, options: Options = Options()) -> Plan:
+def plan(groups: Iterable[Group], operators: Sequence[str], target: str, options: Options = USUAL) -> Plan:
     """One kernel for each kind of group. `operators` are the operator types of the model by position."""
     kinds: dict[str, tuple[Kernel, list[Group]]] = {}
     refused: list[tuple[Group, str]] = []

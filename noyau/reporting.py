@@ -49,7 +49,7 @@ def remarks(original: Original, feeds: Feeds, judged: Sequence[Judged], whole: W
     for operator in dict.fromkeys(foreign(original.model).values()):
         yield f"{printable(operator)} is no operator of plain onnxruntime: what needs it is neither captured nor timed"
     for name in feeds.missing:
-        yield f"{printable(name)}: of a type that cannot be made up, so what needs it is not timed; --inputs F.npz would do"
+        yield f"{printable(name)}: of a type that cannot be made up: what needs it is not timed; give --inputs F.npz"
     yield from filter(None, [whole.note])
 
 

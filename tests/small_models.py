@@ -26,7 +26,11 @@ def value(name: str, shape: Sequence[int | str] | None = ("n",), dtype: int = FL
 def chain(source: str, result: str, prefix: str = "") -> list[onnx.NodeProto]:
     """sigmoid(x tanh(x)): three operators that become one kernel."""
     tanh, product = f"{prefix}tanh", f"{prefix}product"
-    return [NODE("Tanh", [source], [tanh]), NODE("Mul", [tanh, source], [product]), NODE("Sigmoid", [product], [result])]
+    return [
+        NODE("Tanh", [source], [tanh]),
+        NODE("Mul", [tanh, source], [product]),
+        NODE("Sigmoid", [product], [result]),
+    ]
 
 
 def model_of(
@@ -151,9 +155,7 @@ BARE = {
     "one operator": model_of([NODE("Tanh", ["x"], ["y"])], [value("x")], [value("y")]),
     "a product alone": model_of([NODE("MatMul", ["x", "x"], ["y"])], [value("x", (3, 3))], [value("y", (3, 3))]),
     "a newer opset": model_of(chain("x", "y"), [value("x")], [value("y")], opset=999),
-    "strings alone": model_of(
-        [NODE("Identity", ["s"], ["t"])], [value("s", dtype=STRING)], [value("t", dtype=STRING)]
-    ),
+    "strings alone": model_of([NODE("Identity", ["s"], ["t"])], [value("s", dtype=STRING)], [value("t", dtype=STRING)]),
 }
 
 
@@ -176,7 +178,9 @@ def arrays_for(model: onnx.ModelProto, seed: int = 0, size: int = 5) -> dict[str
         kind = each.type.tensor_type
         shape = [dim.dim_value if dim.HasField("dim_value") else size for dim in kind.shape.dim]
         if each.name not in stored:
-            made[each.name] = np.asarray(rng.standard_normal(shape)).astype(helper.tensor_dtype_to_np_dtype(kind.elem_type))
+            made[each.name] = np.asarray(rng.standard_normal(shape)).astype(
+                helper.tensor_dtype_to_np_dtype(kind.elem_type)
+            )
     return made
 
 

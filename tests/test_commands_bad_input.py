@@ -131,7 +131,9 @@ def test_external_data_goes_with_the_model(tmp_path):
 def test_graphs_that_are_none(tmp_path, capsys):
     ends = [value("x")], [value("y")]
     wrong = {
-        "cycle": model_of([NODE("Add", ["x", "b"], ["a"]), NODE("Neg", ["a"], ["b"]), NODE("Exp", ["b"], ["y"])], *ends),
+        "cycle": model_of(
+            [NODE("Add", ["x", "b"], ["a"]), NODE("Neg", ["a"], ["b"]), NODE("Exp", ["b"], ["y"])], *ends
+        ),
         "nodes are not in order": model_of([NODE("Exp", ["a"], ["y"]), NODE("Neg", ["x"], ["a"])], *ends),
         "'a' is made twice": model_of([NODE("Neg", ["x"], ["a"]), NODE("Exp", ["x"], ["a"])], *ends),
         "which nothing makes": model_of([NODE("Add", ["x", "z"], ["y"])], *ends),
@@ -146,7 +148,9 @@ def test_graphs_that_are_none(tmp_path, capsys):
             [numpy_helper.from_array(np.array([2**44]), "s")],
         ),
         "onnxruntime does not open the model": model_of(
-            chain("x", "y"), [value("x", dtype=onnx.TensorProto.BFLOAT16)], [value("y", dtype=onnx.TensorProto.BFLOAT16)]
+            chain("x", "y"),
+            [value("x", dtype=onnx.TensorProto.BFLOAT16)],
+            [value("y", dtype=onnx.TensorProto.BFLOAT16)],
         ),
     }
     for message, model in wrong.items():
@@ -154,8 +158,12 @@ def test_graphs_that_are_none(tmp_path, capsys):
 
 
 def test_a_tensor_that_is_not_as_large_as_it_says(tmp_path, capsys):
-    weight = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT, dims=[2, 6], raw_data=struct.pack("4f", 1, 2, 3, 4))
-    model = model_of([NODE("Mul", ["x", "w"], ["a"]), *chain("a", "y")], [value("x", (2, 6))], [value("y", (2, 6))], [weight])
+    weight = onnx.TensorProto(
+        name="w", data_type=onnx.TensorProto.FLOAT, dims=[2, 6], raw_data=struct.pack("4f", 1, 2, 3, 4)
+    )
+    model = model_of(
+        [NODE("Mul", ["x", "w"], ["a"]), *chain("a", "y")], [value("x", (2, 6))], [value("y", (2, 6))], [weight]
+    )
     told = refusal(written(model, tmp_path), capsys)
     assert "w" in told
 
@@ -173,7 +181,9 @@ def test_hostile_names_are_only_names(name, tmp_path, monkeypatch, capsys):
     model.graph.name = model.producer_name = model.doc_string = name
     path = written(model, tmp_path)
     before = files(tmp_path)
-    assert main(["optimize", str(path), "--keep", "all", "-o", "out.onnx", "--json", "record.json", f"--dim={n}=3"]) == 0
+    assert (
+        main(["optimize", str(path), "--keep", "all", "-o", "out.onnx", "--json", "record.json", f"--dim={n}=3"]) == 0
+    )
     told = capsys.readouterr()
     assert (told.out + told.err).replace("\n", "").isprintable()
     assert files(tmp_path) == sorted([*before, "out.onnx", "out.so", "record.json"])
@@ -188,7 +198,9 @@ def test_hostile_names_are_only_names(name, tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out.replace("\n", "").isprintable()
 
 
-@pytest.mark.parametrize("name", ["[red]m[bold].onnx", "m \x1b[31m\n.onnx", "$(touch x);'\".onnx", "-o.onnx", "%s.onnx"])
+@pytest.mark.parametrize(
+    "name", ["[red]m[bold].onnx", "m \x1b[31m\n.onnx", "$(touch x);'\".onnx", "-o.onnx", "%s.onnx"]
+)
 def test_hostile_file_names_are_only_names(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     written(plain(), tmp_path, name)
@@ -314,7 +326,9 @@ def test_a_long_chain_and_one_that_doubles(tmp_path, capsys):
     nodes = [NODE("Add", [f"v{k}", f"v{k}"], [f"v{k + 1}"]) for k in range(60)]
     model = model_of([NODE("Identity", ["x"], ["v0"]), *nodes], [value("x")], [value("v60")])
     assert main(["optimize", str(written(model, tmp_path)), "--keep", "all"]) == 0
-    found = runtime.run(runtime.open_session(tmp_path / "model.fused.onnx", tmp_path / "model.fused.so"), arrays_for(model))
+    found = runtime.run(
+        runtime.open_session(tmp_path / "model.fused.onnx", tmp_path / "model.fused.so"), arrays_for(model)
+    )
     np.testing.assert_array_equal(found["v60"], arrays_for(model)["x"] * np.float32(2.0**60))
     nodes = [NODE("Add", [f"v{k}", "x"], [f"v{k + 1}"]) for k in range(150)]
     model = model_of([NODE("Identity", ["x"], ["v0"]), *nodes], [value("x")], [value("v150")])

@@ -3,12 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from noyau.dtypes import DType
 from noyau.errors import InputError
 from noyau.feeding import CELLS, feeds_for, small_sizes
 from noyau.frontends.onnx import import_model
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Graph, Input, Map, Node
-from noyau.dtypes import DType
 from tests.small_models import BARE, FLOAT, INT64, KINDS, NODE, model_of, overridable, value
 
 

@@ -55,7 +55,7 @@ def bench(scene, workers):
         original, planned, seen = scene
         kernels = planned if kernels is None else kernels
         fused = put_back(original.model, kernels, original.folder)
-        return Bench(original, fused, library(kernels, OPTIONS), seen, workers, 1, 0.01)
+        return Bench(original, fused, library(kernels, OPTIONS), seen, workers=workers, budget_s=0.01)
 
     return made
 

@@ -170,7 +170,9 @@ def test_an_operator_of_another_models_library_is_not_picked_up(refusing, tmp_pa
     path, texts = refusing
     feeds = tokens(1, 5)
     others = {name: f"{name[:-1]}{'1' if name[-1] == '0' else '0'}" for name in texts}
-    runtime.build_library({others[name]: text.replace(name, others[name]) for name, text in texts.items()}, tmp_path / "o.so")
+    runtime.build_library(
+        {others[name]: text.replace(name, others[name]) for name, text in texts.items()}, tmp_path / "o.so"
+    )
     assert_close(answers(path, feeds, tmp_path / "o.so"), answers(llama("dynamo"), feeds))
 
 
@@ -188,7 +190,9 @@ def test_models_of_every_kind_are_fused_and_stay_right(kind, tmp_path):
     if kind == "branches":
         feeds["c"] = np.array(True)
     if kind == "sequence out":
-        outputs = [session.run(None, feeds)[0] for session in (runtime.open_session(tmp_path / "model.onnx"), made.session())]
+        outputs = [
+            session.run(None, feeds)[0] for session in (runtime.open_session(tmp_path / "model.onnx"), made.session())
+        ]
         assert_close(*({str(k): array for k, array in enumerate(output)} for output in outputs))
         return
     for library in (tmp_path / "out.so", None):
@@ -209,7 +213,9 @@ def test_what_stands_after_an_operator_that_onnxruntime_does_not_have_is_kept_on
     before, after = made.report.kernels
     assert before.verdict is not None and after.verdict is None
     assert (after.kept, after.reason) == (True, "not timed: what it reads could not be captured")
-    assert any(line.startswith("com.example::Strange is no operator of plain onnxruntime") for line in made.report.inputs)
+    assert any(
+        line.startswith("com.example::Strange is no operator of plain onnxruntime") for line in made.report.inputs
+    )
     assert made.judged[1].certificate.ok and not made.judged[1].certificate.captured
     faster = quick(KINDS["strange operator"], tmp_path, keep="not-slower")
     assert not faster.report.kernels[1].kept
@@ -235,7 +241,9 @@ def test_where_nothing_wins_the_output_is_the_input(tmp_path, monkeypatch):
     assert "0 of 2 kernels kept" in str(made.report)
 
 
-@pytest.mark.parametrize(("keep", "ratio", "kept"), [("faster", 2, 2), ("faster", 1, 0), ("not-slower", 1, 2), ("all", 0.5, 2)])
+@pytest.mark.parametrize(
+    ("keep", "ratio", "kept"), [("faster", 2, 2), ("faster", 1, 0), ("not-slower", 1, 2), ("all", 0.5, 2)]
+)
 def test_what_is_kept_follows_from_the_verdict(keep, ratio, kept, tmp_path, monkeypatch):
     monkeypatch.setattr(judging.Bench, "compare", lambda *_, **__: compared(ratio))
     assert len(quick(twice(), tmp_path, keep=keep).report.kept) == kept

@@ -10,7 +10,18 @@ from noyau.errors import ModelError
 from noyau.original import external_bytes, foreign, open_model
 from noyau.runtimes.onnxruntime import run
 from tests.large_model import write_large_model
-from tests.small_models import KINDS, NODE, chain, model_of, plain, twice, value, with_branches, with_strange_operator, written
+from tests.small_models import (
+    KINDS,
+    NODE,
+    chain,
+    model_of,
+    plain,
+    twice,
+    value,
+    with_branches,
+    with_strange_operator,
+    written,
+)
 
 
 def test_a_model_is_opened(tmp_path):

@@ -15,7 +15,6 @@ from noyau.reporting import ceiling, end_to_end, moved_bytes, not_fused, record,
 from noyau.reports.records import EndToEnd
 from noyau.seeing import Seen, look
 from noyau.timing.comparing import Verdict
-from noyau.timing.onnxruntime_workers import Workers
 from tests.small_models import KINDS, compared, twice, written
 
 ROW = 2 * 4 * 6  # bytes of a row of `twice`, read and written
@@ -95,7 +94,7 @@ def test_what_no_kernel_replaces_is_told_by_reason(scene):
 def test_the_whole_report(scene):
     original, cut, plan, feeds, seen = scene
     judged = [Judged(kernel, comparison=compared(2), kept=True, note="left out") for kernel in plan.kernels]
-    bench = Bench(original, original.model, None, seen, Workers())
+    bench = Bench(original, original.model, None, seen)
     report = report_of(bench, cut, plan, feeds, judged, Whole(note="whole: no"), cc.DEFAULTS)
     assert (report.model, report.nodes_before, report.nodes_after, len(report.kept)) == ("model.onnx", 10, 10, 2)
     assert report.inputs == (

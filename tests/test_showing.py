@@ -8,9 +8,9 @@ from rich.console import Console
 import noyau
 from noyau.builders import cc
 from noyau.errors import BuildError, InputError, ModelError
+from noyau.passes.partition import Cut
 from noyau.runtimes import putting_back
 from noyau.showing import reasons, show
-from noyau.passes.partition import Cut
 from tests.small_models import BARE, llama, twice, written
 
 
@@ -27,7 +27,9 @@ def shown(tmp_path):
 
 def test_it_reads_like_this(shown):
     one, other = (planned.operator for planned in shown.plan.kernels)
-    assert printed(shown) == f"""\
+    assert (
+        printed(shown)
+        == f"""\
 model.onnx: 8 of 10 operators in 2 kernels
 
 {one}  2 places
@@ -44,6 +46,7 @@ Why the rest is as it is
   MatMul is a library call
       MatMul#3, MatMul#7
 """
+    )
 
 
 @pytest.mark.parametrize("width", [30, 60, 80, 120])
@@ -62,7 +65,7 @@ def test_a_model_without_kernels(kind, tmp_path):
 
 
 def test_reasons_come_once_the_most_frequent_first():
-    cuts = tuple(Cut(k, None, "alone") for k in range(6)) + (Cut(0, 1, "apart"),)
+    cuts = (*tuple(Cut(k, None, "alone") for k in range(6)), Cut(0, 1, "apart"))
     assert list(reasons(cuts, ("Add",) * 6)) == [
         ("Add#0, Add#1, Add#2, Add#3 and 2 more", "alone"),
         ("Add#0 -> Add#1", "apart"),

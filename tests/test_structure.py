@@ -49,7 +49,7 @@ LAYERS = {
 }
 
 # Test files that are about no single file of the package.
-CROSS_CUTTING = {"test_structure.py", "runtimes/test_versions.py"}
+CROSS_CUTTING = {"test_structure.py", "test_random_graphs.py", "runtimes/test_versions.py"}
 
 
 def name_of(module: Path) -> str:

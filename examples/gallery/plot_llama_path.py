@@ -22,8 +22,8 @@ from noyau.planning import Planned
 # %%
 # Where the model is cut, and why
 # -------------------------------
-# Groups follow from index maps and dependence. A softmax, a norm with the residual before it, a rotation by cos and sin:
-# each is one nest of loops, however the exporter spells it. A MatMul is a library call, so it is a boundary.
+# Groups follow from index maps and dependence. A softmax, a norm with the residual before it, a rotation by cos and
+# sin: each is one nest of loops, however the exporter spells it. A MatMul is a library call, so it is a boundary.
 with as_file(files("noyau.models") / "llama_tiny_dynamo.onnx") as model:
     shown = noyau.show(model)
 print(shown.title, "has", len(shown.operators), "operators;", len(shown.plan.kernels), "kernels cover most of them:")

@@ -98,7 +98,7 @@ class _Replacing(Evaluator):
         super().__init__(wide, sizes)
         self.algebra = _ReplacingNumeric(share)
 
-    def cast(self, value: np.ndarray, node: Node) -> np.ndarray:
+    def cast(self, value: np.ndarray, node: Node) -> Any:
         result = super().cast(value, node)
         if not _is_integer(node.dtype) or value.dtype.kind in "biu":
             return result

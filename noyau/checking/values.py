@@ -31,8 +31,8 @@ Arrays = Mapping[str, Array]
 KernelFunction = Callable[[Sequence[Array]], Sequence[Array]]
 
 MOVED_RUNS = 8
-# Where a difference cancels, all nine runs happen to be near the truth in about one cell of 10^7: so few wrong cells get
-# a second look, with more runs.
+# Where a difference cancels, all nine runs happen to be near the truth in about one cell of 10^7: so few wrong cells
+# get a second look, with more runs.
 RARE, MORE_RUNS = 1000, 40
 ULPS = 2.0  # allowed anyway
 FACTOR = 8.0  # times what the unfused computation strays

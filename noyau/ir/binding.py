@@ -88,7 +88,7 @@ def _solve(position: int, axis: int, dim: Dim, bound: Collection[str]) -> Bindin
 
 
 def bind(shapes: Sequence[Shape], actual: Sequence[Sequence[int]], names: Sequence[str]) -> dict[str, int]:
-    """The sizes, from the actual shapes of the inputs. InputError where they do not fit; `names` are for the message."""
+    """The sizes, from the actual shapes of the inputs. InputError where they do not fit; the message has `names`."""
     for shape, got, name in zip(shapes, actual, names, strict=True):
         if len(shape) != len(got):
             raise InputError(f"{name} has rank {len(got)} {tuple(got)}, but its shape is {_spell(shape)}")

@@ -108,7 +108,7 @@ class Dim:
         return f"Dim({self})"
 
 
-DimLike: TypeAlias = Union[int, str, Dim]
+DimLike: TypeAlias = int | str | Dim
 Shape: TypeAlias = tuple[Dim, ...]
 
 

@@ -37,7 +37,9 @@ Array = np.ndarray
 Arrays = Mapping[str, Array]
 
 
-def evaluate(graph: Graph, inputs: Arrays, *, wide: bool = False, sizes: Mapping[str, int] | None = None) -> dict[str, Array]:
+def evaluate(
+    graph: Graph, inputs: Arrays, *, wide: bool = False, sizes: Mapping[str, int] | None = None
+) -> dict[str, Array]:
     """The outputs of a graph, by name.
 
     As it is, each node computes and rounds in its own dtype (float16 and bfloat16 compute in float32). `wide`: every
@@ -139,7 +141,9 @@ class Evaluator:
             return value[where]
         except IndexError as fault:
             shapes = f"{list(value.shape)} as {list(self.shape(node))}"
-            raise InputError(f"{node.inputs[0]} cannot be read by {node.output}: {shapes}: the inputs do not fit") from fault
+            raise InputError(
+                f"{node.inputs[0]} cannot be read by {node.output}: {shapes}: the inputs do not fit"
+            ) from fault
 
     def widened(self, value: Array) -> np.dtype:
         """float16 and bfloat16 compute in float32."""
@@ -157,7 +161,7 @@ class Evaluator:
     def index(self, dim: Dim, node: Node) -> Any:
         return dim.evaluate(self.axes(node.shape))
 
-    def cast(self, value: Array, node: Node) -> Array:
+    def cast(self, value: Array, node: Node) -> Any:
         with np.errstate(all="ignore"):
             if self.wide and node.dtype.is_float and value.dtype.kind == "f":
                 return value
@@ -165,7 +169,9 @@ class Evaluator:
                 return np.not_equal(value, 0)
             return value.astype(self.dtype(node.dtype))
 
-    def gathered(self, index: Sequence[Dim | Lookup], shape: tuple[Dim, ...], operands: Sequence[Array]) -> tuple[Array, ...]:
+    def gathered(
+        self, index: Sequence[Dim | Lookup], shape: tuple[Dim, ...], operands: Sequence[Array]
+    ) -> tuple[Array, ...]:
         """Index arrays into operand 0; GraphError where a looked-up index is outside."""
         axes, target = self.axes(shape), tuple(int(dim.evaluate(self.sizes)) for dim in shape)
         found = []

@@ -142,7 +142,9 @@ def _logsumexp() -> Monoid:
 
     def scaled(algebra: Algebra, state: State, top: Any) -> Any:
         call = algebra.call
-        factor = call("where", call("equal", state[0], top), algebra.like(1.0, top), call("exp", call("subtract", state[0], top)))
+        factor = call(
+            "where", call("equal", state[0], top), algebra.like(1.0, top), call("exp", call("subtract", state[0], top))
+        )
         return call("multiply", state[1], factor)
 
     def merge(algebra: Algebra, a: State, b: State) -> State:

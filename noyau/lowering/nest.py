@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from noyau.errors import UnsupportedError
 from noyau.ir.binding import plan
-from noyau.ir.dims import Dim, Op, Shape, equal, index_name, never_negative, product
+from noyau.ir.dims import Dim, Op, Shape, equal, never_negative, product
 from noyau.ir.graph import Graph, Node, dims_of
 from noyau.ir.loops import Axis, Buffer, Kernel, Launch, Loop, Role, Statement, Store
 from noyau.ir.ranges import simplify
@@ -123,6 +123,7 @@ def names_copy(names: Names) -> Names:
 
 def first_space(graph: Graph) -> Space:
     """The loops of the largest output, in the order of its axes."""
+
     def extent(name: str) -> tuple[int, int]:
         dims = [dim for dim in graph[name].shape if dim != ONE]
         return len(dims), product(dims).constant or 0
@@ -199,7 +200,9 @@ def fill(lowering: Lowering, space: Space, stores: Mapping[str, str]) -> tuple[S
     """The nest: each output stored at its depth."""
     places: dict[int, list[tuple[str, Shape]]] = {}
     for output in stores:
-        index, depth = (space.index, len(space.loops)) if output == space.main else space.index_of(lowering.graph[output])
+        index, depth = (
+            (space.index, len(space.loops)) if output == space.main else space.index_of(lowering.graph[output])
+        )
         places.setdefault(depth, []).append((output, index))
     descend(lowering, space, stores, places, 0, {})
     return tuple(lowering.scopes[0].statements)

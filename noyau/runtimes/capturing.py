@@ -26,7 +26,7 @@ def capture(
     need does not run.
 
     Values that no node of the model makes (its inputs, initializers) are left out, and those that need a node at one of
-    the positions `without`, or an input that is not given. ModelError or InputError where onnxruntime does not run it."""
+    the positions `without`, or an input that is not given. ModelError or InputError if onnxruntime does not run it."""
     stored = {tensor.name for tensor in model.graph.initializer}
     absent = {value.name for value in model.graph.input} - inputs.keys() - stored
     lost = lost_values(model, without, absent)

@@ -26,7 +26,10 @@ class Options:
     kept: bool = True
 
 
-def schedule(kernel: Kernel, options: Options = Options()) -> Kernel:
+USUAL = Options()
+
+
+def schedule(kernel: Kernel, options: Options = USUAL) -> Kernel:
     """The kernel, flat and with every loop bound, each launch by the strategy that fits it."""
     flat = nan_apart(flatten(kernel))
     return each(flat, [launch.body for launch in flat.launches], partial(_one, options=options))

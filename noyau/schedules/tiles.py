@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, DimLike
-from noyau.ir.loops import Alloc, Axis, Const, Let, Load, Loop, Space, Statement, Store
+from noyau.ir.loops import Alloc, Axis, Const, Let, Load, Loop, Space, Statement, Store, Var
 from noyau.ir.walk import every_expression, every_statement, substitute
 from noyau.schedules.steps import Statements, drop_unused, reindex, split
 
@@ -22,14 +22,21 @@ def side_by_side(loop: Loop, width: int) -> Loop:
     tiles = split(replace(loop, body=()), width, f"{loop.var}t", loop.var)
     (cells,) = tiles.body
     assert isinstance(cells, Loop)
-    memory = frozenset(s.name for s in every_statement(loop.body) if isinstance(s, Alloc))
-    body = _spread(loop.body, replace(cells, axis=Axis.LANES), width, memory, ())
+    inside = tuple(every_statement(loop.body))
+    memory = frozenset(s.name for s in inside if isinstance(s, Alloc))
+    lets = frozenset(s.name for s in inside if isinstance(s, Let))
+    body = _spread(loop.body, replace(cells, axis=Axis.LANES), width, memory, lets, ())
     index: dict[str, DimLike] = {loop.var: Dim.of(tiles.var) * width + Dim.of(loop.var), CELL: Dim.of(loop.var)}
     return replace(tiles, body=substitute(body, index))
 
 
 def _spread(
-    body: Sequence[Statement], cells: Loop, width: int, memory: frozenset[str], outside: Statements
+    body: Sequence[Statement],
+    cells: Loop,
+    width: int,
+    memory: frozenset[str],
+    lets: frozenset[str],
+    outside: Statements,
 ) -> Statements:
     """The statements of a block, each for all cells before the next; `outside` are Lets that they may need."""
     made: list[Statement] = []
@@ -39,14 +46,14 @@ def _spread(
             case Alloc(_, _, shape, Space.REGISTER) if shape == (Dim.of(1),):
                 made.append(replace(statement, shape=(Dim.of(width),)))
             case Loop(_, extent, Axis.SERIAL, inner) if cells.var not in extent.names:
-                made += _group(cells, (*outside, *group), width, memory)
+                made += _group(cells, (*outside, *group), width, memory, lets)
                 outside, group = (*outside, *(s for s in group if _is_constant(s, memory))), []
-                made.append(replace(statement, body=_spread(inner, cells, width, memory, outside)))
+                made.append(replace(statement, body=_spread(inner, cells, width, memory, lets, outside)))
             case Loop() | Alloc():
                 raise UnsupportedError(f"the cells of {cells.var} cannot run side by side: each has loops of its own")
             case _:
                 group.append(statement)
-    return (*made, *_group(cells, (*outside, *group), width, memory))
+    return (*made, *_group(cells, (*outside, *group), width, memory, lets))
 
 
 def _is_constant(statement: Statement, memory: frozenset[str]) -> bool:
@@ -55,10 +62,14 @@ def _is_constant(statement: Statement, memory: frozenset[str]) -> bool:
     return isinstance(statement, Let) and not any(load.buffer in memory for load in loads)
 
 
-def _group(cells: Loop, body: Statements, width: int, memory: frozenset[str]) -> Statements:
+def _group(cells: Loop, body: Statements, width: int, memory: frozenset[str], lets: frozenset[str]) -> Statements:
     """A loop over the cells of a tile, or nothing where nothing is left to do."""
     own = reindex(body, lambda name, index: (Dim.of(CELL),) if name in memory else index)
     kept = drop_unused(own)
+    bound = {s.name for s in every_statement(kept) if isinstance(s, Let)}
+    missing = [e.name for e in every_expression(kept) if isinstance(e, Var) and e.name in lets - bound]
+    if missing:
+        raise UnsupportedError(f"the cells of {cells.var} cannot run side by side: {missing[0]} is needed in two loops")
     if all(isinstance(s, Store) and memory.issuperset(s.buffers) and _is_known(s) for s in kept):
         cells = replace(cells, extent=Dim.of(width))  # a loop whose length is known
     return (replace(cells, body=kept),) if kept else ()

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from noyau.ir.dims import Dim
-from noyau.ir.loops import Axis, Kernel, Loop
+from noyau.ir.loops import Axis, If, Kernel, Loop, Store
 from noyau.ir.walk import substitute
 from noyau.schedules.steps import Statements, bind, coalesce, lone_loops, minimum, sink, widen, with_bodies
 
@@ -26,7 +26,7 @@ def hoist(body: Statements, along: str, across: str, tile: int) -> Statements:
     loops = [s for s in body if isinstance(s, Loop)]
     if any(loop.var == along for loop in loops):
         extent = _extent(body, across)
-        if extent is None:
+        if extent is None or _stores_outside(body, across):
             return body
         inner = _tiled(body, across, tile)
         return (Loop(f"{across}t", (extent + (tile - 1)) // tile, Axis.SERIAL, inner),)
@@ -44,6 +44,12 @@ def _extent(body: Statements, variable: str) -> Dim | None:
             if statement.var == variable:
                 found.add(statement.extent)
     return found.pop() if len(found) == 1 else None
+
+
+def _stores_outside(body: Statements, variable: str) -> bool:
+    """Whether a Store stands outside the loops over a variable: each tile would do it again, or none at all."""
+    inner = (s.body for s in body if isinstance(s, Loop | If) and not (isinstance(s, Loop) and s.var == variable))
+    return any(isinstance(s, Store) for s in body) or any(_stores_outside(statements, variable) for statements in inner)
 
 
 def _tiled(body: Statements, variable: str, tile: int) -> Statements:

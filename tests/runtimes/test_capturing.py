@@ -6,7 +6,17 @@ import pytest
 from noyau.errors import InputError, ModelError
 from noyau.runtimes.capturing import capture, lost_values, part_for
 from tests.large_model import write_large_model
-from tests.small_models import KINDS, NODE, chain, model_of, overridable, twice, value, with_branches, with_strange_operator
+from tests.small_models import (
+    KINDS,
+    NODE,
+    chain,
+    model_of,
+    overridable,
+    twice,
+    value,
+    with_branches,
+    with_strange_operator,
+)
 
 X = np.random.default_rng(0).standard_normal((3, 6)).astype(np.float32)
 

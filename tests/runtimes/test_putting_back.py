@@ -5,9 +5,9 @@ import onnx
 
 from noyau import planning
 from noyau.builders import cc
+from noyau.dtypes import DType
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Input, Node
-from noyau.dtypes import DType
 from noyau.original import open_model
 from noyau.runtimes import onnxruntime as runtime
 from noyau.runtimes import putting_back

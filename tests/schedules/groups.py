@@ -1,4 +1,4 @@
-"""Groups that strategies are for, and whether a schedule of one keeps what it computes. Support for tests, not a test."""
+"""Groups that strategies are for, and whether a schedule of one keeps what it computes. Support for tests."""
 
 from __future__ import annotations
 

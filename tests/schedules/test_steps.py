@@ -33,7 +33,7 @@ from noyau.schedules.steps import (
     with_bodies,
 )
 from tests.checking.groups import embedding, layer_norm, quantise, rms_norm, softmax, swiglu
-from tests.nests import COL, COPY, F32, N, ONE, ROW, call, kernel, less, load, loop, store
+from tests.nests import COL, COPY, F32, ONE, ROW, N, call, kernel, less, load, loop, store
 from tests.schedules.groups import (
     assert_keeps,
     concatenated,

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from noyau.dtypes import DType
+from noyau.ir.dims import Dim
+from noyau.ir.loops import Axis, Launch, Role
+from noyau.ir.running import run
+from noyau.ir.wellformed import check
+from noyau.schedules.choosing import Options, schedule
+from noyau.schedules.full import BLOCK, full
+from tests.batching import build_many
+from tests.checking.groups import F32, Group
+from tests.judging import Judge
+from tests.schedules.groups import assert_keeps, flat, in_order, inputs_of, loops, lowered, reduced
+
+MONOIDS = ("sum", "prod", "max", "min", "argmax", "argmin", "variance", "logsumexp")
+SIZES = (0, 1, 65535, 65536, 65537, 3 * 65536 + 5)
+
+
+def in_blocks(graph, block, lanes=4):
+    made, rest = full(flat(graph), lanes=lanes, block=block)
+    assert rest == ()
+    return check(made)
+
+
+@pytest.mark.parametrize("monoid", MONOIDS)
+def test_blocks_of_eight(monoid):
+    graph = reduced(monoid, "n", after="negative")
+    some = [{"n": n} for n in (1, 7, 8, 9, 29)]
+    empty = [{"n": 0}] if monoid in ("sum", "prod", "max", "min") else []
+    assert_keeps(graph, in_blocks(graph, 8), *some, *empty)
+
+
+@pytest.mark.parametrize("axes", [(0, 1), (0, 2), (0, 1, 2)])
+def test_several_axes(axes):
+    shape = ("a", "n", "b")[: 3 if 2 in axes else 2]
+    if axes == (0, 2):
+        shape = ("a", 1, "n")
+    for monoid in ("sum", "argmax"):
+        graph = reduced(monoid, *shape, axes=axes)
+        assert_keeps(graph, in_blocks(graph, 8), *({"a": 3, "b": 2, "n": n} for n in (1, 5, 9)))
+
+
+@pytest.fixture(scope="module")
+def natives():
+    """Every monoid over all of a vector, in C, with the blocks that it has."""
+    dtypes = dict.fromkeys(MONOIDS, (F32, DType.F64, DType.BF16)) | {"sum": (F32, DType.F16, DType.I32)}
+    graphs = {(monoid, dtype): reduced(monoid, "n", dtype=dtype) for monoid in MONOIDS for dtype in dtypes[monoid]}
+    kernels = [
+        replace(schedule(lowered(graph), Options()), name=f"{monoid}_{dtype.value}")
+        for (monoid, dtype), graph in graphs.items()
+    ]
+    built = build_many([check(made) for made in kernels])
+    return {key: (graphs[key], made, native) for key, made, native in zip(graphs, kernels, built, strict=True)}
+
+
+@pytest.mark.parametrize("count", SIZES)
+def test_sizes_around_the_block(natives, count):
+    """The bits are the same in however many pieces the launches run."""
+    for (monoid, _), (graph, made, native) in natives.items():
+        if count == 0 and monoid in ("argmax", "argmin", "variance", "logsumexp"):
+            continue
+        inputs = inputs_of(graph, {"n": count}, seed=count % 97)
+        if monoid == "prod":
+            inputs = {name: np.exp2(np.sign(x.astype(np.float32))).astype(x.dtype) for name, x in inputs.items()}
+        judge, arrays = Judge(graph, inputs), in_order(made, inputs)
+        got = native.call_guarded(*arrays)
+        assert judge.wrong(graph.outputs[0], got[0]) is None, (monoid, count)
+        again = native.call_guarded(*arrays, pieces=3, order=lambda pieces: reversed(range(pieces)))
+        assert got[0].tobytes() == again[0].tobytes()
+
+
+def test_two_launches_and_one_state_a_block():
+    made = in_blocks(reduced("argmax", "n"), BLOCK)
+    assert len(made.launches) == 2
+    assert [buffer.shape for buffer in made.of(Role.SCRATCH)] == [((Dim.of("n") + (BLOCK - 1)) // BLOCK,)] * 2
+    assert loops(made, Axis.THREADS) == [made.launches[0].body[0].var]
+
+
+def softmax_of_all():
+    g = Group()
+    x = g.input("x", F32, "n")
+    e = g.map("exp", g.map("subtract", x, g.expand(g.reduce("max", x), ("n",))))
+    g.map("divide", e, g.expand(g.reduce("sum", e), ("n",)))
+    return g.graph()
+
+
+def test_what_follows_finds_the_result_in_scratch():
+    graph = softmax_of_all()
+    first, rest = full(flat(graph), lanes=4, block=8)
+    second, rest = full(replace(first, launches=(Launch(rest),)), lanes=4, block=8)
+    launches = (*first.launches, *second.launches, Launch(rest))
+    made = check(replace(second, launches=launches))
+    assert len(made.launches) == 5
+    assert_keeps(graph, made, {"n": 1}, {"n": 8}, {"n": 30})
+    scheduled = check(schedule(lowered(graph)))
+    assert len(scheduled.launches) == 5
+    assert [axis for launch in scheduled.launches[::2] for axis in [launch.body[-1].axis]] == [Axis.THREADS] * 3
+    assert_keeps(graph, scheduled, {"n": 0}, {"n": 1}, {"n": 30})
+
+
+def test_loops_before_the_fold_come_after_it():
+    """An output that is stored first does not keep a fold from its own launches."""
+    g = Group()
+    x = g.input("x", F32, "n")
+    y = g.map("exp", x)
+    total = g.reduce("sum", x, axis=0)
+    z = g.map("add", g.map("negative", x), g.expand(total, ("n",)))
+    graph = g.graph(y, z)
+    made = check(schedule(lowered(graph)))
+    assert_keeps(graph, made, {"n": 0}, {"n": 5})
+
+
+def test_a_small_known_row_is_one_launch():
+    assert len(schedule(lowered(reduced("sum", 100))).launches) == 1
+    assert len(schedule(lowered(reduced("sum", BLOCK + 1))).launches) == 2
+
+
+@pytest.mark.parametrize("dtype", [F32, DType.F64])
+@pytest.mark.parametrize("fill", [1.0, 0.1, None])
+def test_long_sums_stay_near_the_truth(natives, fill, dtype):
+    """2^24 ones and more, in full and as one row: at most 8 times what NumPy is off, or half an ulp."""
+    count = 1 << 24
+    x = np.full(count, fill) if fill else np.random.default_rng(0).random(count)
+    x = x.astype(dtype.numpy)
+    row = replace(schedule(lowered(reduced("sum", "rows", "n", axes=(1,), dtype=dtype))), name="row")
+    whole = replace(schedule(lowered(reduced("sum", "n", dtype=dtype))), name="whole")
+    truth = np.sum(x.astype(np.longdouble))
+    off = partial(lambda got: abs(float((np.longdouble(got) - truth) / truth)))
+    ulp = {F32: 2.0**-24, DType.F64: 2.0**-53}[dtype]
+    for native, array in zip(build_many([row, whole]), (x[None], x), strict=True):
+        got = np.ravel(native(array)[0])[0]
+        assert off(got) <= max(8 * off(np.sum(x)), ulp)
+
+
+def test_bits_do_not_depend_on_the_order_of_blocks():
+    made = in_blocks(reduced("sum", "n"), 8)
+    x = np.random.default_rng(0).standard_normal(50).astype(np.float32)
+    assert len({run(made, [x], seed=seed)[0].tobytes() for seed in range(6)}) == 1
