@@ -68,6 +68,7 @@ BY_MPMATH = {"reciprocal": lambda x: 1 / x, "rsqrt": lambda x: 1 / mpmath.sqrt(x
     "exp2": lambda x: mpmath.power(2, x),
     "log2": lambda x: mpmath.log(x, 2),
     "cbrt": lambda x: mpmath.sign(x) * mpmath.cbrt(abs(x)),
+    "fmod": lambda x, y: mpmath.sign(x) * mpmath.fmod(abs(x), abs(y)),
 }
 SPECIAL = [0.0, 1e-45, 1.1754942e-38, 1.1754944e-38, 1e-20, 0.1, 0.25, 0.5, 0.75, 0.99999994, 1.0, 1.0000001, 1.5, 2.0]
 SPECIAL += [2.5, 3.0, 3.1415927, 4.0, 17.0, 88.72283, 88.72284, 103.97208, 104.0, 127.0, 128.0, 149.0, 150.0, 709.8]

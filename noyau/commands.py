@@ -75,9 +75,8 @@ def _optimize(arguments: argparse.Namespace, model: Path, output: Path, *, keep:
         if arguments.json is not None:
             made.report.write(arguments.json)
     Console().print(made.report)
-    print()
     if keep:
-        print(_written(output, made.library is not None))
+        print(f"\n{_written(output, made.library is not None)}")
     return _verdict(made.report.end_to_end.speedup, required)
 
 
@@ -85,15 +84,16 @@ def require_places(model: Path, output: Path, record: Path | None) -> None:
     """OutputError where what is to be written has no place, or would be written over the model: before any work."""
     from noyau.runtimes.saving import library_path
 
-    taken = {model.resolve(): "the model itself"}
+    taken = {os.path.realpath(model): "the model itself"}
     places = {"the fused model": output, "its library": library_path(output)}
     for what, place in {**places, **({} if record is None else {"the record": record})}.items():
-        if place.resolve() in taken:
-            raise OutputError(f"{what} would go to {place}, which is {taken[place.resolve()]}: name another file")
-        taken[place.resolve()] = what
-        if not place.parent.is_dir():
+        end = os.path.realpath(place)
+        if end in taken:
+            raise OutputError(f"{what} would go to {place}, which is {taken[end]}: name another file")
+        taken[end] = what
+        if not os.path.isdir(place.parent):
             raise OutputError(f"{place.parent} is no folder: make it first")
-        if place.is_dir() or not os.access(place.parent, os.W_OK | os.X_OK):
+        if os.path.isdir(place) or not os.access(place.parent, os.W_OK | os.X_OK):
             raise OutputError(f"{place} cannot be written: it is a folder, or lies in one that is read-only")
 
 
@@ -126,7 +126,7 @@ def progress() -> Iterator[Callable[[str], None]]:
     if not console.is_terminal:
         yield lambda step: print(f"noyau: {plain(step)}", file=sys.stderr, flush=True)
         return
-    with console.status(Text("starting")) as status:
+    with console.status(Text("starting"), refresh_per_second=4) as status:  # nothing that a clock would see
         yield lambda step: status.update(Text(plain(step)))
 
 

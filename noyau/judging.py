@@ -17,7 +17,7 @@ from noyau.checking.certificate import Certificate
 from noyau.checking.native import certify_native
 from noyau.checking.values import Case
 from noyau.dtypes import from_numpy
-from noyau.errors import InputError, NoyauError, UnsupportedError
+from noyau.errors import InputError, NoyauError
 from noyau.ir.graph import Constant, Graph, names_of
 from noyau.original import Original, foreign
 from noyau.planning import Planned
@@ -238,14 +238,15 @@ def timed_whole(bench: Bench) -> Whole:
     except NoyauError as error:
         return Whole(note=f"the whole model is not timed: {error}")
     after = ends_run(original.session(bench.fused, bench.library, threads=bench.threads), arrays)
-    try:
-        found = bench.compare(original.model, bench.fused, arrays)
-    except UnsupportedError:  # strings, or what is no tensor, cannot go to another process
-        found = compare(before, after, budget_s=bench.budget_s)
-    except NoyauError as error:
-        return Whole(apart=apart(before, after), note=f"the whole model is not timed: {error}")
+    moved, portable = apart(before, after), isinstance(before, BoundRun)
     slow = "" if original.prepacked else "the whole model is timed with its weights as they lie in the file, not copied"
-    return Whole(found, apart(before, after), slow)
+    if not portable:  # strings, or what is no tensor, cannot go to another process
+        return Whole(compare(before, after, budget_s=bench.budget_s), moved, slow)
+    del before, after  # their memory goes before that of the other processes comes
+    try:
+        return Whole(bench.compare(original.model, bench.fused, arrays), moved, slow)
+    except NoyauError as error:
+        return Whole(apart=moved, note=f"the whole model is not timed: {error}")
 
 
 def apart(before: BoundRun | PlainRun, after: BoundRun | PlainRun) -> float | None:

@@ -3,8 +3,28 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write the texts in tests/golden anew")
+
+
+@pytest.fixture
+def golden(request):
+    """Compares a text with the file of a path in tests/golden, or writes it there with --update-golden."""
+
+    def compare(path: str, text: str) -> None:
+        file = Path(__file__).parent / "golden" / path
+        if request.config.getoption("--update-golden"):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, "ascii")
+        assert file.exists(), f"there is no {path} yet: pytest --update-golden writes it"
+        assert text == file.read_text("ascii"), f"{path} is not what is printed now: see pytest --update-golden"
+
+    return compare
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -20,3 +40,7 @@ def empty_cache(tmp_path, monkeypatch):
     """A cache folder of this test alone; the result is where noyau makes its own in it."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "noyau"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write the golden texts anew")

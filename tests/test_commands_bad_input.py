@@ -74,6 +74,16 @@ def test_a_file_that_is_not_there_or_is_none(tmp_path, capsys):
     assert "is no plain file" in refusal(Path(os.devnull), capsys, "-o", str(tmp_path / "out.onnx"))
     os.mkfifo(tmp_path / "pipe.onnx")
     assert "is no plain file" in refusal(tmp_path / "pipe.onnx", capsys)
+    (tmp_path / "loop.onnx").symlink_to("loop.onnx")
+    assert "cannot be read: Too many levels of symbolic links" in refusal(tmp_path / "loop.onnx", capsys)
+    assert "cannot be read: File name too long" in refusal(tmp_path / f"{'x' * 300}.onnx", capsys, "-o", "out.onnx")
+
+
+def test_an_output_that_no_file_can_be(tmp_path, capsys):
+    path = written(plain(), tmp_path)
+    assert "cannot be written: File name too long" in refusal(path, capsys, "-o", str(tmp_path / f"{'x' * 300}.onnx"))
+    (tmp_path / "loop.onnx").symlink_to("loop.onnx")
+    assert main(["optimize", str(path), "-o", str(tmp_path / "loop.onnx")]) == 0  # the link gives way
 
 
 def test_a_file_that_is_larger_than_any_model(tmp_path, capsys):
@@ -100,6 +110,8 @@ def test_a_model_that_is_cut_off(part, tmp_path, capsys):
         ("", "names no file"),
         ("~/.bashrc", "is at the absolute path"),
         ("short.data", "is the file cut off?"),
+        ("x" * 5000, "is missing"),
+        ("loop.data", "is missing"),
     ],
 )
 def test_external_data_that_is_missing_or_elsewhere(location, message, tmp_path, capsys):
@@ -108,6 +120,7 @@ def test_external_data_that_is_missing_or_elsewhere(location, message, tmp_path,
     (tmp_path / "outside.data").write_bytes(bytes(48))
     (folder / "short.data").write_bytes(bytes(47))
     (folder / "link.data").symlink_to(tmp_path / "outside.data")
+    (folder / "loop.data").symlink_to("loop.data")
     path = written(with_external_data(location.format(folder=tmp_path)), folder)
     assert message in refusal(path, capsys)
     assert main(["show", str(path)]) == 2

@@ -50,7 +50,10 @@ class Space:
             variables = iter(outer)
             index = tuple(Dim.of(next(variables)[0]) if axis in axes else Dim.of(0) for axis in range(len(node.shape)))
             return index, len(axes)
-        raise UnsupportedError(f"{node.output} and {self.main} have different loops")
+        own_shape, loops = (", ".join(map(str, dims)) for dims in (node.shape, dict(self.loops).values()))
+        raise UnsupportedError(
+            f"{node.output} of shape [{own_shape}] does not fit the loops of {self.main}: {loops or 1}"
+        )
 
     def _same(self, node: Node, axes: Sequence[int]) -> bool:
         """Whether the extents are those of the main output, axis by axis."""

@@ -18,6 +18,7 @@ from noyau.ir.walk import operands
 USUAL = 61  # what every size is taken to be
 AGAIN = 12.0  # flops that may be computed again for each cell of the largest output
 PASSES = 8  # reductions that may need each other in turn: each is one more pass, which computes much of the others anew
+DEEPEST = 160  # steps that may need each other in turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +36,17 @@ class Repeat:
         return f"{what} {self.value.partition('~')[0]} would be computed {often} over (where every size is {USUAL})"
 
 
-def judge_passes(graph: Graph) -> None:
-    """UnsupportedError where too many reductions need each other in turn."""
-    depth: dict[str, int] = {}
+def judge_depth(graph: Graph) -> None:
+    """UnsupportedError where too many reductions, or too many steps, need each other in turn."""
+    steps: dict[str, int] = {}
+    passes: dict[str, int] = {}
     for node in graph.nodes:
-        below = max((depth[name] for name in node.inputs), default=0)
-        depth[node.output] = below + isinstance(node.kind, Reduce)
-        if depth[node.output] > PASSES:
-            raise UnsupportedError(f"more than {PASSES} reductions need each other in turn, up to {node.output}")
+        steps[node.output] = max((steps[name] for name in node.inputs), default=0) + 1
+        passes[node.output] = max((passes[name] for name in node.inputs), default=0) + isinstance(node.kind, Reduce)
+    if max(passes.values(), default=0) > PASSES:
+        raise UnsupportedError(f"more than {PASSES} reductions need each other in turn")
+    if max(steps.values(), default=0) > DEEPEST:
+        raise UnsupportedError(f"more than {DEEPEST} steps need each other in turn")
 
 
 def judge_repeats(graph: Graph, kernel: Kernel) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from noyau.ir.dims import Dim
@@ -31,13 +31,19 @@ def merge_equal(graph: Graph) -> Graph:
 
 
 def order_operands(graph: Graph) -> Graph:
-    """Commutative operands in the order of what they are made of, whatever they are called."""
+    """Commutative operands in the order of what they are made of, then of what is made of them, whatever they are
+    called and however they were spelt."""
     keys = structure(graph)
+    uses = contexts(graph, keys)
+
+    def order(name: str) -> tuple[str, str, str]:
+        kind = graph[name].kind
+        return keys[name], uses[name], str(kind.index) if isinstance(kind, View) else ""
 
     def change(node: Node, made: Rebuilder) -> Iterable[Node] | str:
         match node.kind:
             case Map(function) if function in COMMUTATIVE:
-                return (replace(node, inputs=tuple(sorted(node.inputs, key=lambda name: keys[name]))),)
+                return (replace(node, inputs=tuple(sorted(node.inputs, key=order))),)
             case _:
                 return (node,)
 
@@ -66,6 +72,28 @@ def structure(graph: Graph) -> dict[str, str]:
                 what = [str(dim) for dim in node.shape if dim != Dim.of(1)]
             case _:
                 what = (type(node.kind).__name__, operands)
-        text = repr((what, node.dtype.value))
-        keys[node.output] = hashlib.sha256(text.encode()).hexdigest()[:16]
+        keys[node.output] = _digest((what, node.dtype.value))
     return keys
+
+
+def contexts(graph: Graph, keys: Mapping[str, str]) -> dict[str, str]:
+    """For each value a digest of what is made of it, up to the outputs; `keys` are those of `structure`."""
+    found: dict[str, list[str]] = {node.output: [] for node in graph.nodes}
+    for name in graph.outputs:
+        found[name].append("output")
+    done: dict[str, str] = {}
+    for node in reversed(graph.nodes):
+        above = done[node.output] = _digest(sorted(found[node.output]))
+        for place, name in enumerate(node.inputs):
+            match node.kind:
+                case View():
+                    found[name] += found[node.output]
+                case Map(function) if function in COMMUTATIVE:
+                    found[name].append(f"{keys[node.output]} {above}")
+                case _:
+                    found[name].append(f"{keys[node.output]} {above} {place}")
+    return done
+
+
+def _digest(what: object) -> str:
+    return hashlib.sha256(repr(what).encode()).hexdigest()[:16]

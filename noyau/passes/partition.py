@@ -6,14 +6,15 @@ nothing dear is computed again, and no path leaves and comes back. Names of oper
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from noyau.errors import UnsupportedError
-from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Opaque, Part, Scan, Scatter, View
+from noyau.ir.dims import Shape
+from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Map, Node, Opaque, Part, Scan, Scatter, View
 from noyau.ir.loops import Kernel
-from noyau.lowering.nest import lower
-from noyau.passes.costs import judge_passes, judge_repeats
+from noyau.lowering.nest import lower, unbound
+from noyau.passes.costs import judge_depth, judge_repeats
 from noyau.passes.normal import normalise
 from noyau.passes.places import Model, Place, Positions, Wires
 
@@ -175,6 +176,9 @@ class _Partitioning:
             return "a size of what it makes is among the numbers that it reads"
         key = alike(graph)
         try:
+            judge_depth(graph)
+            if is_cellwise(graph):
+                return None
             if key not in self.judged or (fresh and self.judged[key]):
                 self.judged[key] = None
                 planned_kernel(normalise(graph))
@@ -200,14 +204,15 @@ class _Partitioning:
         """Why operators are in no group, and why neighbouring groups are not one."""
         without = {**self.model.opaque, **self.lonely, **self.alone}
         yield from (Cut(position, None, without[position]) for position in sorted(without) if self.is_apart(position))
+        told: dict[Positions, str] = {}
         for place in self.model.places:
             for producer in self.wires.makers(place.position):
-                pair = {producer, place.position}
-                if pair <= self.member.keys() and self.member[producer] != self.member[place.position]:
-                    together = self.sets[self.member[producer]] | self.sets[self.member[place.position]]
-                    reason = self.parting(together, fresh=True)
-                    if reason is not None and not pair & self.alone.keys():
-                        yield Cut(producer, place.position, reason)
+                pair = {producer, place.position} & self.member.keys() - self.alone.keys()
+                if len({self.member[position] for position in pair}) == 2:
+                    together = frozenset[int]().union(*(self.sets[self.member[position]] for position in pair))
+                    if together not in told:
+                        told[together] = self.parting(together, fresh=True) or ""
+                    yield Cut(producer, place.position, told[together])
 
     def is_apart(self, position: int) -> bool:
         """Whether an operator is in no group with others."""
@@ -220,12 +225,32 @@ def worth(positions: frozenset[int], graph: Graph) -> bool:
     return len(positions) > 1 or len(steps) > 1
 
 
+def is_cellwise(graph: Graph) -> bool:
+    """Whether a graph is but a few maps, all of one shape: then it has a kernel, and nobody need try."""
+    given, shape = {node.output for node in graph.nodes if not node.inputs}, graph[graph.outputs[0]].shape
+    buffers = [name for name in given if "~" not in name]  # others are constants, which stay in the text
+    few = len(buffers) + len(graph.outputs) <= BUFFERS
+    return few and not unbound(graph) and all(_is_cellwise(node, shape, given) for node in graph.nodes)
+
+
+def _is_cellwise(node: Node, shape: Shape, given: Collection[str]) -> bool:
+    match node.kind:
+        case Map():
+            return node.shape == shape
+        case View(index):
+            atoms = [atom for dim in index for monomial, _ in dim.terms for atom in monomial]
+            return node.inputs[0] in given and node.shape == shape and all(isinstance(atom, str) for atom in atoms)
+        case Constant(value):
+            return value.size == 1
+        case _:
+            return isinstance(node.kind, Input | Iota)
+
+
 def planned_kernel(graph: Graph) -> Kernel:
     """The kernel of a normal graph; UnsupportedError says what speaks against it."""
     count = len(graph.inputs) + len(graph.outputs)
     if count > BUFFERS:
         raise UnsupportedError(f"one kernel would read and write {count} arrays, more than {BUFFERS}")
-    judge_passes(graph)
     kernel = lower(graph, "kernel")
     judge_repeats(graph, kernel)
     return kernel

@@ -23,6 +23,7 @@ _LONGEST_NAME, _SHORTEST_NAME = 36, 24
 _MOST_REASONS = 12
 _MOST_REPLACED = 12
 _GAP = 2
+_FAR = 1e-2  # of the largest: more than rounding comes to, but in models that magnify it
 
 Show = Callable[[str], str]
 
@@ -129,7 +130,8 @@ def _end_to_end(whole: EndToEnd, width: int, fused: bool) -> Iterator[Renderable
     if whole.verdict is not None:
         line.append(whole.verdict.value, style=_STYLES[whole.verdict])
     line.append("" if whole.speedup is None else f" {_ratio(whole.speedup)}")
-    yield from hanging(line + Text(_apart(whole.apart)), width, rest="  ")
+    line.append(_apart(whole.apart), style="yellow" if (whole.apart or 0.0) > _FAR else "default")
+    yield from hanging(line, width, rest="  ")
 
 
 def _apart(apart: float | None) -> str:

@@ -239,7 +239,7 @@ def test_pieces_whose_order_only_the_sizes_tell():
                 value("y", Map("exp"), "x", F32, "b", "n"),
                 value("z", Map("exp"), "w", F32, "m"),
             ),
-            "z and y have different loops",
+            "z of shape [m] does not fit the loops of y: b, n",
         ),
         (
             graph("y", given("x", F32, N * "m"), value("y", Map("exp"), "x", F32, N * "m")),

@@ -113,6 +113,20 @@ def test_a_slower_model_is_said_to_be():
     assert "The whole model: 1 s -> 2 s, SLOWER 0.50x" in printed(slower)
 
 
+@pytest.mark.parametrize(
+    ("apart", "told"),
+    [
+        (None, "FASTER 1.22x\n"),
+        (0.0, "FASTER 1.22x; its outputs keep every bit\n"),
+        (2.5e-7, "FASTER 1.22x; its outputs move by 2.5e-7 of the largest\n"),
+        (float("inf"), "FASTER 1.22x; its outputs are not those it had, beyond rounding\n"),
+    ],
+)
+def test_how_far_the_outputs_have_moved(apart, told):
+    whole = dataclasses.replace(REPORT.end_to_end, apart=apart)
+    assert told in printed(dataclasses.replace(REPORT, end_to_end=whole), 120)
+
+
 def test_reasons_are_joined_ordered_and_bounded():
     groups = tuple(NotFused((f"n{k}",) * (k + 1), f"reason {k}") for k in range(20))
     lines = printed(dataclasses.replace(REPORT, not_fused=groups)).splitlines()

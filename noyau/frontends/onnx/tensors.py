@@ -106,10 +106,10 @@ def _inside(folder: Path, location: str, what: str) -> Path:
         raise ModelError(f"{what} is at the absolute path {location!r}: it must be in the folder of the model")
     if ".." in PurePosixPath(location.replace("\\", "/")).parts:
         raise ModelError(f"{what} points outside the folder of the model: {location!r}")
-    path, root = (folder / location).resolve(), folder.resolve()
+    path, root = Path(os.path.realpath(folder / location)), Path(os.path.realpath(folder))
     if not path.is_relative_to(root):
         raise ModelError(f"{what} leaves the folder of the model through the link {location!r}: copy the file there")
-    if not path.is_file():
+    if not os.path.isfile(path):  # False for any name that no file can have
         raise ModelError(f"{what} is missing: {os.fspath(folder / location)} is no file")
     return path
 

@@ -71,8 +71,7 @@ NOYAU_INLINE double noyau_wide_exp2_less(double x, double less) {
 
 /* e^x - 1. 0.7 ulp. */
 NOYAU_INLINE float noyau_expm1_f32(float x) {
-    const double wide = x;
-    return (float)(wide == 0 ? wide : noyau_wide_exp2_less(wide * 1.4426950408889634, 1)); /* -0 stays */
+    return copysignf((float)noyau_wide_exp2_less(x * 1.4426950408889634, 1), x); /* -0 stays */
 }
 
 /* value 2^n, where shifted is n + 2046 + 1.5 2^52: as noyau_scale_f32. */

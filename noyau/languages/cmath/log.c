@@ -59,8 +59,7 @@ NOYAU_INLINE float noyau_log10_f32(float x) {
 
 /* log(1 + x). 0.6 ulp. */
 NOYAU_INLINE float noyau_log1p_f32(float x) {
-    const double wide = x;
-    return (float)(wide == 0 ? wide : noyau_wide_log1p(wide)); /* -0 stays */
+    return copysignf((float)noyau_wide_log1p(x), x); /* -0 stays */
 }
 
 /* log(1 + e^x), which is max(x, 0) + log(1 + e^-|x|). 0.6 ulp. */

@@ -30,8 +30,9 @@ NOYAU_INLINE double noyau_reciprocal_f64(double x) {
 
 /* By 2^(log2(|x|) / 3). 0.6 ulp. */
 NOYAU_INLINE float noyau_cbrt_f32(float x) {
-    const double third = noyau_wide_log(fabs((double)x)) * (1.4426950408889634 / 3);
-    return copysignf((float)noyau_wide_exp2_less(third, 0), x);
+    const double a = fabs((double)x);
+    const double y = noyau_wide_exp2_within(noyau_wide_log(a) * (1.4426950408889634 / 3), 0);
+    return copysignf((float)((a > 0) & (a < INFINITY) ? y : a), x);
 }
 
 /* The C library's. 4.0 ulp. */

@@ -29,7 +29,8 @@ NOYAU_INLINE double noyau_wide_sin_half(double r, double odd) {
 NOYAU_INLINE float noyau_sin_f32(float x) {
     double whole;
     const double wide = x, r = noyau_wide_turn(wide, 2, 0, &whole);
-    return (float)(wide == 0 ? wide : noyau_wide_sin_half(r, whole)); /* -0 stays */
+    const double y = noyau_wide_sin_half(r, whole);
+    return (float)(wide == 0 ? wide : y); /* -0 stays */
 }
 
 /* -sin about the odd quarters of a turn. 0.6 ulp, for all x. */

@@ -1,0 +1,186 @@
+/* the kernel gathered */
+
+/* The one ABI of noyau's C kernels. A kernel's text opens with this and compiles alone. */
+#ifndef NOYAU_ABI
+#define NOYAU_ABI 1
+#include <stdint.h>
+
+/* What a kernel is called with. `buffers`: inputs, outputs, then scratch, packed in C order.
+   `sizes`: the kernel's named sizes, as `bind` made them. */
+typedef struct {
+    void *const *buffers;
+    const int64_t *sizes;
+    int32_t launch;
+} noyau_call;
+
+/* A kernel as a runtime sees it. The runtime calls, in order: `bind`; `shape` for each output;
+   `scratch_bytes` for each scratch buffer; then for launch 0, 1, ...: `run` over disjoint pieces
+   of [0, extent), in any order and on any threads, all ended before the next launch begins. */
+typedef struct {
+    const char *name;
+    int32_t inputs, outputs, scratch, launches, sizes;
+    const int32_t *dtypes; /* ONNX element types of the inputs, then of the outputs */
+    const int32_t *ranks;  /* of the inputs, then of the outputs */
+    /* The sizes, from the shapes of the inputs; returns 0, or 1 + the first input that does not fit. */
+    int32_t (*bind)(const int64_t *const *shapes, int64_t *sizes);
+    void (*shape)(const int64_t *sizes, int32_t output, int64_t *dims);
+    int64_t (*scratch_bytes)(const int64_t *sizes, int32_t index);
+    int64_t (*extent)(const int64_t *sizes, int32_t launch);     /* items of a launch */
+    int64_t (*item_bytes)(const int64_t *sizes, int32_t launch); /* bytes that one item moves */
+    /* Runs items [begin, end) of call->launch; returns 0, or a NOYAU_ status. */
+    int32_t (*run)(const noyau_call *call, int64_t begin, int64_t end);
+} noyau_kernel;
+
+enum { NOYAU_OK = 0, NOYAU_INDEX_OUT_OF_BOUNDS = 1, NOYAU_OUT_OF_MEMORY = 2 };
+#endif
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+/* Before a loop of which the rounds do not depend on each other: several may run side by side. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define NOYAU_LANES _Pragma("GCC ivdep")
+#else
+#define NOYAU_LANES
+#endif
+
+static inline int64_t noyau_floor_divide_i64(int64_t a, int64_t b)
+{
+    if (b == -1) return (int64_t)(0 - (uint64_t)a);
+    if (!b) return a;
+    return (int64_t)(a / b - (a % b != 0 && (a < 0) != (b < 0)));
+}
+
+static inline int64_t noyau_floor_mod_i64(int64_t a, int64_t b)
+{
+    if (b == -1 || !b) return 0;
+    const int64_t m = (int64_t)(a % b);
+    return m != 0 && (m < 0) != (b < 0) ? (int64_t)(m + b) : m;
+}
+
+static inline int64_t noyau_maximum_i64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static inline int64_t noyau_minimum_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int32_t gathered_0(const noyau_call *call, int64_t begin, int64_t end)
+{
+    const float *restrict table = call->buffers[0]; /* [words, n] */
+    const int64_t *restrict ids = call->buffers[1]; /* [b, s] */
+    float *restrict v5 = call->buffers[2]; /* [b, s, 1] */
+    float *restrict v2 = call->buffers[3]; /* [b, s, n] */
+    const int64_t words = call->sizes[0];
+    const int64_t n = call->sizes[1];
+
+    /* Items: b * s. */
+    for (int64_t i1 = begin; i1 < end; ++i1) {
+        const int64_t ids_i = ids[i1];
+        const int64_t at = ids_i;
+        if (at < 0 || at >= words) return NOYAU_INDEX_OUT_OF_BOUNDS;
+        double v4_sum;
+        v4_sum = 0.0;
+        for (int64_t block = 0; block < (n + 2047) / 2048; ++block) {
+            float v4_block_sum[32];
+            for (int64_t lane = 0; lane < 32; ++lane) v4_block_sum[lane] = 0.0f;
+            for (int64_t r1 = 0; r1 < noyau_floor_divide_i64(noyau_maximum_i64(-2048, block * 2048 - n) * 31, 32) + noyau_minimum_i64(2048, n - block * 2048); ++r1) {
+                for (int64_t lane = 0; lane < 32; ++lane) {
+                    const float table_i = table[at * n + block * 2048 + r1 * 32 + lane];
+                    const float v3 = table_i * table_i;
+                    v4_block_sum[lane] += v3;
+                }
+            }
+            NOYAU_LANES
+            for (int64_t lane = 0; lane < noyau_floor_mod_i64(noyau_maximum_i64(-2048, block * 2048 - n) * 31, 32); ++lane) {
+                const float table_i = table[at * n + block * 2048 + noyau_floor_divide_i64(noyau_maximum_i64(-2048, block * 2048 - n) * 31, 32) * 32 + noyau_minimum_i64(2048, n - block * 2048) * 32 + lane];
+                const float v3 = table_i * table_i;
+                v4_block_sum[lane] += v3;
+            }
+            for (int64_t lane = 0; lane < 16; ++lane) v4_block_sum[lane] += v4_block_sum[lane + 16];
+            for (int64_t lane = 0; lane < 8; ++lane) v4_block_sum[lane] += v4_block_sum[lane + 8];
+            for (int64_t lane = 0; lane < 4; ++lane) v4_block_sum[lane] += v4_block_sum[lane + 4];
+            for (int64_t lane = 0; lane < 2; ++lane) v4_block_sum[lane] += v4_block_sum[lane + 2];
+            v4_block_sum[0] += v4_block_sum[1];
+            v4_sum += (double)v4_block_sum[0];
+        }
+        v5[i1] = (float)v4_sum;
+        NOYAU_LANES
+        for (int64_t i2 = 0; i2 < n; ++i2) v2[i1 * n + i2] = table[at * n + i2];
+    }
+    return NOYAU_OK;
+}
+
+static int32_t gathered_bind(const int64_t *const *shapes, int64_t *sizes)
+{
+    const int64_t words = shapes[0][0];
+    sizes[0] = words;
+    const int64_t n = shapes[0][1];
+    sizes[1] = n;
+    const int64_t b = shapes[1][0];
+    sizes[2] = b;
+    const int64_t s = shapes[1][1];
+    sizes[3] = s;
+    return 0;
+}
+
+static void gathered_shape(const int64_t *sizes, int32_t output, int64_t *dims)
+{
+    const int64_t n = sizes[1];
+    const int64_t b = sizes[2];
+    const int64_t s = sizes[3];
+    switch (output) {
+        case 0: dims[0] = b; dims[1] = s; dims[2] = 1; break;
+        case 1: dims[0] = b; dims[1] = s; dims[2] = n; break;
+        default: break;
+    }
+}
+
+static int64_t gathered_scratch_bytes(const int64_t *sizes, int32_t index)
+{
+    (void)sizes;
+    (void)index;
+    return 0;
+}
+
+static int64_t gathered_extent(const int64_t *sizes, int32_t launch)
+{
+    const int64_t b = sizes[2];
+    const int64_t s = sizes[3];
+    switch (launch) {
+        case 0: return b * s;
+        default: return 0;
+    }
+}
+
+static int64_t gathered_item_bytes(const int64_t *sizes, int32_t launch)
+{
+    const int64_t n = sizes[1];
+    switch (launch) {
+        case 0: return n * 4 + 13;
+        default: return 0;
+    }
+}
+
+static int32_t gathered_run(const noyau_call *call, int64_t begin, int64_t end)
+{
+    switch (call->launch) {
+        case 0: return gathered_0(call, begin, end);
+        default: return NOYAU_OK;
+    }
+}
+
+static const int32_t gathered_dtypes[] = {1, 7, 1, 1};
+static const int32_t gathered_ranks[] = {2, 2, 3, 3};
+
+#ifndef NOYAU_EXPORT
+#define NOYAU_EXPORT
+#endif
+NOYAU_EXPORT const noyau_kernel gathered_kernel = {
+    "gathered", 2, 2, 0, 1, 4, gathered_dtypes, gathered_ranks,
+    gathered_bind, gathered_shape, gathered_scratch_bytes, gathered_extent, gathered_item_bytes, gathered_run,
+};

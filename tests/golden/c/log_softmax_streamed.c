@@ -1,0 +1,281 @@
+/* the kernel log_softmax_streamed */
+
+/* The one ABI of noyau's C kernels. A kernel's text opens with this and compiles alone. */
+#ifndef NOYAU_ABI
+#define NOYAU_ABI 1
+#include <stdint.h>
+
+/* What a kernel is called with. `buffers`: inputs, outputs, then scratch, packed in C order.
+   `sizes`: the kernel's named sizes, as `bind` made them. */
+typedef struct {
+    void *const *buffers;
+    const int64_t *sizes;
+    int32_t launch;
+} noyau_call;
+
+/* A kernel as a runtime sees it. The runtime calls, in order: `bind`; `shape` for each output;
+   `scratch_bytes` for each scratch buffer; then for launch 0, 1, ...: `run` over disjoint pieces
+   of [0, extent), in any order and on any threads, all ended before the next launch begins. */
+typedef struct {
+    const char *name;
+    int32_t inputs, outputs, scratch, launches, sizes;
+    const int32_t *dtypes; /* ONNX element types of the inputs, then of the outputs */
+    const int32_t *ranks;  /* of the inputs, then of the outputs */
+    /* The sizes, from the shapes of the inputs; returns 0, or 1 + the first input that does not fit. */
+    int32_t (*bind)(const int64_t *const *shapes, int64_t *sizes);
+    void (*shape)(const int64_t *sizes, int32_t output, int64_t *dims);
+    int64_t (*scratch_bytes)(const int64_t *sizes, int32_t index);
+    int64_t (*extent)(const int64_t *sizes, int32_t launch);     /* items of a launch */
+    int64_t (*item_bytes)(const int64_t *sizes, int32_t launch); /* bytes that one item moves */
+    /* Runs items [begin, end) of call->launch; returns 0, or a NOYAU_ status. */
+    int32_t (*run)(const noyau_call *call, int64_t begin, int64_t end);
+} noyau_kernel;
+
+enum { NOYAU_OK = 0, NOYAU_INDEX_OUT_OF_BOUNDS = 1, NOYAU_OUT_OF_MEMORY = 2 };
+#endif
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+/* Before a loop of which the rounds do not depend on each other: several may run side by side. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define NOYAU_LANES _Pragma("GCC ivdep")
+#else
+#define NOYAU_LANES
+#endif
+
+#include <math.h>
+#include <stdint.h>
+
+/* Always: a call that is left in a loop keeps it from being vectorised. */
+#define NOYAU_INLINE static inline __attribute__((always_inline))
+
+/* e^r for |r| <= log(2)/2: 1 + r + r^2 p(r), p minimax. */
+NOYAU_INLINE float noyau_exp_part_f32(float r) {
+    float p = 0.001393817f;
+    p = p * r + 0.0083689885f;
+    p = p * r + 0.04166643f;
+    p = p * r + 0.16666518f;
+    p = p * r + 0.5f;
+    return p * (r * r) + r + 1;
+}
+
+/* The bits of a float, and the float of some bits. */
+NOYAU_INLINE uint32_t noyau_bits_f32(float x) {
+    union { float value; uint32_t bits; } cell = {x};
+    return cell.bits;
+}
+
+NOYAU_INLINE float noyau_from_bits_f32(uint32_t x) {
+    union { uint32_t bits; float value; } cell = {x};
+    return cell.value;
+}
+
+/* value 2^n, where shifted is n + 254 + 1.5 2^23, so that n is in its low bits.
+   In two factors: a denormal result is rounded once. */
+NOYAU_INLINE float noyau_scale_f32(float value, float shifted) {
+    const uint32_t bits = noyau_bits_f32(shifted), half = bits >> 1;
+    return value * noyau_from_bits_f32(half << 23) * noyau_from_bits_f32((bits - half) << 23);
+}
+
+/* e^x = 2^n e^r with whole n and |r| <= log(2)/2. 1.1 ulp. */
+NOYAU_INLINE float noyau_exp_f32(float x) {
+    const float shifted = x * 1.442695f + (0x1.8p23f + 254);
+    const float n = shifted - (0x1.8p23f + 254);
+    const float r = x - n * 0x1.62e4p-1f - n * 0x1.7f7d1cp-20f; /* log(2) in two parts */
+    const float y = noyau_scale_f32(noyau_exp_part_f32(r), shifted);
+    const float low = x < -104 ? 0 : y;
+    return x > 89 ? INFINITY : low;
+}
+
+/* log(x) = n log(2) + log(1 + f) with |f| <= 1/3; the latter is f - f^2/2 + f^3 p(f), p minimax. 1.0 ulp. */
+NOYAU_INLINE float noyau_log_f32(float x) {
+    const float normal = x < 0x1p-126f ? x * 0x1p23f : x;
+    const uint32_t bits = noyau_bits_f32(normal) - 0x3f2aaaab; /* 2/3 becomes 0 */
+    const float n = (float)((int32_t)bits >> 23) - (x < 0x1p-126f ? 23 : 0);
+    const float f = noyau_from_bits_f32((bits & 0x007fffff) + 0x3f2aaaab) - 1;
+    float p = -0.13200602f;
+    p = p * f + 0.1396217f;
+    p = p * f - 0.12113095f;
+    p = p * f + 0.14010991f;
+    p = p * f - 0.1668561f;
+    p = p * f + 0.20010038f;
+    p = p * f - 0.24999686f;
+    p = p * f + 0.33333224f;
+    const float y = f * f * (p * f - 0.5f) + n * 0x1.7f7d1cp-20f + f + n * 0x1.62e4p-1f;
+    const float most = x < INFINITY ? y : x, none = x == 0 ? -INFINITY : NAN;
+    return x > 0 ? most : none;
+}
+
+static inline int64_t noyau_floor_divide_i64(int64_t a, int64_t b)
+{
+    if (b == -1) return (int64_t)(0 - (uint64_t)a);
+    if (!b) return a;
+    return (int64_t)(a / b - (a % b != 0 && (a < 0) != (b < 0)));
+}
+
+static inline int64_t noyau_floor_mod_i64(int64_t a, int64_t b)
+{
+    if (b == -1 || !b) return 0;
+    const int64_t m = (int64_t)(a % b);
+    return m != 0 && (m < 0) != (b < 0) ? (int64_t)(m + b) : m;
+}
+
+static inline int64_t noyau_maximum_i64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static inline int64_t noyau_minimum_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int32_t log_softmax_streamed_0(const noyau_call *call, int64_t begin, int64_t end)
+{
+    const float *restrict x = call->buffers[0]; /* [rows, n] */
+    float *restrict v10 = call->buffers[1]; /* [rows, n] */
+    const int64_t n = call->sizes[1];
+
+    /* Items: rows. */
+    for (int64_t i0 = begin; i0 < end; ++i0) {
+        float v1_max[32];
+        int32_t v1_nan[32];
+        for (int64_t lane = 0; lane < 32; ++lane) {
+            v1_max[lane] = -INFINITY;
+            v1_nan[lane] = 0;
+        }
+        for (int64_t r1 = 0; r1 < n / 32; ++r1) {
+            for (int64_t lane = 0; lane < 32; ++lane) {
+                const float x_i = x[i0 * n + r1 * 32 + lane];
+                v1_max[lane] = v1_max[lane] > x_i ? v1_max[lane] : x_i;
+                v1_nan[lane] |= (int32_t)(x_i != x_i);
+            }
+        }
+        NOYAU_LANES
+        for (int64_t lane = 0; lane < n % 32; ++lane) {
+            const float x_i = x[i0 * n + (n / 32) * 32 + lane];
+            v1_max[lane] = v1_max[lane] > x_i ? v1_max[lane] : x_i;
+            v1_nan[lane] |= (int32_t)(x_i != x_i);
+        }
+        for (int64_t lane = 0; lane < 16; ++lane) {
+            v1_max[lane] = v1_max[lane] > v1_max[lane + 16] ? v1_max[lane] : v1_max[lane + 16];
+            v1_nan[lane] |= v1_nan[lane + 16];
+        }
+        for (int64_t lane = 0; lane < 8; ++lane) {
+            v1_max[lane] = v1_max[lane] > v1_max[lane + 8] ? v1_max[lane] : v1_max[lane + 8];
+            v1_nan[lane] |= v1_nan[lane + 8];
+        }
+        for (int64_t lane = 0; lane < 4; ++lane) {
+            v1_max[lane] = v1_max[lane] > v1_max[lane + 4] ? v1_max[lane] : v1_max[lane + 4];
+            v1_nan[lane] |= v1_nan[lane + 4];
+        }
+        for (int64_t lane = 0; lane < 2; ++lane) {
+            v1_max[lane] = v1_max[lane] > v1_max[lane + 2] ? v1_max[lane] : v1_max[lane + 2];
+            v1_nan[lane] |= v1_nan[lane + 2];
+        }
+        v1_max[0] = v1_max[0] > v1_max[1] ? v1_max[0] : v1_max[1];
+        v1_nan[0] |= v1_nan[1];
+        const float v1 = v1_nan[0] != 0 ? NAN : v1_max[0];
+        double v6_sum;
+        v6_sum = 0.0;
+        for (int64_t block = 0; block < (n + 2047) / 2048; ++block) {
+            float v6_block_sum[32];
+            for (int64_t lane = 0; lane < 32; ++lane) v6_block_sum[lane] = 0.0f;
+            for (int64_t r2 = 0; r2 < noyau_floor_divide_i64(noyau_maximum_i64(-2048, block * 2048 - n) * 31, 32) + noyau_minimum_i64(2048, n - block * 2048); ++r2) {
+                for (int64_t lane = 0; lane < 32; ++lane) {
+                    const float x_i = x[i0 * n + block * 2048 + r2 * 32 + lane];
+                    const float v4 = x_i - v1;
+                    const float v5 = noyau_exp_f32(v4);
+                    v6_block_sum[lane] += v5;
+                }
+            }
+            NOYAU_LANES
+            for (int64_t lane = 0; lane < noyau_floor_mod_i64(noyau_maximum_i64(-2048, block * 2048 - n) * 31, 32); ++lane) {
+                const float x_i = x[i0 * n + block * 2048 + noyau_floor_divide_i64(noyau_maximum_i64(-2048, block * 2048 - n) * 31, 32) * 32 + noyau_minimum_i64(2048, n - block * 2048) * 32 + lane];
+                const float v4 = x_i - v1;
+                const float v5 = noyau_exp_f32(v4);
+                v6_block_sum[lane] += v5;
+            }
+            for (int64_t lane = 0; lane < 16; ++lane) v6_block_sum[lane] += v6_block_sum[lane + 16];
+            for (int64_t lane = 0; lane < 8; ++lane) v6_block_sum[lane] += v6_block_sum[lane + 8];
+            for (int64_t lane = 0; lane < 4; ++lane) v6_block_sum[lane] += v6_block_sum[lane + 4];
+            for (int64_t lane = 0; lane < 2; ++lane) v6_block_sum[lane] += v6_block_sum[lane + 2];
+            v6_block_sum[0] += v6_block_sum[1];
+            v6_sum += (double)v6_block_sum[0];
+        }
+        const float v6 = (float)v6_sum;
+        const float v8 = noyau_log_f32(v6);
+        NOYAU_LANES
+        for (int64_t i1 = 0; i1 < n; ++i1) {
+            const float x_i = x[i0 * n + i1];
+            const float v4 = x_i - v1;
+            v10[i0 * n + i1] = v4 - v8;
+        }
+    }
+    return NOYAU_OK;
+}
+
+static int32_t log_softmax_streamed_bind(const int64_t *const *shapes, int64_t *sizes)
+{
+    const int64_t rows = shapes[0][0];
+    sizes[0] = rows;
+    const int64_t n = shapes[0][1];
+    sizes[1] = n;
+    return 0;
+}
+
+static void log_softmax_streamed_shape(const int64_t *sizes, int32_t output, int64_t *dims)
+{
+    const int64_t rows = sizes[0];
+    const int64_t n = sizes[1];
+    switch (output) {
+        case 0: dims[0] = rows; dims[1] = n; break;
+        default: break;
+    }
+}
+
+static int64_t log_softmax_streamed_scratch_bytes(const int64_t *sizes, int32_t index)
+{
+    (void)sizes;
+    (void)index;
+    return 0;
+}
+
+static int64_t log_softmax_streamed_extent(const int64_t *sizes, int32_t launch)
+{
+    const int64_t rows = sizes[0];
+    switch (launch) {
+        case 0: return rows;
+        default: return 0;
+    }
+}
+
+static int64_t log_softmax_streamed_item_bytes(const int64_t *sizes, int32_t launch)
+{
+    const int64_t n = sizes[1];
+    switch (launch) {
+        case 0: return n * 8 + 1;
+        default: return 0;
+    }
+}
+
+static int32_t log_softmax_streamed_run(const noyau_call *call, int64_t begin, int64_t end)
+{
+    switch (call->launch) {
+        case 0: return log_softmax_streamed_0(call, begin, end);
+        default: return NOYAU_OK;
+    }
+}
+
+static const int32_t log_softmax_streamed_dtypes[] = {1, 1};
+static const int32_t log_softmax_streamed_ranks[] = {2, 2};
+
+#ifndef NOYAU_EXPORT
+#define NOYAU_EXPORT
+#endif
+NOYAU_EXPORT const noyau_kernel log_softmax_streamed_kernel = {
+    "log_softmax_streamed", 1, 1, 0, 1, 2, log_softmax_streamed_dtypes, log_softmax_streamed_ranks,
+    log_softmax_streamed_bind, log_softmax_streamed_shape, log_softmax_streamed_scratch_bytes, log_softmax_streamed_extent, log_softmax_streamed_item_bytes, log_softmax_streamed_run,
+};

@@ -1,0 +1,210 @@
+/* the kernel residual_rms_norm */
+
+/* The one ABI of noyau's C kernels. A kernel's text opens with this and compiles alone. */
+#ifndef NOYAU_ABI
+#define NOYAU_ABI 1
+#include <stdint.h>
+
+/* What a kernel is called with. `buffers`: inputs, outputs, then scratch, packed in C order.
+   `sizes`: the kernel's named sizes, as `bind` made them. */
+typedef struct {
+    void *const *buffers;
+    const int64_t *sizes;
+    int32_t launch;
+} noyau_call;
+
+/* A kernel as a runtime sees it. The runtime calls, in order: `bind`; `shape` for each output;
+   `scratch_bytes` for each scratch buffer; then for launch 0, 1, ...: `run` over disjoint pieces
+   of [0, extent), in any order and on any threads, all ended before the next launch begins. */
+typedef struct {
+    const char *name;
+    int32_t inputs, outputs, scratch, launches, sizes;
+    const int32_t *dtypes; /* ONNX element types of the inputs, then of the outputs */
+    const int32_t *ranks;  /* of the inputs, then of the outputs */
+    /* The sizes, from the shapes of the inputs; returns 0, or 1 + the first input that does not fit. */
+    int32_t (*bind)(const int64_t *const *shapes, int64_t *sizes);
+    void (*shape)(const int64_t *sizes, int32_t output, int64_t *dims);
+    int64_t (*scratch_bytes)(const int64_t *sizes, int32_t index);
+    int64_t (*extent)(const int64_t *sizes, int32_t launch);     /* items of a launch */
+    int64_t (*item_bytes)(const int64_t *sizes, int32_t launch); /* bytes that one item moves */
+    /* Runs items [begin, end) of call->launch; returns 0, or a NOYAU_ status. */
+    int32_t (*run)(const noyau_call *call, int64_t begin, int64_t end);
+} noyau_kernel;
+
+enum { NOYAU_OK = 0, NOYAU_INDEX_OUT_OF_BOUNDS = 1, NOYAU_OUT_OF_MEMORY = 2 };
+#endif
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+/* Before a loop of which the rounds do not depend on each other: several may run side by side. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define NOYAU_LANES _Pragma("GCC ivdep")
+#else
+#define NOYAU_LANES
+#endif
+
+#include <math.h>
+#include <stdint.h>
+
+/* Always: a call that is left in a loop keeps it from being vectorised. */
+#define NOYAU_INLINE static inline __attribute__((always_inline))
+
+/* 1 / sqrt(x). 1.5 ulp. */
+NOYAU_INLINE float noyau_rsqrt_f32(float x) {
+    return 1 / sqrtf(x);
+}
+
+static inline int64_t noyau_floor_divide_i64(int64_t a, int64_t b)
+{
+    if (b == -1) return (int64_t)(0 - (uint64_t)a);
+    if (!b) return a;
+    return (int64_t)(a / b - (a % b != 0 && (a < 0) != (b < 0)));
+}
+
+static inline int64_t noyau_floor_mod_i64(int64_t a, int64_t b)
+{
+    if (b == -1 || !b) return 0;
+    const int64_t m = (int64_t)(a % b);
+    return m != 0 && (m < 0) != (b < 0) ? (int64_t)(m + b) : m;
+}
+
+static inline int64_t noyau_maximum_i64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static inline int64_t noyau_minimum_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int32_t residual_rms_norm_0(const noyau_call *call, int64_t begin, int64_t end)
+{
+    const float *restrict x = call->buffers[0]; /* [rows, n] */
+    const float *restrict r = call->buffers[1]; /* [rows, n] */
+    const float *restrict w = call->buffers[2]; /* [n] */
+    const float *restrict v10 = call->buffers[3]; /* [] */
+    float *restrict v3 = call->buffers[4]; /* [rows, n] */
+    float *restrict v17 = call->buffers[5]; /* [rows, n] */
+    const int64_t n = call->sizes[1];
+
+    /* Items: rows. */
+    for (int64_t i0 = begin; i0 < end; ++i0) {
+        const float v10_i = v10[0];
+        double v5_sum;
+        v5_sum = 0.0;
+        for (int64_t block = 0; block < (n + 2047) / 2048; ++block) {
+            float v5_block_sum[32];
+            for (int64_t lane = 0; lane < 32; ++lane) v5_block_sum[lane] = 0.0f;
+            for (int64_t r1 = 0; r1 < noyau_floor_divide_i64(noyau_maximum_i64(-2048, block * 2048 - n) * 31, 32) + noyau_minimum_i64(2048, n - block * 2048); ++r1) {
+                for (int64_t lane = 0; lane < 32; ++lane) {
+                    const float x_i = x[i0 * n + block * 2048 + r1 * 32 + lane];
+                    const float v_r_i = r[i0 * n + block * 2048 + r1 * 32 + lane];
+                    const float v3_2 = x_i + v_r_i;
+                    const float v4 = v3_2 * v3_2;
+                    v5_block_sum[lane] += v4;
+                }
+            }
+            NOYAU_LANES
+            for (int64_t lane = 0; lane < noyau_floor_mod_i64(noyau_maximum_i64(-2048, block * 2048 - n) * 31, 32); ++lane) {
+                const float x_i = x[i0 * n + block * 2048 + noyau_floor_divide_i64(noyau_maximum_i64(-2048, block * 2048 - n) * 31, 32) * 32 + noyau_minimum_i64(2048, n - block * 2048) * 32 + lane];
+                const float v_r_i = r[i0 * n + block * 2048 + noyau_floor_divide_i64(noyau_maximum_i64(-2048, block * 2048 - n) * 31, 32) * 32 + noyau_minimum_i64(2048, n - block * 2048) * 32 + lane];
+                const float v3_2 = x_i + v_r_i;
+                const float v4 = v3_2 * v3_2;
+                v5_block_sum[lane] += v4;
+            }
+            for (int64_t lane = 0; lane < 16; ++lane) v5_block_sum[lane] += v5_block_sum[lane + 16];
+            for (int64_t lane = 0; lane < 8; ++lane) v5_block_sum[lane] += v5_block_sum[lane + 8];
+            for (int64_t lane = 0; lane < 4; ++lane) v5_block_sum[lane] += v5_block_sum[lane + 4];
+            for (int64_t lane = 0; lane < 2; ++lane) v5_block_sum[lane] += v5_block_sum[lane + 2];
+            v5_block_sum[0] += v5_block_sum[1];
+            v5_sum += (double)v5_block_sum[0];
+        }
+        const float v5 = (float)v5_sum;
+        const float v8 = (float)n;
+        const float v9 = v5 / v8;
+        const float v12 = v9 + v10_i;
+        const float v13 = noyau_rsqrt_f32(v12);
+        NOYAU_LANES
+        for (int64_t i1 = 0; i1 < n; ++i1) {
+            const float x_i = x[i0 * n + i1];
+            const float v_r_i = r[i0 * n + i1];
+            const float v3_2 = x_i + v_r_i;
+            v3[i0 * n + i1] = v3_2;
+            const float w_i = w[i1];
+            const float v15 = v3_2 * v13;
+            v17[i0 * n + i1] = w_i * v15;
+        }
+    }
+    return NOYAU_OK;
+}
+
+static int32_t residual_rms_norm_bind(const int64_t *const *shapes, int64_t *sizes)
+{
+    const int64_t rows = shapes[0][0];
+    sizes[0] = rows;
+    const int64_t n = shapes[0][1];
+    sizes[1] = n;
+    if (shapes[1][0] != rows) return 2;
+    if (shapes[1][1] != n) return 2;
+    if (shapes[2][0] != n) return 3;
+    return 0;
+}
+
+static void residual_rms_norm_shape(const int64_t *sizes, int32_t output, int64_t *dims)
+{
+    const int64_t rows = sizes[0];
+    const int64_t n = sizes[1];
+    switch (output) {
+        case 0: dims[0] = rows; dims[1] = n; break;
+        case 1: dims[0] = rows; dims[1] = n; break;
+        default: break;
+    }
+}
+
+static int64_t residual_rms_norm_scratch_bytes(const int64_t *sizes, int32_t index)
+{
+    (void)sizes;
+    (void)index;
+    return 0;
+}
+
+static int64_t residual_rms_norm_extent(const int64_t *sizes, int32_t launch)
+{
+    const int64_t rows = sizes[0];
+    switch (launch) {
+        case 0: return rows;
+        default: return 0;
+    }
+}
+
+static int64_t residual_rms_norm_item_bytes(const int64_t *sizes, int32_t launch)
+{
+    const int64_t rows = sizes[0];
+    const int64_t n = sizes[1];
+    switch (launch) {
+        case 0: return (((rows * 16 + 4) * n + 4) / noyau_maximum_i64(1, rows)) + 1;
+        default: return 0;
+    }
+}
+
+static int32_t residual_rms_norm_run(const noyau_call *call, int64_t begin, int64_t end)
+{
+    switch (call->launch) {
+        case 0: return residual_rms_norm_0(call, begin, end);
+        default: return NOYAU_OK;
+    }
+}
+
+static const int32_t residual_rms_norm_dtypes[] = {1, 1, 1, 1, 1, 1};
+static const int32_t residual_rms_norm_ranks[] = {2, 2, 1, 0, 2, 2};
+
+#ifndef NOYAU_EXPORT
+#define NOYAU_EXPORT
+#endif
+NOYAU_EXPORT const noyau_kernel residual_rms_norm_kernel = {
+    "residual_rms_norm", 4, 2, 0, 1, 2, residual_rms_norm_dtypes, residual_rms_norm_ranks,
+    residual_rms_norm_bind, residual_rms_norm_shape, residual_rms_norm_scratch_bytes, residual_rms_norm_extent, residual_rms_norm_item_bytes, residual_rms_norm_run,
+};

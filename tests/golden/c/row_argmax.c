@@ -1,0 +1,207 @@
+/* the kernel row_argmax */
+
+/* The one ABI of noyau's C kernels. A kernel's text opens with this and compiles alone. */
+#ifndef NOYAU_ABI
+#define NOYAU_ABI 1
+#include <stdint.h>
+
+/* What a kernel is called with. `buffers`: inputs, outputs, then scratch, packed in C order.
+   `sizes`: the kernel's named sizes, as `bind` made them. */
+typedef struct {
+    void *const *buffers;
+    const int64_t *sizes;
+    int32_t launch;
+} noyau_call;
+
+/* A kernel as a runtime sees it. The runtime calls, in order: `bind`; `shape` for each output;
+   `scratch_bytes` for each scratch buffer; then for launch 0, 1, ...: `run` over disjoint pieces
+   of [0, extent), in any order and on any threads, all ended before the next launch begins. */
+typedef struct {
+    const char *name;
+    int32_t inputs, outputs, scratch, launches, sizes;
+    const int32_t *dtypes; /* ONNX element types of the inputs, then of the outputs */
+    const int32_t *ranks;  /* of the inputs, then of the outputs */
+    /* The sizes, from the shapes of the inputs; returns 0, or 1 + the first input that does not fit. */
+    int32_t (*bind)(const int64_t *const *shapes, int64_t *sizes);
+    void (*shape)(const int64_t *sizes, int32_t output, int64_t *dims);
+    int64_t (*scratch_bytes)(const int64_t *sizes, int32_t index);
+    int64_t (*extent)(const int64_t *sizes, int32_t launch);     /* items of a launch */
+    int64_t (*item_bytes)(const int64_t *sizes, int32_t launch); /* bytes that one item moves */
+    /* Runs items [begin, end) of call->launch; returns 0, or a NOYAU_ status. */
+    int32_t (*run)(const noyau_call *call, int64_t begin, int64_t end);
+} noyau_kernel;
+
+enum { NOYAU_OK = 0, NOYAU_INDEX_OUT_OF_BOUNDS = 1, NOYAU_OUT_OF_MEMORY = 2 };
+#endif
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+/* Before a loop of which the rounds do not depend on each other: several may run side by side. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define NOYAU_LANES _Pragma("GCC ivdep")
+#else
+#define NOYAU_LANES
+#endif
+
+static int32_t row_argmax_0(const noyau_call *call, int64_t begin, int64_t end)
+{
+    const float *restrict x = call->buffers[0]; /* [rows, n] */
+    int64_t *restrict v1 = call->buffers[1]; /* [rows] */
+    const int64_t n = call->sizes[1];
+
+    /* Items: rows. */
+    for (int64_t i0 = begin; i0 < end; ++i0) {
+        float v1_2_best[32];
+        int64_t v1_2_at[32];
+        for (int64_t lane = 0; lane < 32; ++lane) {
+            v1_2_best[lane] = -INFINITY;
+            v1_2_at[lane] = 9223372036854775807LL;
+        }
+        for (int64_t r1 = 0; r1 < n / 32; ++r1) {
+            for (int64_t lane = 0; lane < 32; ++lane) {
+                const float x_i = x[i0 * n + r1 * 32 + lane];
+                {
+                    const bool part_0 = x_i != x_i;
+                    const bool part_1 = v1_2_best[lane] == v1_2_best[lane];
+                    const bool part_2 = (((x_i > v1_2_best[lane]) | (part_0 & part_1)) & part_1) | (((v1_2_best[lane] == x_i) | ((v1_2_best[lane] != v1_2_best[lane]) & part_0)) & ((r1 * 32 + lane) < v1_2_at[lane]));
+                    const float next_v1_2_best = part_2 ? x_i : v1_2_best[lane];
+                    const int64_t next_v1_2_at = part_2 ? (r1 * 32 + lane) : v1_2_at[lane];
+                    v1_2_best[lane] = next_v1_2_best;
+                    v1_2_at[lane] = next_v1_2_at;
+                }
+            }
+        }
+        NOYAU_LANES
+        for (int64_t lane = 0; lane < n % 32; ++lane) {
+            const float x_i = x[i0 * n + (n / 32) * 32 + lane];
+            {
+                const bool part_0 = x_i != x_i;
+                const bool part_1 = v1_2_best[lane] == v1_2_best[lane];
+                const bool part_2 = (((x_i > v1_2_best[lane]) | (part_0 & part_1)) & part_1) | (((v1_2_best[lane] == x_i) | ((v1_2_best[lane] != v1_2_best[lane]) & part_0)) & (((n / 32) * 32 + lane) < v1_2_at[lane]));
+                const float next_v1_2_best = part_2 ? x_i : v1_2_best[lane];
+                const int64_t next_v1_2_at = part_2 ? ((n / 32) * 32 + lane) : v1_2_at[lane];
+                v1_2_best[lane] = next_v1_2_best;
+                v1_2_at[lane] = next_v1_2_at;
+            }
+        }
+        for (int64_t lane = 0; lane < 16; ++lane) {
+            {
+                const bool part_0 = v1_2_best[lane + 16] != v1_2_best[lane + 16];
+                const bool part_1 = v1_2_best[lane] == v1_2_best[lane];
+                const bool part_2 = (((v1_2_best[lane + 16] > v1_2_best[lane]) | (part_0 & part_1)) & part_1) | (((v1_2_best[lane] == v1_2_best[lane + 16]) | ((v1_2_best[lane] != v1_2_best[lane]) & part_0)) & (v1_2_at[lane + 16] < v1_2_at[lane]));
+                const float next_v1_2_best = part_2 ? v1_2_best[lane + 16] : v1_2_best[lane];
+                const int64_t next_v1_2_at = part_2 ? v1_2_at[lane + 16] : v1_2_at[lane];
+                v1_2_best[lane] = next_v1_2_best;
+                v1_2_at[lane] = next_v1_2_at;
+            }
+        }
+        for (int64_t lane = 0; lane < 8; ++lane) {
+            {
+                const bool part_0 = v1_2_best[lane + 8] != v1_2_best[lane + 8];
+                const bool part_1 = v1_2_best[lane] == v1_2_best[lane];
+                const bool part_2 = (((v1_2_best[lane + 8] > v1_2_best[lane]) | (part_0 & part_1)) & part_1) | (((v1_2_best[lane] == v1_2_best[lane + 8]) | ((v1_2_best[lane] != v1_2_best[lane]) & part_0)) & (v1_2_at[lane + 8] < v1_2_at[lane]));
+                const float next_v1_2_best = part_2 ? v1_2_best[lane + 8] : v1_2_best[lane];
+                const int64_t next_v1_2_at = part_2 ? v1_2_at[lane + 8] : v1_2_at[lane];
+                v1_2_best[lane] = next_v1_2_best;
+                v1_2_at[lane] = next_v1_2_at;
+            }
+        }
+        for (int64_t lane = 0; lane < 4; ++lane) {
+            {
+                const bool part_0 = v1_2_best[lane + 4] != v1_2_best[lane + 4];
+                const bool part_1 = v1_2_best[lane] == v1_2_best[lane];
+                const bool part_2 = (((v1_2_best[lane + 4] > v1_2_best[lane]) | (part_0 & part_1)) & part_1) | (((v1_2_best[lane] == v1_2_best[lane + 4]) | ((v1_2_best[lane] != v1_2_best[lane]) & part_0)) & (v1_2_at[lane + 4] < v1_2_at[lane]));
+                const float next_v1_2_best = part_2 ? v1_2_best[lane + 4] : v1_2_best[lane];
+                const int64_t next_v1_2_at = part_2 ? v1_2_at[lane + 4] : v1_2_at[lane];
+                v1_2_best[lane] = next_v1_2_best;
+                v1_2_at[lane] = next_v1_2_at;
+            }
+        }
+        for (int64_t lane = 0; lane < 2; ++lane) {
+            {
+                const bool part_0 = v1_2_best[lane + 2] != v1_2_best[lane + 2];
+                const bool part_1 = v1_2_best[lane] == v1_2_best[lane];
+                const bool part_2 = (((v1_2_best[lane + 2] > v1_2_best[lane]) | (part_0 & part_1)) & part_1) | (((v1_2_best[lane] == v1_2_best[lane + 2]) | ((v1_2_best[lane] != v1_2_best[lane]) & part_0)) & (v1_2_at[lane + 2] < v1_2_at[lane]));
+                const float next_v1_2_best = part_2 ? v1_2_best[lane + 2] : v1_2_best[lane];
+                const int64_t next_v1_2_at = part_2 ? v1_2_at[lane + 2] : v1_2_at[lane];
+                v1_2_best[lane] = next_v1_2_best;
+                v1_2_at[lane] = next_v1_2_at;
+            }
+        }
+        {
+            const bool part_0 = v1_2_best[1] != v1_2_best[1];
+            const bool part_1 = v1_2_best[0] == v1_2_best[0];
+            const bool part_2 = (((v1_2_best[1] > v1_2_best[0]) | (part_0 & part_1)) & part_1) | (((v1_2_best[0] == v1_2_best[1]) | ((v1_2_best[0] != v1_2_best[0]) & part_0)) & (v1_2_at[1] < v1_2_at[0]));
+            const float next_v1_2_best = part_2 ? v1_2_best[1] : v1_2_best[0];
+            const int64_t next_v1_2_at = part_2 ? v1_2_at[1] : v1_2_at[0];
+            v1_2_best[0] = next_v1_2_best;
+            v1_2_at[0] = next_v1_2_at;
+        }
+        v1[i0] = v1_2_at[0];
+    }
+    return NOYAU_OK;
+}
+
+static int32_t row_argmax_bind(const int64_t *const *shapes, int64_t *sizes)
+{
+    const int64_t rows = shapes[0][0];
+    sizes[0] = rows;
+    const int64_t n = shapes[0][1];
+    sizes[1] = n;
+    return 0;
+}
+
+static void row_argmax_shape(const int64_t *sizes, int32_t output, int64_t *dims)
+{
+    const int64_t rows = sizes[0];
+    switch (output) {
+        case 0: dims[0] = rows; break;
+        default: break;
+    }
+}
+
+static int64_t row_argmax_scratch_bytes(const int64_t *sizes, int32_t index)
+{
+    (void)sizes;
+    (void)index;
+    return 0;
+}
+
+static int64_t row_argmax_extent(const int64_t *sizes, int32_t launch)
+{
+    const int64_t rows = sizes[0];
+    switch (launch) {
+        case 0: return rows;
+        default: return 0;
+    }
+}
+
+static int64_t row_argmax_item_bytes(const int64_t *sizes, int32_t launch)
+{
+    const int64_t n = sizes[1];
+    switch (launch) {
+        case 0: return n * 4 + 9;
+        default: return 0;
+    }
+}
+
+static int32_t row_argmax_run(const noyau_call *call, int64_t begin, int64_t end)
+{
+    switch (call->launch) {
+        case 0: return row_argmax_0(call, begin, end);
+        default: return NOYAU_OK;
+    }
+}
+
+static const int32_t row_argmax_dtypes[] = {1, 7};
+static const int32_t row_argmax_ranks[] = {2, 1};
+
+#ifndef NOYAU_EXPORT
+#define NOYAU_EXPORT
+#endif
+NOYAU_EXPORT const noyau_kernel row_argmax_kernel = {
+    "row_argmax", 1, 1, 0, 1, 2, row_argmax_dtypes, row_argmax_ranks,
+    row_argmax_bind, row_argmax_shape, row_argmax_scratch_bytes, row_argmax_extent, row_argmax_item_bytes, row_argmax_run,
+};

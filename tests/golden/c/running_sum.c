@@ -1,0 +1,147 @@
+/* the kernel running_sum */
+
+/* The one ABI of noyau's C kernels. A kernel's text opens with this and compiles alone. */
+#ifndef NOYAU_ABI
+#define NOYAU_ABI 1
+#include <stdint.h>
+
+/* What a kernel is called with. `buffers`: inputs, outputs, then scratch, packed in C order.
+   `sizes`: the kernel's named sizes, as `bind` made them. */
+typedef struct {
+    void *const *buffers;
+    const int64_t *sizes;
+    int32_t launch;
+} noyau_call;
+
+/* A kernel as a runtime sees it. The runtime calls, in order: `bind`; `shape` for each output;
+   `scratch_bytes` for each scratch buffer; then for launch 0, 1, ...: `run` over disjoint pieces
+   of [0, extent), in any order and on any threads, all ended before the next launch begins. */
+typedef struct {
+    const char *name;
+    int32_t inputs, outputs, scratch, launches, sizes;
+    const int32_t *dtypes; /* ONNX element types of the inputs, then of the outputs */
+    const int32_t *ranks;  /* of the inputs, then of the outputs */
+    /* The sizes, from the shapes of the inputs; returns 0, or 1 + the first input that does not fit. */
+    int32_t (*bind)(const int64_t *const *shapes, int64_t *sizes);
+    void (*shape)(const int64_t *sizes, int32_t output, int64_t *dims);
+    int64_t (*scratch_bytes)(const int64_t *sizes, int32_t index);
+    int64_t (*extent)(const int64_t *sizes, int32_t launch);     /* items of a launch */
+    int64_t (*item_bytes)(const int64_t *sizes, int32_t launch); /* bytes that one item moves */
+    /* Runs items [begin, end) of call->launch; returns 0, or a NOYAU_ status. */
+    int32_t (*run)(const noyau_call *call, int64_t begin, int64_t end);
+} noyau_kernel;
+
+enum { NOYAU_OK = 0, NOYAU_INDEX_OUT_OF_BOUNDS = 1, NOYAU_OUT_OF_MEMORY = 2 };
+#endif
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+/* Before a loop of which the rounds do not depend on each other: several may run side by side. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define NOYAU_LANES _Pragma("GCC ivdep")
+#else
+#define NOYAU_LANES
+#endif
+
+static inline int64_t noyau_maximum_i64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static inline int64_t noyau_minimum_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int32_t running_sum_0(const noyau_call *call, int64_t begin, int64_t end)
+{
+    const float *restrict x = call->buffers[0]; /* [rows, n] */
+    float *restrict v1 = call->buffers[1]; /* [rows, n] */
+    float *restrict v2 = call->buffers[2]; /* [rows, n] */
+    const int64_t rows = call->sizes[0];
+    const int64_t n = call->sizes[1];
+
+    /* Items: (rows + 15) / 16. */
+    for (int64_t i0t = begin; i0t < end; ++i0t) {
+        float v1_sum[16];
+        for (int64_t i0 = 0; i0 < 16; ++i0) v1_sum[i0] = 0.0f;
+        for (int64_t i1 = 0; i1 < n; ++i1) {
+            NOYAU_LANES
+            for (int64_t i0 = 0; i0 < noyau_minimum_i64(16, rows - i0t * 16); ++i0) {
+                const float x_i = x[(i0t * 16 + i0) * n + i1];
+                v1_sum[i0] += x_i;
+                const float v1_2 = v1_sum[i0];
+                v1[(i0t * 16 + i0) * n + i1] = v1_2;
+                v2[(i0t * 16 + i0) * n + i1] = v1_2 * v1_2;
+            }
+        }
+    }
+    return NOYAU_OK;
+}
+
+static int32_t running_sum_bind(const int64_t *const *shapes, int64_t *sizes)
+{
+    const int64_t rows = shapes[0][0];
+    sizes[0] = rows;
+    const int64_t n = shapes[0][1];
+    sizes[1] = n;
+    return 0;
+}
+
+static void running_sum_shape(const int64_t *sizes, int32_t output, int64_t *dims)
+{
+    const int64_t rows = sizes[0];
+    const int64_t n = sizes[1];
+    switch (output) {
+        case 0: dims[0] = rows; dims[1] = n; break;
+        case 1: dims[0] = rows; dims[1] = n; break;
+        default: break;
+    }
+}
+
+static int64_t running_sum_scratch_bytes(const int64_t *sizes, int32_t index)
+{
+    (void)sizes;
+    (void)index;
+    return 0;
+}
+
+static int64_t running_sum_extent(const int64_t *sizes, int32_t launch)
+{
+    const int64_t rows = sizes[0];
+    switch (launch) {
+        case 0: return (rows + 15) / 16;
+        default: return 0;
+    }
+}
+
+static int64_t running_sum_item_bytes(const int64_t *sizes, int32_t launch)
+{
+    const int64_t rows = sizes[0];
+    const int64_t n = sizes[1];
+    switch (launch) {
+        case 0: return ((n * rows * 12) / noyau_maximum_i64((rows + 15) / 16, 1)) + 1;
+        default: return 0;
+    }
+}
+
+static int32_t running_sum_run(const noyau_call *call, int64_t begin, int64_t end)
+{
+    switch (call->launch) {
+        case 0: return running_sum_0(call, begin, end);
+        default: return NOYAU_OK;
+    }
+}
+
+static const int32_t running_sum_dtypes[] = {1, 1, 1};
+static const int32_t running_sum_ranks[] = {2, 2, 2};
+
+#ifndef NOYAU_EXPORT
+#define NOYAU_EXPORT
+#endif
+NOYAU_EXPORT const noyau_kernel running_sum_kernel = {
+    "running_sum", 1, 2, 0, 1, 2, running_sum_dtypes, running_sum_ranks,
+    running_sum_bind, running_sum_shape, running_sum_scratch_bytes, running_sum_extent, running_sum_item_bytes, running_sum_run,
+};
