@@ -40,7 +40,3 @@ def empty_cache(tmp_path, monkeypatch):
     """A cache folder of this test alone; the result is where noyau makes its own in it."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "noyau"
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="write the golden texts anew")

@@ -17,6 +17,7 @@ from noyau.ir.loops import (
     Call,
     Expr,
     If,
+    Index,
     Kernel,
     Launch,
     Let,
@@ -35,12 +36,13 @@ from noyau.ir.walk import every_expression, every_statement, operands, rewrite_e
 from noyau.languages import cmath
 from noyau.languages.c_expressions import Expressions, is_variable
 from noyau.languages.c_interface import interface
-from noyau.languages.c_names import OWN, Scopes
+from noyau.languages.c_names import Scopes, wish_of
 from noyau.languages.c_tables import TYPES, integer_function
 from noyau.languages.spelling import closed, dim_text, opened
 
 INDENT = "    "
 WIDTH = 116  # of a line that holds a loop and what it does
+LONG = 7  # parts of an expression that gets a name of its own in a merge
 INCLUDES = "#include <math.h>\n#include <stdbool.h>\n#include <stdlib.h>"
 LANES = """/* Before a loop of which the rounds do not depend on each other: several may run side by side. */
 #if defined(__GNUC__) && !defined(__clang__)
@@ -168,7 +170,7 @@ class Printer:
         outside = dict(self.expressions.extents)
         self.expressions.extents |= {loop.var: loop.extent for loop in loops}
         if len(loops) == 1:
-            name = self.scopes.bind(loops[0].var)
+            name = self.scopes.bind(loops[0].var, wish_of(loops[0].var))
             yield f"{INDENT}for (int64_t {name} = begin; {name} < end; ++{name}) {{"
         else:
             yield from self.first(loops)
@@ -182,7 +184,7 @@ class Printer:
         """The variables of several loops at the first item."""
         if not loops:
             return
-        names = [self.scopes.bind(loop.var) for loop in loops]
+        names = [self.scopes.bind(loop.var, wish_of(loop.var)) for loop in loops]
         yield f"{INDENT}if (begin >= end) {{"
         yield from (f"{INDENT * 2}{line}" for line in [*self.give_back(), "return NOYAU_OK;"])
         yield f"{INDENT}}}"
@@ -211,7 +213,20 @@ class Printer:
             if isinstance(statement, Let) and left and _is_only_stored(statement, left):
                 store, *left = left
                 statement = _inlined(statement, store)
-            yield from (f"{INDENT * depth}{line}" for line in self.statement(statement))
+            lines = self.statement(statement)
+            if isinstance(statement, Alloc) and (begun := _begun([statement, *left])):
+                *memory, first = [statement, *left][: begun + 1]
+                lines, left = self.variables(memory, first), left[begun:]
+            yield from (f"{INDENT * depth}{line}" for line in lines)
+
+    def variables(self, memory: Sequence[Statement], first: Statement) -> Iterator[str]:
+        """Memory of one cell each, with what is in it first."""
+        assert isinstance(first, Store)
+        for alloc, value in zip(memory, first.values, strict=True):
+            assert isinstance(alloc, Alloc)
+            text = self.expressions.stored_as(alloc.dtype, value)
+            self.expressions.memory[alloc.name] = alloc
+            yield f"{TYPES[alloc.dtype]} {self.scopes.bind(alloc.name)} = {text};"
 
     def inner(self, statements: Iterable[Statement]) -> list[str]:
         with self.scopes.block():
@@ -248,8 +263,16 @@ class Printer:
         wish = let.origin[0] if let.origin else let.name.removeprefix("#")
         if isinstance(let.value, Load) and isinstance(self.expressions.memory[let.value.buffer], Buffer):
             wish = f"{let.value.buffer}_i"
-        kind = "int64_t" if let.name.startswith("#") else TYPES[let.value.dtype]
-        return f"const {kind} {self.scopes.bind(let.name, wish)} = {text};"
+        if let.name.startswith("#"):
+            return self.index(let, wish, text)
+        return f"const {TYPES[let.value.dtype]} {self.scopes.bind(let.name, wish)} = {text};"
+
+    def index(self, let: Let, wish: str, text: str) -> str:
+        """An index or a length that has a name."""
+        if isinstance(let.value, Index) and self.expressions.is_natural(let.value.dim):
+            self.expressions.required[let.name] = let.value.dim + 1
+        name = self.scopes.bind(let.name, wish_of(let.name) or wish)
+        return f"const int64_t {name} = {text};"
 
     def require(self, require: Require) -> Iterator[str]:
         at, extent = self.expressions.dim(require.index), self.expressions.dim(require.extent)
@@ -264,7 +287,7 @@ class Printer:
         extent, outside = self.expressions.dim(loop.extent), dict(self.expressions.extents)
         self.expressions.extents[loop.var] = loop.extent
         with self.scopes.block():
-            name = self.scopes.bind(loop.var, next((own for own in OWN if loop.var.startswith(f"#{own}")), None))
+            name = self.scopes.bind(loop.var, wish_of(loop.var))
             body = self.inner(loop.body)
         self.expressions.extents = outside
         if loop.axis is Axis.LANES and not self.in_registers(loop):
@@ -311,7 +334,7 @@ class Printer:
     def merged(self, buffers: Sequence[str], places: Sequence[str], values: Sequence[Expr]) -> Iterator[str]:
         """States of several values: what is used twice has a name, and all are computed before one changes."""
         names: dict[Expr, Expr] = {}
-        for number, call in enumerate(repeated(values)):
+        for number, call in enumerate(steps_of(values)):
             inner = rewrite_expression(call, lambda expr: names.get(expr, expr))
             text = self.expressions.top(inner)
             names[inner] = Var(f"part {number}", call.dtype)
@@ -324,8 +347,8 @@ class Printer:
         yield from (f"{place} = {final};" for place, final in zip(places, finals, strict=True))
 
 
-def repeated(values: Iterable[Expr]) -> list[Expr]:
-    """The calls that occur more than once in expressions, each after those in it."""
+def steps_of(values: Sequence[Expr]) -> list[Expr]:
+    """The calls in expressions that deserve a name, each after those in it: those that occur twice, and long ones."""
     counts: dict[Expr, int] = {}
 
     def count(expr: Expr) -> None:
@@ -338,7 +361,7 @@ def repeated(values: Iterable[Expr]) -> list[Expr]:
 
     for value in values:
         count(value)
-    found = [expr for expr, times in counts.items() if times > 1]
+    found = [expr for expr, times in counts.items() if times > 1 or (_size(expr) >= LONG and expr not in values)]
     return sorted(found, key=_size)
 
 
@@ -361,6 +384,14 @@ def _is_only_stored(let: Let, after: Sequence[Statement]) -> bool:
     if not isinstance(store, Store) or store.merge or store.values != (Var(let.name, let.value.dtype),):
         return False
     return not any(isinstance(expr, Var) and expr.name == let.name for expr in every_expression(rest))
+
+
+def _begun(statements: Sequence[Statement]) -> int:
+    """How many variables are allocated at once and then stored in, all by one Store; 0 where it is otherwise."""
+    count = next((at for at, s in enumerate(statements) if not (isinstance(s, Alloc) and is_variable(s))), 0)
+    names = tuple(s.name for s in statements[:count] if isinstance(s, Alloc))
+    store = statements[count] if count else None
+    return count if isinstance(store, Store) and store.buffers == names and not store.merge else 0
 
 
 def _inlined(let: Let, store: Statement) -> Store:

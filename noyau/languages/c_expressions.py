@@ -77,7 +77,9 @@ class Expressions:
 
     def stored(self, name: str, value: Expr) -> str:
         """A value in the dtype of what it is stored in."""
-        target = self.memory[name].dtype
+        return self.stored_as(self.memory[name].dtype, value)
+
+    def stored_as(self, target: DType, value: Expr) -> str:
         if target in HALVES:
             return self.function(f"noyau_{value.dtype.value}_to_{target.value}", (value,))
         return self.top(value)
@@ -145,9 +147,22 @@ class Expressions:
 
     def is_natural(self, dim: Dim) -> bool:
         """Whether it is surely >= 0 here, where every open loop runs."""
+        match dim.terms:
+            case (((Op(kind="max") as op,), -1),):
+                return self.is_natural(-op.left) and self.is_natural(-op.right)
+            case _:
+                pass
+        if any(self.is_rest(dim, name, extent) for name, extent in self.extents.items()):
+            return True
         low = lowest(dim, self.required | self.extents)
         running = frozenset[str]().union(*(at_least_one(extent) for extent in self.extents.values()))
         return low is not None and never_negative(low, running)
+
+    def is_rest(self, dim: Dim, name: str, extent: Dim) -> bool:
+        """Whether it is what is left of a length when a loop has come to its tile `name`."""
+        step = -dict(dim.terms).get((name,), 0)
+        length = dim + Dim.of(name) * step
+        return step > 0 and name not in length.names and extent == (length + (step - 1)) // step
 
 
 def is_variable(memory: Buffer | Alloc) -> bool:

@@ -17,7 +17,7 @@ RESERVED = frozenset(
     unix wchar_t xor dims extent fit index launch left output shape shapes""".split()
 )
 
-OWN = ("lane", "block")  # no name of a model becomes one of these
+OWN = ("lane", "block", "length")  # short names for what schedules make
 Key = tuple[str, str]
 
 
@@ -84,6 +84,13 @@ class Scopes:
             if key in block:
                 return block[key]
         raise GraphError(f"nothing here binds the {key[0]} {key[1]}")
+
+
+def wish_of(variable: str) -> str | None:
+    """The short name of an index that a schedule made, or None."""
+    if variable.endswith("_length"):
+        return "length"
+    return next((own for own in OWN if variable.startswith(f"#{own}")), None)
 
 
 def _key(name: str) -> Key:

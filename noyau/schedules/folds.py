@@ -97,8 +97,8 @@ def total_of(fold: Fold, name: str, lanes: int, *, wide: bool = True) -> tuple[S
         state = state_of(fold, name, wide=wide and lanes == 1)
         return lanes_of(fold, state, lanes, name), state
     total, part = state_of(fold, name, wide=True), state_of(fold, f"{name}_block", wide=False)
-    blocks, block = in_blocks(fold, BLOCK, f"#block_{name}")
-    body = (*lanes_of(block, part, lanes, name), total.store(Dim.of(0), part.load(Dim.of(0)), merge=True))
+    blocks, length, block = in_blocks(fold, BLOCK, f"#block_{name}")
+    body = (*length, *lanes_of(block, part, lanes, name), total.store(Dim.of(0), part.load(Dim.of(0)), merge=True))
     return (*total.memory(1), total.empty(Dim.of(0)), Loop(f"#block_{name}", blocks, Axis.SERIAL, body)), total
 
 
@@ -114,17 +114,19 @@ def _is_short(fold: Fold) -> bool:
     return MONOIDS[fold.monoid].exact or not fold.value.dtype.is_float or (count is not None and count <= BLOCK)
 
 
-def in_blocks(fold: Fold, size: int, variable: str) -> tuple[Dim, Fold]:
-    """A fold cut in blocks of about `size` values: their number, and the fold over the block `variable`."""
+def in_blocks(fold: Fold, size: int, variable: str) -> tuple[Dim, Statements, Fold]:
+    """A fold cut in blocks of about `size` values: their number, the length of the block `variable` where it has to be
+    computed, and the fold over that block."""
     (outer, extent), inner = fold.loops[0], product(count for _, count in fold.loops[1:])
     step = size if len(fold.loops) == 1 else max(1, size // (inner.constant or 64))
     begin = Dim.of(variable) * step
-    shorter = Dim.of(step) if extent % step == Dim.of(0) else minimum(Dim.of(step), extent - begin)
+    length, known = f"{variable}_length", extent % step == Dim.of(0)
+    before = () if known else (Let(length, Index(minimum(Dim.of(step), extent - begin))),)
     placed = Let("", replace(fold, at=position(fold)))
     (moved,) = substitute((placed,), {outer: Dim.of(outer) + begin})
     assert isinstance(moved, Let) and isinstance(moved.value, Fold)
-    loops = ((outer, shorter), *moved.value.loops[1:])
-    return (extent + (step - 1)) // step, replace(moved.value, loops=loops)
+    loops = ((outer, Dim.of(step) if known else Dim.of(length)), *moved.value.loops[1:])
+    return (extent + (step - 1)) // step, before, replace(moved.value, loops=loops)
 
 
 def position(fold: Fold) -> Dim:

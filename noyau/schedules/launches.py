@@ -31,14 +31,14 @@ def in_two(body: Statements, around: Sequence[Loop], size: int, lanes: int, *, w
     let, before, after = body[at], body[:at], body[at + 1 :]
     assert isinstance(let, Let) and isinstance(let.value, Fold)
     variable = f"#block_of_{let.name}"
-    blocks, fold = in_blocks(let.value, size, variable)
+    blocks, length, fold = in_blocks(let.value, size, variable)
     block = Loop(variable, blocks, Axis.SERIAL, ())
     loops, left = total_of(fold, let.name, lanes, wide=wide)
     axes = [*around[:-1], block, *around[-1:]]
     shape = tuple(loop.extent for loop in axes)
     scratch = State(left.monoid, tuple(f"{name}_of_block" for name in left.names), left.dtypes)
     where = sum((Dim.of(loop.var) * step for loop, step in zip(axes, strides_of(shape), strict=True)), Dim.of(0))
-    first = (*before, *loops, scratch.store(where, left.load(Dim.of(0)), merge=False))
+    first = (*before, *length, *loops, scratch.store(where, left.load(Dim.of(0)), merge=False))
     total, zero = state_of(let.value, let.name, wide=True), Dim.of(0)
     merge = replace(block, body=(total.store(zero, scratch.load(where), merge=True),))
     result = Let(let.name, total.result(zero, fold.dtype), let.origin)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, DimLike
-from noyau.ir.loops import Alloc, Axis, Const, Let, Load, Loop, Space, Statement, Store, Var
+from noyau.ir.loops import Alloc, Axis, Const, Index, Let, Load, Loop, Space, Statement, Store, Var
 from noyau.ir.walk import every_expression, every_statement, substitute
 from noyau.schedules.steps import Statements, drop_unused, reindex, split
 
@@ -22,12 +22,16 @@ def side_by_side(loop: Loop, width: int) -> Loop:
     tiles = split(replace(loop, body=()), width, f"{loop.var}t", loop.var)
     (cells,) = tiles.body
     assert isinstance(cells, Loop)
+    length: Statements = ()
+    if cells.extent.constant is None:
+        length = (Let(f"{tiles.var}_length", Index(cells.extent)),)
+        cells = replace(cells, extent=Dim.of(f"{tiles.var}_length"))
     inside = tuple(every_statement(loop.body))
     memory = frozenset(s.name for s in inside if isinstance(s, Alloc))
     lets = frozenset(s.name for s in inside if isinstance(s, Let))
     body = _spread(loop.body, replace(cells, axis=Axis.LANES), width, memory, lets, ())
     index: dict[str, DimLike] = {loop.var: Dim.of(tiles.var) * width + Dim.of(loop.var), CELL: Dim.of(loop.var)}
-    return replace(tiles, body=substitute(body, index))
+    return replace(tiles, body=(*length, *substitute(body, index)))
 
 
 def _spread(
@@ -45,6 +49,8 @@ def _spread(
         match statement:
             case Alloc(_, _, shape, Space.REGISTER) if shape == (Dim.of(1),):
                 made.append(replace(statement, shape=(Dim.of(width),)))
+            case Let(value=Index(dim)) if not dim.names & (lets | {cells.var}):
+                made.append(statement)
             case Loop(_, extent, Axis.SERIAL, inner) if cells.var not in extent.names:
                 made += _group(cells, (*outside, *group), width, memory, lets)
                 outside, group = (*outside, *(s for s in group if _is_constant(s, memory))), []

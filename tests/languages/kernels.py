@@ -108,7 +108,9 @@ def kernel_of(name: str) -> Kernel:
 
 def extents_of(kernel: Kernel, sizes: dict[str, int]) -> list[list[int]]:
     """The shapes of a kernel's inputs."""
-    return [[int(dim.evaluate(sizes)) for dim in buffer.shape] for buffer in kernel.buffers if buffer.role.value == "input"]
+    return [
+        [int(dim.evaluate(sizes)) for dim in buffer.shape] for buffer in kernel.buffers if buffer.role.value == "input"
+    ]
 
 
 AWKWARD = [

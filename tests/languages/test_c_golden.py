@@ -1,6 +1,6 @@
-"""The text of kernels of every strategy, as committed; each compiles alone without a warning and gives the right numbers.
+"""The text of kernels of every strategy, as committed; each compiles alone without a warning and is right.
 
-`pytest tests/languages/test_c_golden.py --update-golden` writes the texts anew: read the difference before you commit it.
+`pytest tests/languages/test_c_golden.py --update-golden` writes the texts anew: read the difference before you commit.
 """
 
 from __future__ import annotations

@@ -87,7 +87,12 @@ def test_a_function_means_what_the_table_says(native, name):
             error[(np.abs(truth) < 1e-37) | (np.abs(truth) > 1e38)] = 0
         worst = int(np.argmax(error))
         slack = 1.0 if dtype is DType.F64 else 0.01  # the truth is no wider
-        assert error[worst] <= tolerance(name, dtype) + slack, (dtype, [x[worst] for x in given], got[worst], truth[worst])
+        assert error[worst] <= tolerance(name, dtype) + slack, (
+            dtype,
+            [x[worst] for x in given],
+            got[worst],
+            truth[worst],
+        )
 
 
 def exactly(name, dtype, given):

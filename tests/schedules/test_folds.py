@@ -119,16 +119,17 @@ def test_blocks_change_nothing_where_order_does_not_matter():
 
 def test_a_fold_in_blocks():
     fold = Fold("sum", (("#r", N),), (), load("x", "#r"), F32)
-    count, block = in_blocks(fold, 8, "#b")
+    count, (length,), block = in_blocks(fold, 8, "#b")
     assert count == (N + 7) // 8
-    assert [block.loops[0][1].evaluate({"n": n, "#b": b}) for n, b in ((8, 0), (9, 1), (20, 2))] == [8, 1, 4]
+    assert [length.value.dim.evaluate({"n": n, "#b": b}) for n, b in ((8, 0), (9, 1), (20, 2))] == [8, 1, 4]
+    assert block.loops == (("#r", Dim.of(length.name)),)
     assert block.value.index == (Dim.of("#r") + Dim.of("#b") * 8,)
     assert position(block) == Dim.of("#r") + Dim.of("#b") * 8
 
 
 def test_a_fold_over_several_loops_in_blocks_of_the_outermost():
     fold = Fold("argmax", (("#r", N), ("#s", Dim.of(4))), (), load("x", Dim.of("#r") * 4 + Dim.of("#s")), DType.I64)
-    count, block = in_blocks(fold, 12, "#b")
+    count, _, block = in_blocks(fold, 12, "#b")
     assert count == (N + 2) // 3
     assert [extent for _, extent in block.loops[1:]] == [Dim.of(4)]
     assert position(block) == (Dim.of("#b") * 3 + Dim.of("#r")) * 4 + Dim.of("#s")
@@ -136,7 +137,9 @@ def test_a_fold_over_several_loops_in_blocks_of_the_outermost():
 
 def test_a_size_that_divides_needs_no_minimum():
     fold = Fold("sum", (("#r", Dim.of(64)),), (), load("x", "#r"), F32)
-    assert in_blocks(fold, 16, "#b")[1].loops == (("#r", Dim.of(16)),)
+    _, length, block = in_blocks(fold, 16, "#b")
+    assert length == ()
+    assert block.loops == (("#r", Dim.of(16)),)
 
 
 def test_states_have_a_part_for_each_name():

@@ -66,7 +66,8 @@ NOYAU_INLINE double noyau_wide_exp2_within(double x, double less) {
 
 /* 2^x - less; beyond +-1000 it is what it is there. */
 NOYAU_INLINE double noyau_wide_exp2_less(double x, double less) {
-    return noyau_wide_exp2_within(x > 1000 ? 1000 : x < -1000 ? -1000 : x, less);
+    const double most = noyau_choose_f64(x > 1000, 1000, x);
+    return noyau_wide_exp2_within(noyau_choose_f64(x < -1000, -1000, most), less);
 }
 
 /* e^x - 1. 0.7 ulp. */

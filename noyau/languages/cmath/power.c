@@ -32,7 +32,7 @@ NOYAU_INLINE double noyau_reciprocal_f64(double x) {
 NOYAU_INLINE float noyau_cbrt_f32(float x) {
     const double a = fabs((double)x);
     const double y = noyau_wide_exp2_within(noyau_wide_log(a) * (1.4426950408889634 / 3), 0);
-    return copysignf((float)((a > 0) & (a < INFINITY) ? y : a), x);
+    return copysignf((float)(((a > 0) & (a < INFINITY)) ? y : a), x);
 }
 
 /* The C library's. 4.0 ulp. */
@@ -47,8 +47,9 @@ NOYAU_INLINE float noyau_pow_f32(float x, float y) {
     const int whole = rint(power) == power, odd = whole & (rint(half) != half);
     const double signed_size = odd ? copysign(size, base) : size;
     const int bad = (base < 0) & (a < INFINITY) & !whole;
-    const int one = (base == 1) | (power == 0) | ((base == -1) & (fabs(power) == INFINITY));
-    return (float)(one ? 1 : bad ? NAN : signed_size);
+    const int one = (power == 0) | ((a == 1) & (fabs(power) == INFINITY)) | ((base == 1) & (power != power));
+    const double known = bad ? NAN : signed_size;
+    return (float)(one ? 1 : known);
 }
 
 /* The C library's. 1.0 ulp. */
