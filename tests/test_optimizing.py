@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pytest
 import noyau
 from noyau import judging, planning
 from noyau.builders import cc
-from noyau.errors import BuildError, InputError, MissingExtraError, ModelError
+from noyau.errors import InputError, ModelError
 from noyau.optimizing import Optimized, Wishes, optimize
 from noyau.runtimes import onnxruntime as runtime
 from noyau.runtimes import putting_back
@@ -375,25 +374,6 @@ def test_nothing_is_left_in_the_folder_for_temporary_files(tmp_path, monkeypatch
     made.save(tmp_path / "out.onnx")
     del made
     assert list((tmp_path / "temporary").iterdir()) == []
-
-
-@pytest.mark.parametrize("wishes", [{"keep": "best"}, {"threads": -1}, {"budget_s": -1.0}, {"dims": {"rows": -1}}])
-def test_wishes_that_mean_nothing_are_refused(wishes, tmp_path):
-    with pytest.raises(InputError):
-        quick(plain(), tmp_path, **wishes)
-
-
-def test_without_a_compiler_there_is_one_clear_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(cc, "_find", lambda *_: None)
-    with pytest.raises(BuildError, match=r"no C compiler: .*pip install 'noyau\[cc\]'"):
-        quick(plain(), tmp_path)
-    assert quick(BARE["one operator"], tmp_path).library is None
-
-
-def test_without_onnxruntime_there_is_one_clear_error(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(MissingExtraError, match=r"onnxruntime is not installed; run: pip install 'noyau\[onnx\]'"):
-        quick(plain(), tmp_path)
 
 
 def test_the_public_function_takes_wishes_by_name(tmp_path):

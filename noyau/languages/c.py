@@ -32,17 +32,17 @@ from noyau.ir.loops import (
     Var,
 )
 from noyau.ir.monoids import MONOIDS
-from noyau.ir.walk import every_expression, every_statement, operands, rewrite_expression
+from noyau.ir.walk import every_statement, rewrite_expression
 from noyau.languages import cmath
 from noyau.languages.c_expressions import Expressions, is_variable
 from noyau.languages.c_interface import interface
 from noyau.languages.c_names import Scopes, wish_of
+from noyau.languages.c_short import begun_by, inlined, is_only_stored, one_by_one, steps_of
 from noyau.languages.c_tables import TYPES, integer_function
 from noyau.languages.spelling import closed, dim_text, opened
 
 INDENT = "    "
 WIDTH = 116  # of a line that holds a loop and what it does
-LONG = 7  # parts of an expression that gets a name of its own in a merge
 INCLUDES = "#include <math.h>\n#include <stdbool.h>\n#include <stdlib.h>"
 LANES = """/* Before a loop of which the rounds do not depend on each other: several may run side by side. */
 #if defined(__GNUC__) && !defined(__clang__)
@@ -210,11 +210,11 @@ class Printer:
         left = list(statements)
         while left:
             statement, *left = left
-            if isinstance(statement, Let) and left and _is_only_stored(statement, left):
+            if isinstance(statement, Let) and left and is_only_stored(statement, left):
                 store, *left = left
-                statement = _inlined(statement, store)
-            lines = self.statement(statement)
-            if isinstance(statement, Alloc) and (begun := _begun([statement, *left])):
+                statement = inlined(statement, store)
+            lines = self.statement(statement, last=not left)
+            if isinstance(statement, Alloc) and (begun := begun_by([statement, *left])):
                 *memory, first = [statement, *left][: begun + 1]
                 lines, left = self.variables(memory, first), left[begun:]
             yield from (f"{INDENT * depth}{line}" for line in lines)
@@ -232,12 +232,13 @@ class Printer:
         with self.scopes.block():
             return list(self.block(statements, 1))
 
-    def statement(self, statement: Statement) -> Iterator[str]:
+    def statement(self, statement: Statement, *, last: bool) -> Iterator[str]:
+        """The lines of a statement, which may be the last of its block."""
         match statement:
             case Let():
                 yield self.let(statement)
             case Store():
-                yield from self.store(statement)
+                yield from self.store(statement, last=last)
             case Loop():
                 yield from self.loop(statement)
             case If(condition, body):
@@ -307,16 +308,18 @@ class Printer:
         registers = all(isinstance(m, Alloc) and m.space is Space.REGISTER for m in memory)
         return registers and loop.extent.constant is not None
 
-    def store(self, store: Store) -> Iterator[str]:
+    def store(self, store: Store, *, last: bool) -> Iterator[str]:
         places = [self.expressions.cell(name, store.index) for name in store.buffers]
         dtypes = [self.expressions.memory[name].dtype.compute for name in store.buffers]
         old = tuple(Load(name, store.index, dtype) for name, dtype in zip(store.buffers, dtypes, strict=True))
         if store.merge and self.parallel and any(isinstance(self.expressions.memory[n], Buffer) for n in store.buffers):
             raise UnsupportedError(f"c has no merge of threads into {store.buffers[0]}; privatise gives each its own")
         values = MONOIDS[store.merge].merge(Symbolic(), old, store.values) if store.merge else store.values
-        if _one_by_one(store.buffers, values):
+        if one_by_one(store.buffers, values):
             for place, name, cell, value in zip(places, store.buffers, old, values, strict=True):
                 yield self.assigned(place, name, cell, value)
+        elif last:
+            yield from self.merged(store.buffers, places, values)
         else:
             with self.scopes.block():
                 yield "{"
@@ -345,58 +348,6 @@ class Printer:
             finals.append(self.scopes.bind(f"next {buffer}"))
             yield f"const {TYPES[self.expressions.memory[buffer].dtype]} {finals[-1]} = {text};"
         yield from (f"{place} = {final};" for place, final in zip(places, finals, strict=True))
-
-
-def steps_of(values: Sequence[Expr]) -> list[Expr]:
-    """The calls in expressions that deserve a name, each after those in it: those that occur twice, and long ones."""
-    counts: dict[Expr, int] = {}
-
-    def count(expr: Expr) -> None:
-        if isinstance(expr, Call):
-            counts[expr] = counts.get(expr, 0) + 1
-            if counts[expr] > 1:
-                return
-        for operand in operands(expr):
-            count(operand)
-
-    for value in values:
-        count(value)
-    found = [expr for expr, times in counts.items() if times > 1 or (_size(expr) >= LONG and expr not in values)]
-    return sorted(found, key=_size)
-
-
-def _one_by_one(buffers: Sequence[str], values: Sequence[Expr]) -> bool:
-    """Whether no value reads what an earlier one has changed, and none is long."""
-    for position, value in enumerate(values):
-        read = {expr.buffer for expr in every_expression((Let("", value),)) if isinstance(expr, Load)}
-        if read & set(buffers[:position]):
-            return False
-    return True
-
-
-def _size(expr: Expr) -> int:
-    return 1 + sum(map(_size, operands(expr)))
-
-
-def _is_only_stored(let: Let, after: Sequence[Statement]) -> bool:
-    """Whether a value is stored by the next statement, and nothing else reads it."""
-    store, *rest = after
-    if not isinstance(store, Store) or store.merge or store.values != (Var(let.name, let.value.dtype),):
-        return False
-    return not any(isinstance(expr, Var) and expr.name == let.name for expr in every_expression(rest))
-
-
-def _begun(statements: Sequence[Statement]) -> int:
-    """How many variables are allocated at once and then stored in, all by one Store; 0 where it is otherwise."""
-    count = next((at for at, s in enumerate(statements) if not (isinstance(s, Alloc) and is_variable(s))), 0)
-    names = tuple(s.name for s in statements[:count] if isinstance(s, Alloc))
-    store = statements[count] if count else None
-    return count if isinstance(store, Store) and store.buffers == names and not store.merge else 0
-
-
-def _inlined(let: Let, store: Statement) -> Store:
-    assert isinstance(store, Store)
-    return Store(store.buffers, store.index, (let.value,))
 
 
 def _tell(op: Op, left: str, right: str) -> str:

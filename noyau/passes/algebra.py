@@ -1,7 +1,8 @@
 """Spelling does not matter: one form for what can be written in several ways.
 
-x / sqrt(v), x * reciprocal(sqrt(v)) and x * rsqrt(v) are x * rsqrt(v). Nothing here changes which inputs overflow,
-or where NaN and infinities come out; no rule changes a result by more than its rounding.
+x / sqrt(v), x * reciprocal(sqrt(v)) and x * rsqrt(v) are x * rsqrt(v). No rule changes a result by more than its
+rounding, or makes an infinity, a NaN or another sign of zero. One takes them away: x * reciprocal(v) is x / v, which is
+finite where reciprocal(v) overflows and the truth does not; in float64, where the truth is spelt so, it stays.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from noyau.dtypes import DType
 from noyau.ir.dims import indices
 from noyau.ir.graph import Constant, Graph, Map, Node, View
 from noyau.passes.rewriting import Rebuilder, rebuilt, through_views
@@ -89,7 +91,7 @@ def _multiply(node: Node, made: Rebuilder) -> Change:
     for this, other in (node.inputs, node.inputs[::-1]):
         if _known(made, this) == 1:
             return other
-        if node.dtype.is_float and _function(made, this) == "reciprocal":
+        if node.dtype.is_float and node.dtype is not DType.F64 and _function(made, this) == "reciprocal":
             start = through_views(made.nodes, this).inputs[0]
             views = _replayed(made, _views(made, this), start)
             below = views[-1].output if views else start

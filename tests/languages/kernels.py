@@ -102,7 +102,7 @@ def graph_of(name: str) -> Graph:
 
 
 def kernel_of(name: str) -> Kernel:
-    graph, options = GRAPHS[name]
+    _, options = GRAPHS[name]
     return schedule(lower(graph_of(name), name), options)
 
 

@@ -48,8 +48,8 @@ NOYAU_INLINE float noyau_pow_f32(float x, float y) {
     const double signed_size = odd ? copysign(size, base) : size;
     const int bad = (base < 0) & (a < INFINITY) & !whole;
     const int one = (power == 0) | ((a == 1) & (fabs(power) == INFINITY)) | ((base == 1) & (power != power));
-    const double known = bad ? NAN : signed_size;
-    return (float)(one ? 1 : known);
+    const double known = noyau_choose_f64(bad, NAN, signed_size);
+    return (float)noyau_choose_f64(one, 1, known);
 }
 
 /* The C library's. 1.0 ulp. */

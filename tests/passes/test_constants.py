@@ -1,0 +1,92 @@
+"""Scalar functions of known numbers are done now, and get a name that no value of the model has."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from noyau.ir.dims import Dim
+from noyau.ir.evaluation import evaluate
+from noyau.ir.graph import Constant, Input, Iota, Map, constant
+from noyau.passes.constants import fold_constants
+from noyau.passes.normal import normalise
+from tests.nodes import F16, F32, I64, at, given, graph, value, view
+from tests.passes.cases import changed_bits
+
+
+def known(made, name):
+    """The number that a value of a graph is, at any remove, or None."""
+    node = made[name]
+    while node.inputs:
+        node = made[node.inputs[0]]
+    return node.kind.value if isinstance(node.kind, Constant) else None
+
+
+def scalar(name, number, dtype=F32):
+    return constant(name, np.asarray(number).astype(dtype.numpy))
+
+
+def test_maps_of_numbers_are_numbers():
+    made = graph(
+        "y",
+        given("x", F32),
+        scalar("a", 3.0),
+        scalar("b", 4.0),
+        value("c", Map("multiply"), "a b", F32),
+        value("d", Map("sqrt"), "c", F32),
+        value("y", Map("add"), "x d", F32),
+    )
+    found = fold_constants(made)
+    assert known(found, found["y"].inputs[1]) == np.float32(np.sqrt(np.float32(12)))
+
+
+def test_a_number_is_rounded_as_its_dtype_says():
+    made = graph("y", scalar("a", 0.1, F16), scalar("b", 3.0, F16), value("y", Map("multiply"), "a b", F16))
+    assert known(fold_constants(made), "y").item() == float(np.float16(0.1) * np.float16(3.0))
+
+
+def test_views_of_a_number_and_fixed_indices_are_numbers():
+    made = graph(
+        "y",
+        scalar("a", 7, I64),
+        value("b", view(), "a", I64, 1, 1),
+        value("i", Iota(Dim.of(5)), "", I64, 1, 1),
+        value("y", Map("add"), "b i", I64, 1, 1),
+    )
+    assert known(fold_constants(made), "y").tolist() == [[12]]
+
+
+def test_an_output_keeps_its_name():
+    made = graph("y", scalar("a", 2.0), value("y", Map("exp"), "a", F32))
+    assert evaluate(fold_constants(made), {})["y"] == np.exp(np.float32(2))
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        value("y", Iota(at(0)), "", I64, 3),
+        value("y", Iota(Dim.of("n")), "", I64),
+        value("y", view(), "a", F32, 3),
+    ],
+    ids=["a range", "a size", "an expanded number"],
+)
+def test_what_is_more_than_one_number_stays(node):
+    made = graph("y", given("x", F32, "n"), scalar("a", 2.0), node)
+    assert fold_constants(made) == made
+
+
+def test_what_was_folded_is_no_input_of_the_kernel():
+    """Its value is made by an operator of the group, so there is nothing that the kernel could read."""
+    made = graph(
+        "y",
+        given("x", F32, "n"),
+        scalar("a", 0.3),
+        value("r", Map("sqrt"), "a", F32),
+        value("e", view(), "r", F32, "n"),
+        value("y", Map("multiply"), "x e", F32, "n"),
+    )
+    assert [node.output for node in normalise(made).nodes if isinstance(node.kind, Input)] == ["x"]
+
+
+def test_random_graphs_compute_the_same_bits():
+    assert changed_bits(fold_constants) == []
