@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import onnxruntime
 
 # What onnxruntime brings; operators of other domains come in libraries that noyau does not have.
-DOMAINS = frozenset("ai.onnx ai.onnx.ml ai.onnx.preview.training ai.onnx.training com.microsoft noyau".split()) | {""}
+DOMAINS = ("ai.onnx", "com.microsoft", "com.ms", "noyau")
 LARGE = 1 << 30  # bytes of external data from which weights are not copied into the layout that a runtime likes best
 
 
@@ -73,7 +73,8 @@ def foreign(model: onnx.ModelProto) -> dict[int, str]:
     found: dict[int, str] = {}
     for position, node in enumerate(model.graph.node):
         for each in _inside(node):
-            if each.domain not in DOMAINS and (each.domain, each.op_type) not in own:
+            brought = not each.domain or f"{each.domain}.".startswith(tuple(f"{domain}." for domain in DOMAINS))
+            if not brought and (each.domain, each.op_type) not in own:
                 found.setdefault(position, f"{each.domain}::{each.op_type}")
     return found
 

@@ -57,6 +57,16 @@ def test_operators_that_only_a_library_of_the_user_has():
         assert foreign(model) == {}
 
 
+@pytest.mark.parametrize(
+    ("domain", "found"),
+    [("ai.onnx.ml", False), ("com.microsoft.nchwc", False), ("com.ms.internal.nhwc", False), ("noyau", False)]
+    + [("com.microsoftish", True), ("ai", True), ("com.example", True)],
+)
+def test_domains_that_onnxruntime_brings(domain, found):
+    model = model_of([NODE("Strange", ["x"], ["y"], domain=domain)], [value("x")], [value("y")])
+    assert bool(foreign(model)) == found
+
+
 def test_they_are_found_in_branches_too():
     inner = helper.make_graph([NODE("Strange", ["x"], ["a"], domain="com.example")], "inner", [], [value("a")])
     other = helper.make_graph(chain("x", "b"), "other", [], [value("b")])

@@ -22,7 +22,7 @@ from tests.random_graphs import Case, Coverage, generate, graphs
 from tests.trying import MOST, Try, attempt, steps
 
 BATCH = 100
-BATCHES = 23  # 2,300 graphs, of which more than 2,000 have a kernel
+BATCHES = 26  # 2,600 graphs, of which more than 2,000 have a kernel
 FEW = 400  # graphs within which each planted bug is found
 AS_SHIPPED = Build()  # every fifth batch; the others are built quickly
 
@@ -92,7 +92,7 @@ def printed(made: Try) -> bool:
     try:
         return bool(together([made.scheduled]))
     except UnsupportedError:
-        return False
+        return False  # a spelling that language c does not have
 
 
 @pytest.mark.slow
@@ -122,7 +122,7 @@ def test_what_has_run_through_c_covers_the_ir(built):
     """Prints how many graphs had each feature; run with -s to see it."""
     print(f"\n{built}")
     counts = built.counts
-    if counts["graphs"] < 90 * BATCHES * 0.9:
+    if counts["graphs"] < 0.7 * BATCH * BATCHES:
         pytest.skip("only some of the batches were run")
     assert counts["graphs"] >= 2000
     kinds = {"Input", "Constant", "Iota", "Map", "View", "Select", "Gather", "Reduce", "Scan"}

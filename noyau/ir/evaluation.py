@@ -97,6 +97,7 @@ class Evaluator:
         """The NumPy dtype in which values of a dtype are computed."""
         return self.dtype(dtype.compute)
 
+    @np.errstate(all="ignore")
     def value(self, node: Node, operands: Sequence[Any], inputs: Arrays) -> Any:
         match node.kind:
             case Input() if node.dtype is DType.OTHER:

@@ -39,7 +39,7 @@ def one_by_one(buffers: Sequence[str], values: Sequence[Expr]) -> bool:
 
 
 def size_of(expr: Expr) -> int:
-    return 1 + sum(map(_size, operands(expr)))
+    return 1 + sum(map(size_of, operands(expr)))
 
 
 def is_only_stored(let: Let, after: Sequence[Statement]) -> bool:

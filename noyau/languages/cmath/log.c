@@ -33,8 +33,8 @@ NOYAU_INLINE double noyau_wide_log_near(double u, double near) {
     p = p * z + 0.4000000005233695;
     p = p * z + 0.6666666666658714;
     const double y = s * (p * z + 2) + n * 0.6931471805599453;
-    const double most = noyau_choose_f64(u < INFINITY, y, u), none = noyau_choose_f64(u == 0, -INFINITY, NAN);
-    return noyau_choose_f64(u > 0, most, none);
+    const double most = u < INFINITY ? y : u, none = u == 0 ? -INFINITY : NAN;
+    return u > 0 ? most : none;
 }
 
 /* log(x). */
