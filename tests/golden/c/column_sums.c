@@ -76,22 +76,22 @@ static int32_t column_sums_0(const noyau_call *call, int64_t begin, int64_t end)
     int64_t left = begin;
     int64_t i0t = left % ((n + 63) / 64);
     left /= (n + 63) / 64;
-    int64_t block_of_v1_2 = left;
+    int64_t block = left;
     for (int64_t item = begin; item < end; ++item) {
+        const int64_t length = noyau_minimum_i64(64, n - i0t * 64);
+        const int64_t length_2 = noyau_minimum_i64(256, rows - block * 256);
         float v1_2_sum[64];
         for (int64_t i0 = 0; i0 < 64; ++i0) v1_2_sum[i0] = 0.0f;
-        for (int64_t r1 = 0; r1 < noyau_minimum_i64(256, rows - block_of_v1_2 * 256); ++r1) {
+        for (int64_t r1 = 0; r1 < length_2; ++r1) {
             NOYAU_LANES
-            for (int64_t i0 = 0; i0 < noyau_minimum_i64(64, n - i0t * 64); ++i0) {
-                const float x_i = x[(block_of_v1_2 * 256 + r1) * n + i0t * 64 + i0];
+            for (int64_t i0 = 0; i0 < length; ++i0) {
+                const float x_i = x[(block * 256 + r1) * n + i0t * 64 + i0];
                 v1_2_sum[i0] += x_i;
             }
         }
         NOYAU_LANES
-        for (int64_t i0 = 0; i0 < noyau_minimum_i64(64, n - i0t * 64); ++i0) {
-            v1_2_sum_of_block[block_of_v1_2 * n + i0t * 64 + i0] = v1_2_sum[i0];
-        }
-        if (++i0t == (n + 63) / 64) { i0t = 0; ++block_of_v1_2; }
+        for (int64_t i0 = 0; i0 < length; ++i0) v1_2_sum_of_block[block * n + i0t * 64 + i0] = v1_2_sum[i0];
+        if (++i0t == (n + 63) / 64) { i0t = 0; ++block; }
     }
     return NOYAU_OK;
 }
@@ -105,16 +105,15 @@ static int32_t column_sums_1(const noyau_call *call, int64_t begin, int64_t end)
 
     /* Items: (n + 63) / 64. */
     for (int64_t i0t = begin; i0t < end; ++i0t) {
+        const int64_t length = noyau_minimum_i64(64, n - i0t * 64);
         double v1_2_sum[64];
         for (int64_t i0 = 0; i0 < 64; ++i0) v1_2_sum[i0] = 0.0;
         for (int64_t block = 0; block < (rows + 255) / 256; ++block) {
             NOYAU_LANES
-            for (int64_t i0 = 0; i0 < noyau_minimum_i64(64, n - i0t * 64); ++i0) {
-                v1_2_sum[i0] += (double)v1_2_sum_of_block[block * n + i0t * 64 + i0];
-            }
+            for (int64_t i0 = 0; i0 < length; ++i0) v1_2_sum[i0] += (double)v1_2_sum_of_block[block * n + i0t * 64 + i0];
         }
         NOYAU_LANES
-        for (int64_t i0 = 0; i0 < noyau_minimum_i64(64, n - i0t * 64); ++i0) v1[i0t * 64 + i0] = (float)v1_2_sum[i0];
+        for (int64_t i0 = 0; i0 < length; ++i0) v1[i0t * 64 + i0] = (float)v1_2_sum[i0];
     }
     return NOYAU_OK;
 }

@@ -52,13 +52,6 @@ static inline int64_t noyau_floor_divide_i64(int64_t a, int64_t b)
     return (int64_t)(a / b - (a % b != 0 && (a < 0) != (b < 0)));
 }
 
-static inline int64_t noyau_floor_mod_i64(int64_t a, int64_t b)
-{
-    if (b == -1 || !b) return 0;
-    const int64_t m = (int64_t)(a % b);
-    return m != 0 && (m < 0) != (b < 0) ? (int64_t)(m + b) : m;
-}
-
 static inline int64_t noyau_maximum_i64(int64_t a, int64_t b)
 {
     return a > b ? a : b;
@@ -76,21 +69,22 @@ static int32_t full_sum_0(const noyau_call *call, int64_t begin, int64_t end)
     const int64_t n = call->sizes[0];
 
     /* Items: (n + 65535) / 65536. */
-    for (int64_t block_of_v1_2 = begin; block_of_v1_2 < end; ++block_of_v1_2) {
-        double v1_2_sum;
-        v1_2_sum = 0.0;
-        for (int64_t block = 0; block < noyau_floor_divide_i64(noyau_maximum_i64(-65536, block_of_v1_2 * 65536 - n) * 2047 + 2047, 2048) + noyau_minimum_i64(65536, n - block_of_v1_2 * 65536); ++block) {
+    for (int64_t block = begin; block < end; ++block) {
+        const int64_t length = noyau_minimum_i64(65536, n - block * 65536);
+        double v1_2_sum = 0.0;
+        for (int64_t block_2 = 0; block_2 < (length + 2047) / 2048; ++block_2) {
+            const int64_t length_2 = noyau_minimum_i64(2048, length - block_2 * 2048);
             float v1_2_block_sum[32];
             for (int64_t lane = 0; lane < 32; ++lane) v1_2_block_sum[lane] = 0.0f;
-            for (int64_t r1 = 0; r1 < noyau_floor_divide_i64(noyau_maximum_i64(-2048, block * 2048 + noyau_maximum_i64(-65536, block_of_v1_2 * 65536 - n)) * 31, 32) + noyau_minimum_i64(2048, noyau_minimum_i64(65536, n - block_of_v1_2 * 65536) - block * 2048); ++r1) {
+            for (int64_t r1 = 0; r1 < length_2 / 32; ++r1) {
                 for (int64_t lane = 0; lane < 32; ++lane) {
-                    const float x_i = x[block_of_v1_2 * 65536 + block * 2048 + r1 * 32 + lane];
+                    const float x_i = x[block * 65536 + block_2 * 2048 + r1 * 32 + lane];
                     v1_2_block_sum[lane] += x_i;
                 }
             }
             NOYAU_LANES
-            for (int64_t lane = 0; lane < noyau_floor_mod_i64(noyau_maximum_i64(-2048, block * 2048 + noyau_maximum_i64(-65536, block_of_v1_2 * 65536 - n)) * 31, 32); ++lane) {
-                const float x_i = x[block_of_v1_2 * 65536 + block * 2048 + noyau_floor_divide_i64(noyau_maximum_i64(-2048, block * 2048 + noyau_maximum_i64(-65536, block_of_v1_2 * 65536 - n)) * 31, 32) * 32 + noyau_minimum_i64(2048, noyau_minimum_i64(65536, n - block_of_v1_2 * 65536) - block * 2048) * 32 + lane];
+            for (int64_t lane = 0; lane < length_2 % 32; ++lane) {
+                const float x_i = x[block * 65536 + block_2 * 2048 + (length_2 / 32) * 32 + lane];
                 v1_2_block_sum[lane] += x_i;
             }
             for (int64_t lane = 0; lane < 16; ++lane) v1_2_block_sum[lane] += v1_2_block_sum[lane + 16];
@@ -100,7 +94,7 @@ static int32_t full_sum_0(const noyau_call *call, int64_t begin, int64_t end)
             v1_2_block_sum[0] += v1_2_block_sum[1];
             v1_2_sum += (double)v1_2_block_sum[0];
         }
-        v1_2_sum_of_block[block_of_v1_2] = v1_2_sum;
+        v1_2_sum_of_block[block] = v1_2_sum;
     }
     return NOYAU_OK;
 }
@@ -113,8 +107,7 @@ static int32_t full_sum_1(const noyau_call *call, int64_t begin, int64_t end)
 
     /* One item. */
     for (int64_t item = begin; item < end; ++item) {
-        double v1_2_sum;
-        v1_2_sum = 0.0;
+        double v1_2_sum = 0.0;
         for (int64_t block = 0; block < (n + 65535) / 65536; ++block) v1_2_sum += v1_2_sum_of_block[block];
         v1[0] = (float)v1_2_sum;
     }

@@ -45,25 +45,6 @@ enum { NOYAU_OK = 0, NOYAU_INDEX_OUT_OF_BOUNDS = 1, NOYAU_OUT_OF_MEMORY = 2 };
 #define NOYAU_LANES
 #endif
 
-static inline int64_t noyau_floor_divide_i64(int64_t a, int64_t b)
-{
-    if (b == -1) return (int64_t)(0 - (uint64_t)a);
-    if (!b) return a;
-    return (int64_t)(a / b - (a % b != 0 && (a < 0) != (b < 0)));
-}
-
-static inline int64_t noyau_floor_mod_i64(int64_t a, int64_t b)
-{
-    if (b == -1 || !b) return 0;
-    const int64_t m = (int64_t)(a % b);
-    return m != 0 && (m < 0) != (b < 0) ? (int64_t)(m + b) : m;
-}
-
-static inline int64_t noyau_maximum_i64(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 static inline int64_t noyau_minimum_i64(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -83,12 +64,12 @@ static int32_t gathered_0(const noyau_call *call, int64_t begin, int64_t end)
         const int64_t ids_i = ids[i1];
         const int64_t at = ids_i;
         if (at < 0 || at >= words) return NOYAU_INDEX_OUT_OF_BOUNDS;
-        double v4_sum;
-        v4_sum = 0.0;
+        double v4_sum = 0.0;
         for (int64_t block = 0; block < (n + 2047) / 2048; ++block) {
+            const int64_t length = noyau_minimum_i64(2048, n - block * 2048);
             float v4_block_sum[32];
             for (int64_t lane = 0; lane < 32; ++lane) v4_block_sum[lane] = 0.0f;
-            for (int64_t r1 = 0; r1 < noyau_floor_divide_i64(noyau_maximum_i64(-2048, block * 2048 - n) * 31, 32) + noyau_minimum_i64(2048, n - block * 2048); ++r1) {
+            for (int64_t r1 = 0; r1 < length / 32; ++r1) {
                 for (int64_t lane = 0; lane < 32; ++lane) {
                     const float table_i = table[at * n + block * 2048 + r1 * 32 + lane];
                     const float v3 = table_i * table_i;
@@ -96,8 +77,8 @@ static int32_t gathered_0(const noyau_call *call, int64_t begin, int64_t end)
                 }
             }
             NOYAU_LANES
-            for (int64_t lane = 0; lane < noyau_floor_mod_i64(noyau_maximum_i64(-2048, block * 2048 - n) * 31, 32); ++lane) {
-                const float table_i = table[at * n + block * 2048 + noyau_floor_divide_i64(noyau_maximum_i64(-2048, block * 2048 - n) * 31, 32) * 32 + noyau_minimum_i64(2048, n - block * 2048) * 32 + lane];
+            for (int64_t lane = 0; lane < length % 32; ++lane) {
+                const float table_i = table[at * n + block * 2048 + (length / 32) * 32 + lane];
                 const float v3 = table_i * table_i;
                 v4_block_sum[lane] += v3;
             }

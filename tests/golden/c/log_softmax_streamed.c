@@ -108,25 +108,6 @@ NOYAU_INLINE float noyau_log_f32(float x) {
     return x > 0 ? most : none;
 }
 
-static inline int64_t noyau_floor_divide_i64(int64_t a, int64_t b)
-{
-    if (b == -1) return (int64_t)(0 - (uint64_t)a);
-    if (!b) return a;
-    return (int64_t)(a / b - (a % b != 0 && (a < 0) != (b < 0)));
-}
-
-static inline int64_t noyau_floor_mod_i64(int64_t a, int64_t b)
-{
-    if (b == -1 || !b) return 0;
-    const int64_t m = (int64_t)(a % b);
-    return m != 0 && (m < 0) != (b < 0) ? (int64_t)(m + b) : m;
-}
-
-static inline int64_t noyau_maximum_i64(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 static inline int64_t noyau_minimum_i64(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -178,12 +159,12 @@ static int32_t log_softmax_streamed_0(const noyau_call *call, int64_t begin, int
         v1_max[0] = v1_max[0] > v1_max[1] ? v1_max[0] : v1_max[1];
         v1_nan[0] |= v1_nan[1];
         const float v1 = v1_nan[0] != 0 ? NAN : v1_max[0];
-        double v6_sum;
-        v6_sum = 0.0;
+        double v6_sum = 0.0;
         for (int64_t block = 0; block < (n + 2047) / 2048; ++block) {
+            const int64_t length = noyau_minimum_i64(2048, n - block * 2048);
             float v6_block_sum[32];
             for (int64_t lane = 0; lane < 32; ++lane) v6_block_sum[lane] = 0.0f;
-            for (int64_t r2 = 0; r2 < noyau_floor_divide_i64(noyau_maximum_i64(-2048, block * 2048 - n) * 31, 32) + noyau_minimum_i64(2048, n - block * 2048); ++r2) {
+            for (int64_t r2 = 0; r2 < length / 32; ++r2) {
                 for (int64_t lane = 0; lane < 32; ++lane) {
                     const float x_i = x[i0 * n + block * 2048 + r2 * 32 + lane];
                     const float v4 = x_i - v1;
@@ -192,8 +173,8 @@ static int32_t log_softmax_streamed_0(const noyau_call *call, int64_t begin, int
                 }
             }
             NOYAU_LANES
-            for (int64_t lane = 0; lane < noyau_floor_mod_i64(noyau_maximum_i64(-2048, block * 2048 - n) * 31, 32); ++lane) {
-                const float x_i = x[i0 * n + block * 2048 + noyau_floor_divide_i64(noyau_maximum_i64(-2048, block * 2048 - n) * 31, 32) * 32 + noyau_minimum_i64(2048, n - block * 2048) * 32 + lane];
+            for (int64_t lane = 0; lane < length % 32; ++lane) {
+                const float x_i = x[i0 * n + block * 2048 + (length / 32) * 32 + lane];
                 const float v4 = x_i - v1;
                 const float v5 = noyau_exp_f32(v4);
                 v6_block_sum[lane] += v5;

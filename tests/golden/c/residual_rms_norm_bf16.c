@@ -79,20 +79,6 @@ NOYAU_INLINE float noyau_rsqrt_f32(float x) {
     return 1 / sqrtf(x);
 }
 
-static inline int64_t noyau_floor_divide_i64(int64_t a, int64_t b)
-{
-    if (b == -1) return (int64_t)(0 - (uint64_t)a);
-    if (!b) return a;
-    return (int64_t)(a / b - (a % b != 0 && (a < 0) != (b < 0)));
-}
-
-static inline int64_t noyau_floor_mod_i64(int64_t a, int64_t b)
-{
-    if (b == -1 || !b) return 0;
-    const int64_t m = (int64_t)(a % b);
-    return m != 0 && (m < 0) != (b < 0) ? (int64_t)(m + b) : m;
-}
-
 static inline int64_t noyau_maximum_i64(int64_t a, int64_t b)
 {
     return a > b ? a : b;
@@ -116,12 +102,12 @@ static int32_t residual_rms_norm_bf16_0(const noyau_call *call, int64_t begin, i
     /* Items: rows. */
     for (int64_t i0 = begin; i0 < end; ++i0) {
         const float v10_i = noyau_bf16_to_f32(v10[0]);
-        double v5_sum;
-        v5_sum = 0.0;
+        double v5_sum = 0.0;
         for (int64_t block = 0; block < (n + 2047) / 2048; ++block) {
+            const int64_t length = noyau_minimum_i64(2048, n - block * 2048);
             float v5_block_sum[32];
             for (int64_t lane = 0; lane < 32; ++lane) v5_block_sum[lane] = 0.0f;
-            for (int64_t r1 = 0; r1 < noyau_floor_divide_i64(noyau_maximum_i64(-2048, block * 2048 - n) * 31, 32) + noyau_minimum_i64(2048, n - block * 2048); ++r1) {
+            for (int64_t r1 = 0; r1 < length / 32; ++r1) {
                 for (int64_t lane = 0; lane < 32; ++lane) {
                     const float x_i = noyau_bf16_to_f32(x[i0 * n + block * 2048 + r1 * 32 + lane]);
                     const float v_r_i = noyau_bf16_to_f32(r[i0 * n + block * 2048 + r1 * 32 + lane]);
@@ -131,9 +117,9 @@ static int32_t residual_rms_norm_bf16_0(const noyau_call *call, int64_t begin, i
                 }
             }
             NOYAU_LANES
-            for (int64_t lane = 0; lane < noyau_floor_mod_i64(noyau_maximum_i64(-2048, block * 2048 - n) * 31, 32); ++lane) {
-                const float x_i = noyau_bf16_to_f32(x[i0 * n + block * 2048 + noyau_floor_divide_i64(noyau_maximum_i64(-2048, block * 2048 - n) * 31, 32) * 32 + noyau_minimum_i64(2048, n - block * 2048) * 32 + lane]);
-                const float v_r_i = noyau_bf16_to_f32(r[i0 * n + block * 2048 + noyau_floor_divide_i64(noyau_maximum_i64(-2048, block * 2048 - n) * 31, 32) * 32 + noyau_minimum_i64(2048, n - block * 2048) * 32 + lane]);
+            for (int64_t lane = 0; lane < length % 32; ++lane) {
+                const float x_i = noyau_bf16_to_f32(x[i0 * n + block * 2048 + (length / 32) * 32 + lane]);
+                const float v_r_i = noyau_bf16_to_f32(r[i0 * n + block * 2048 + (length / 32) * 32 + lane]);
                 const float v3_2 = x_i + v_r_i;
                 const float v4 = v3_2 * v3_2;
                 v5_block_sum[lane] += v4;
