@@ -59,8 +59,15 @@ def test_operators_that_only_a_library_of_the_user_has():
 
 @pytest.mark.parametrize(
     ("domain", "found"),
-    [("ai.onnx.ml", False), ("com.microsoft.nchwc", False), ("com.ms.internal.nhwc", False), ("noyau", False)]
-    + [("com.microsoftish", True), ("ai", True), ("com.example", True)],
+    [
+        ("ai.onnx.ml", False),
+        ("com.microsoft.nchwc", False),
+        ("com.ms.internal.nhwc", False),
+        ("noyau", False),
+        ("com.microsoftish", True),
+        ("ai", True),
+        ("com.example", True),
+    ],
 )
 def test_domains_that_onnxruntime_brings(domain, found):
     model = model_of([NODE("Strange", ["x"], ["y"], domain=domain)], [value("x")], [value("y")])

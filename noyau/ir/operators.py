@@ -130,7 +130,9 @@ _TABLE = (
     Operator("subtract", "a - b", 2, NUMBER, "same", np.subtract),
     Operator("multiply", "a * b", 2, NUMBER, "same", np.multiply),
     Operator("divide", "a / b", 2, NUMBER, "same", _divide, 4, note="integers: truncates; by zero undefined"),
-    Operator("floor_divide", "floor(a / b)", 2, NUMBER, "same", _floor_divide, 5, 2.0, note="integers: by zero undefined"),
+    Operator(
+        "floor_divide", "floor(a / b)", 2, NUMBER, "same", _floor_divide, 5, 2.0, note="integers: by zero undefined"
+    ),
     Operator("floor_mod", "a - b * floor(a / b)", 2, NUMBER, "same", _floor_mod, 6, note="sign of the divisor"),
     Operator("fmod", "a - b * truncate(a / b)", 2, NUMBER, "same", _fmod, 6, note="sign of the dividend"),
     Operator("power", "a ** b", 2, NUMBER, "same", _power, 40, 1.0, "float32 in double; integers below 0 truncate"),
