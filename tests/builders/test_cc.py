@@ -303,6 +303,7 @@ def test_ctrl_c_leaves_nothing(script, tmp_path):
     environment = os.environ | {"TMPDIR": str(tmp_path / "tmp"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     with subprocess.Popen([sys.executable, "-c", program], env=environment, stderr=subprocess.DEVNULL) as process:
         child = _await(tmp_path / "child")
+        time.sleep(0.5)  # a child may be quicker than the Popen that starts it
         process.send_signal(signal.SIGINT)
         assert process.wait(20) != 0
     assert _ended(child)
