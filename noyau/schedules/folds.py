@@ -96,10 +96,17 @@ def total_of(fold: Fold, name: str, lanes: int, *, wide: bool = True) -> tuple[S
     if lanes == 1 or _is_short(fold):
         state = state_of(fold, name, wide=wide and lanes == 1)
         return lanes_of(fold, state, lanes, name), state
-    total, part = state_of(fold, name, wide=True), state_of(fold, f"{name}_block", wide=False)
-    blocks, length, block = in_blocks(fold, BLOCK, f"#block_{name}")
-    body = (*length, *lanes_of(block, part, lanes, name), total.store(Dim.of(0), part.load(Dim.of(0)), merge=True))
-    return (*total.memory(1), total.empty(Dim.of(0)), Loop(f"#block_{name}", blocks, Axis.SERIAL, body)), total
+    total, part, zero = state_of(fold, name, wide=True), state_of(fold, f"{name}_lanes", wide=False), Dim.of(0)
+    extent, step, block = fold.loops[0][1], _step(fold, BLOCK), f"#block_{name}"
+
+    def piece(start: Dim, count: Dim) -> Statements:
+        loops = lanes_of(_moved(fold, start, count), part, lanes, name)
+        return (*loops, total.store(zero, part.load(zero), merge=True))
+
+    whole = Loop(block, extent // step, Axis.SERIAL, piece(Dim.of(block) * step, Dim.of(step)))
+    rest = extent % step
+    left = piece(extent // step * step, rest) if rest != zero else ()
+    return (*total.memory(1), total.empty(zero), whole, *left), total
 
 
 def _known(extent: Dim) -> int:
@@ -117,16 +124,25 @@ def _is_short(fold: Fold) -> bool:
 def in_blocks(fold: Fold, size: int, variable: str) -> tuple[Dim, Statements, Fold]:
     """A fold cut in blocks of about `size` values: their number, the length of the block `variable` where it has to be
     computed, and the fold over that block."""
-    (outer, extent), inner = fold.loops[0], product(count for _, count in fold.loops[1:])
-    step = size if len(fold.loops) == 1 else max(1, size // (inner.constant or 64))
+    extent, step = fold.loops[0][1], _step(fold, size)
     begin = Dim.of(variable) * step
     length, known = f"{variable}_length", extent % step == Dim.of(0)
     before = () if known else (Let(length, Index(minimum(Dim.of(step), extent - begin))),)
-    placed = Let("", replace(fold, at=position(fold)))
-    (moved,) = substitute((placed,), {outer: Dim.of(outer) + begin})
+    return (extent + (step - 1)) // step, before, _moved(fold, begin, Dim.of(step) if known else Dim.of(length))
+
+
+def _step(fold: Fold, size: int) -> int:
+    """How many rounds of the outermost loop take in about `size` values."""
+    inner = product(count for _, count in fold.loops[1:])
+    return size if len(fold.loops) == 1 else max(1, size // (inner.constant or 64))
+
+
+def _moved(fold: Fold, start: Dim, count: Dim) -> Fold:
+    """The fold over `count` rounds of its outermost loop, from `start` on."""
+    outer, placed = fold.loops[0][0], Let("", replace(fold, at=position(fold)))
+    (moved,) = substitute((placed,), {outer: Dim.of(outer) + start})
     assert isinstance(moved, Let) and isinstance(moved.value, Fold)
-    loops = ((outer, Dim.of(step) if known else Dim.of(length)), *moved.value.loops[1:])
-    return (extent + (step - 1)) // step, before, replace(moved.value, loops=loops)
+    return replace(moved.value, loops=((outer, count), *moved.value.loops[1:]))
 
 
 def position(fold: Fold) -> Dim:

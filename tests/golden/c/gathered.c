@@ -45,11 +45,6 @@ enum { NOYAU_OK = 0, NOYAU_INDEX_OUT_OF_BOUNDS = 1, NOYAU_OUT_OF_MEMORY = 2 };
 #define NOYAU_LANES
 #endif
 
-static inline int64_t noyau_minimum_i64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static int32_t gathered_0(const noyau_call *call, int64_t begin, int64_t end)
 {
     const float *restrict table = call->buffers[0]; /* [words, n] */
@@ -65,30 +60,44 @@ static int32_t gathered_0(const noyau_call *call, int64_t begin, int64_t end)
         const int64_t at = ids_i;
         if (at < 0 || at >= words) return NOYAU_INDEX_OUT_OF_BOUNDS;
         double v4_sum = 0.0;
-        for (int64_t block = 0; block < (n + 2047) / 2048; ++block) {
-            const int64_t length = noyau_minimum_i64(2048, n - block * 2048);
-            float v4_block_sum[32];
-            for (int64_t lane = 0; lane < 32; ++lane) v4_block_sum[lane] = 0.0f;
-            for (int64_t r1 = 0; r1 < length / 32; ++r1) {
+        for (int64_t block = 0; block < n / 2048; ++block) {
+            float v4_lanes_sum[32];
+            for (int64_t lane = 0; lane < 32; ++lane) v4_lanes_sum[lane] = 0.0f;
+            for (int64_t r1 = 0; r1 < 64; ++r1) {
                 for (int64_t lane = 0; lane < 32; ++lane) {
                     const float table_i = table[at * n + block * 2048 + r1 * 32 + lane];
                     const float v3 = table_i * table_i;
-                    v4_block_sum[lane] += v3;
+                    v4_lanes_sum[lane] += v3;
                 }
             }
-            NOYAU_LANES
-            for (int64_t lane = 0; lane < length % 32; ++lane) {
-                const float table_i = table[at * n + block * 2048 + (length / 32) * 32 + lane];
-                const float v3 = table_i * table_i;
-                v4_block_sum[lane] += v3;
-            }
-            for (int64_t lane = 0; lane < 16; ++lane) v4_block_sum[lane] += v4_block_sum[lane + 16];
-            for (int64_t lane = 0; lane < 8; ++lane) v4_block_sum[lane] += v4_block_sum[lane + 8];
-            for (int64_t lane = 0; lane < 4; ++lane) v4_block_sum[lane] += v4_block_sum[lane + 4];
-            for (int64_t lane = 0; lane < 2; ++lane) v4_block_sum[lane] += v4_block_sum[lane + 2];
-            v4_block_sum[0] += v4_block_sum[1];
-            v4_sum += (double)v4_block_sum[0];
+            for (int64_t lane = 0; lane < 16; ++lane) v4_lanes_sum[lane] += v4_lanes_sum[lane + 16];
+            for (int64_t lane = 0; lane < 8; ++lane) v4_lanes_sum[lane] += v4_lanes_sum[lane + 8];
+            for (int64_t lane = 0; lane < 4; ++lane) v4_lanes_sum[lane] += v4_lanes_sum[lane + 4];
+            for (int64_t lane = 0; lane < 2; ++lane) v4_lanes_sum[lane] += v4_lanes_sum[lane + 2];
+            v4_lanes_sum[0] += v4_lanes_sum[1];
+            v4_sum += (double)v4_lanes_sum[0];
         }
+        float v4_lanes_sum[32];
+        for (int64_t lane = 0; lane < 32; ++lane) v4_lanes_sum[lane] = 0.0f;
+        for (int64_t r1 = 0; r1 < (n % 2048) / 32; ++r1) {
+            for (int64_t lane = 0; lane < 32; ++lane) {
+                const float table_i = table[at * n + (n / 2048) * 2048 + r1 * 32 + lane];
+                const float v3 = table_i * table_i;
+                v4_lanes_sum[lane] += v3;
+            }
+        }
+        NOYAU_LANES
+        for (int64_t lane = 0; lane < (n % 2048) % 32; ++lane) {
+            const float table_i = table[at * n + (n / 2048) * 2048 + ((n % 2048) / 32) * 32 + lane];
+            const float v3 = table_i * table_i;
+            v4_lanes_sum[lane] += v3;
+        }
+        for (int64_t lane = 0; lane < 16; ++lane) v4_lanes_sum[lane] += v4_lanes_sum[lane + 16];
+        for (int64_t lane = 0; lane < 8; ++lane) v4_lanes_sum[lane] += v4_lanes_sum[lane + 8];
+        for (int64_t lane = 0; lane < 4; ++lane) v4_lanes_sum[lane] += v4_lanes_sum[lane + 4];
+        for (int64_t lane = 0; lane < 2; ++lane) v4_lanes_sum[lane] += v4_lanes_sum[lane + 2];
+        v4_lanes_sum[0] += v4_lanes_sum[1];
+        v4_sum += (double)v4_lanes_sum[0];
         v5[i1] = (float)v4_sum;
         NOYAU_LANES
         for (int64_t i2 = 0; i2 < n; ++i2) v2[i1 * n + i2] = table[at * n + i2];

@@ -121,11 +121,6 @@ NOYAU_INLINE double noyau_log_f64(double x) {
     return x > 0 ? most : none;
 }
 
-static inline int64_t noyau_minimum_i64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static int32_t log_softmax_f64_0(const noyau_call *call, int64_t begin, int64_t end)
 {
     const double *restrict x = call->buffers[0]; /* [rows, n] */
@@ -173,32 +168,47 @@ static int32_t log_softmax_f64_0(const noyau_call *call, int64_t begin, int64_t 
         v1_nan[0] |= v1_nan[1];
         const double v1 = v1_nan[0] != 0 ? NAN : v1_max[0];
         double v6_sum = 0.0;
-        for (int64_t block = 0; block < (n + 2047) / 2048; ++block) {
-            const int64_t length = noyau_minimum_i64(2048, n - block * 2048);
-            double v6_block_sum[32];
-            for (int64_t lane = 0; lane < 32; ++lane) v6_block_sum[lane] = 0.0;
-            for (int64_t r2 = 0; r2 < length / 32; ++r2) {
+        for (int64_t block = 0; block < n / 2048; ++block) {
+            double v6_lanes_sum[32];
+            for (int64_t lane = 0; lane < 32; ++lane) v6_lanes_sum[lane] = 0.0;
+            for (int64_t r2 = 0; r2 < 64; ++r2) {
                 for (int64_t lane = 0; lane < 32; ++lane) {
                     const double x_i = x[i0 * n + block * 2048 + r2 * 32 + lane];
                     const double v4 = x_i - v1;
                     const double v5 = noyau_exp_f64(v4);
-                    v6_block_sum[lane] += v5;
+                    v6_lanes_sum[lane] += v5;
                 }
             }
-            NOYAU_LANES
-            for (int64_t lane = 0; lane < length % 32; ++lane) {
-                const double x_i = x[i0 * n + block * 2048 + (length / 32) * 32 + lane];
+            for (int64_t lane = 0; lane < 16; ++lane) v6_lanes_sum[lane] += v6_lanes_sum[lane + 16];
+            for (int64_t lane = 0; lane < 8; ++lane) v6_lanes_sum[lane] += v6_lanes_sum[lane + 8];
+            for (int64_t lane = 0; lane < 4; ++lane) v6_lanes_sum[lane] += v6_lanes_sum[lane + 4];
+            for (int64_t lane = 0; lane < 2; ++lane) v6_lanes_sum[lane] += v6_lanes_sum[lane + 2];
+            v6_lanes_sum[0] += v6_lanes_sum[1];
+            v6_sum += v6_lanes_sum[0];
+        }
+        double v6_lanes_sum[32];
+        for (int64_t lane = 0; lane < 32; ++lane) v6_lanes_sum[lane] = 0.0;
+        for (int64_t r2 = 0; r2 < (n % 2048) / 32; ++r2) {
+            for (int64_t lane = 0; lane < 32; ++lane) {
+                const double x_i = x[i0 * n + (n / 2048) * 2048 + r2 * 32 + lane];
                 const double v4 = x_i - v1;
                 const double v5 = noyau_exp_f64(v4);
-                v6_block_sum[lane] += v5;
+                v6_lanes_sum[lane] += v5;
             }
-            for (int64_t lane = 0; lane < 16; ++lane) v6_block_sum[lane] += v6_block_sum[lane + 16];
-            for (int64_t lane = 0; lane < 8; ++lane) v6_block_sum[lane] += v6_block_sum[lane + 8];
-            for (int64_t lane = 0; lane < 4; ++lane) v6_block_sum[lane] += v6_block_sum[lane + 4];
-            for (int64_t lane = 0; lane < 2; ++lane) v6_block_sum[lane] += v6_block_sum[lane + 2];
-            v6_block_sum[0] += v6_block_sum[1];
-            v6_sum += v6_block_sum[0];
         }
+        NOYAU_LANES
+        for (int64_t lane = 0; lane < (n % 2048) % 32; ++lane) {
+            const double x_i = x[i0 * n + (n / 2048) * 2048 + ((n % 2048) / 32) * 32 + lane];
+            const double v4 = x_i - v1;
+            const double v5 = noyau_exp_f64(v4);
+            v6_lanes_sum[lane] += v5;
+        }
+        for (int64_t lane = 0; lane < 16; ++lane) v6_lanes_sum[lane] += v6_lanes_sum[lane + 16];
+        for (int64_t lane = 0; lane < 8; ++lane) v6_lanes_sum[lane] += v6_lanes_sum[lane + 8];
+        for (int64_t lane = 0; lane < 4; ++lane) v6_lanes_sum[lane] += v6_lanes_sum[lane + 4];
+        for (int64_t lane = 0; lane < 2; ++lane) v6_lanes_sum[lane] += v6_lanes_sum[lane + 2];
+        v6_lanes_sum[0] += v6_lanes_sum[1];
+        v6_sum += v6_lanes_sum[0];
         const double v6 = v6_sum;
         const double v8 = noyau_log_f64(v6);
         NOYAU_LANES
