@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from noyau.checking.adversarial import cells
 from noyau.checking.inputs import Inputs, load_inputs, make_inputs, printable
 from noyau.dtypes import DType
 from noyau.errors import InputError
+from noyau.ir.dims import Shape
 from noyau.ir.graph import Graph
 
 if TYPE_CHECKING:
@@ -81,12 +82,22 @@ def sizes_for(imported: Imported, dims: Mapping[str, int]) -> dict[str, int]:
 
 
 def small_sizes(sizes: Mapping[str, int], graphs: Iterable[Graph]) -> dict[str, int]:
-    """The sizes, none above 64; all halved until no value of a graph has more than 2^20 cells, where that is known."""
+    """The sizes, none above 64; all halved until no value of a graph has more than 2^20 cells, where that is known. A
+    value of which the shape is fixed does not count: a table of weights is as large with small sizes."""
     known = [graph for graph in graphs if all(dim.names <= sizes.keys() for node in graph.nodes for dim in node.shape)]
+    shapes = {node.shape for graph in known for node in graph.nodes if any(dim.names for dim in node.shape)}
     most = SMALL
-    while most > 1 and any(cells(graph, _capped(sizes, most)) > CELLS for graph in known):
+    while most > 1 and any(_extent(shape, _capped(sizes, most)) > CELLS for shape in shapes):
         most //= 2
     return _capped(sizes, most)
+
+
+def _extent(shape: Shape, sizes: Mapping[str, int]) -> int:
+    """How many cells a shape has; 0 where an extent would be divided by 0."""
+    try:
+        return math.prod(int(dim.evaluate(sizes)) for dim in shape)
+    except ZeroDivisionError:
+        return 0
 
 
 def _capped(sizes: Mapping[str, int], most: int) -> dict[str, int]:

@@ -52,6 +52,7 @@ def test_small_sizes_are_smaller_where_a_kernel_has_large_values():
     assert small_sizes(asked, [graph("n", CELLS // 10)]) == {"n": 8, "m": 3}
     assert small_sizes(asked, [graph("n", 2 * CELLS)]) == {"n": 1, "m": 1}
     assert small_sizes(asked, [graph("n", 2 * CELLS, "not known")]) == {"n": 64, "m": 3}
+    assert small_sizes(asked, [graph(2 * CELLS)]) == {"n": 64, "m": 3}  # smaller sizes do not make weights smaller
 
 
 def test_made_up_inputs_are_the_same_each_time():

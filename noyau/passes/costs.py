@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from noyau.errors import UnsupportedError
-from noyau.ir.dims import Dim, product
+from noyau.ir.dims import Dim, maximum, product
 from noyau.ir.graph import Graph, Node, Reduce
-from noyau.ir.loops import Call, Expr, Fold, If, Kernel, Let, Loop, Role, Statement
+from noyau.ir.loops import Buffer, Call, Expr, Fold, If, Kernel, Let, Load, Loop, Require, Role, Statement
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS
-from noyau.ir.walk import operands
+from noyau.ir.walk import every_statement, expressions, operands
 
 USUAL = 61  # what every size is taken to be
 AGAIN = 12.0  # flops that may be computed again for each cell of the largest output
@@ -145,6 +145,46 @@ def _work(statements: Iterable[Statement]) -> Dim:
 
 
 def bytes_moved(kernel: Kernel) -> Dim:
-    """The bytes that must move: each input and output once."""
+    """The bytes that must move: each input and output once; of a table that indices look into, no more cells than the
+    loops around its longest reading take."""
+    gathered = _gathered(kernel)
     moved = [buffer for buffer in kernel.buffers if buffer.role is not Role.SCRATCH]
-    return sum((product(buffer.shape) * buffer.dtype.bytes for buffer in moved), Dim.of(0))
+    return sum((_cells_moved(buffer, gathered) * buffer.dtype.bytes for buffer in moved), Dim.of(0))
+
+
+def _cells_moved(buffer: Buffer, gathered: Mapping[str, Dim]) -> Dim:
+    whole = product(buffer.shape)
+    return -maximum(-whole, -gathered[buffer.name]) if buffer.name in gathered else whole
+
+
+def _gathered(kernel: Kernel) -> dict[str, Dim]:
+    """The inputs of which all readings are at looked-up indices, with the most cells that one of them takes."""
+    looked_up, cells = set[str](), dict[str, Dim]()
+    plain = {buffer.name for buffer in kernel.of(Role.OUTPUT)}
+    for launch in kernel.launches:
+        looked_up.update(*(s.index.names for s in every_statement(launch.body) if isinstance(s, Require)))
+        for load, count in _loads(launch.body, Dim.of(1)):
+            if not any(dim.names & looked_up for dim in load.index):
+                plain.add(load.buffer)
+            cells[load.buffer] = maximum(cells.get(load.buffer, 0), count)
+    return {name: count for name, count in cells.items() if name not in plain}
+
+
+def _loads(statements: Iterable[Statement], count: Dim) -> Iterator[tuple[Load, Dim]]:
+    """Every load, and how often it runs."""
+    for statement in statements:
+        if isinstance(statement, Loop | If):
+            extent = statement.extent if isinstance(statement, Loop) else Dim.of(1)
+            yield from _loads(statement.body, count * extent)
+        for expr in expressions(statement):
+            yield from _loads_of(expr, count)
+
+
+def _loads_of(expr: Expr, count: Dim) -> Iterator[tuple[Load, Dim]]:
+    if isinstance(expr, Load):
+        yield expr, count
+    if isinstance(expr, Fold):
+        count = count * product(extent for _, extent in expr.loops)
+        yield from _loads(expr.body, count)
+    for operand in operands(expr):
+        yield from _loads_of(operand, count)

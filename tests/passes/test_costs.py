@@ -7,11 +7,11 @@ import pytest
 
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim
-from noyau.ir.graph import Map, Reduce, constant
+from noyau.ir.graph import Gather, Lookup, Map, Reduce, constant
 from noyau.lowering.nest import lower
 from noyau.passes import costs
 from noyau.passes.costs import bytes_moved, cells, flops, judge_depth, judge_repeats, repeats
-from tests.nodes import F16, F32, at, given, graph, value, view
+from tests.nodes import F16, F32, I64, at, given, graph, value, view
 
 N = Dim.of("n")
 
@@ -151,3 +151,17 @@ def test_bytes_are_those_of_the_ends():
         value("y", Map("negative"), "w", F16, "n", 8),
     )
     assert bytes_moved(lower(made, "k")) == N * 8 * 4 + N * 8 * 2 + N * 4
+
+
+def test_bytes_of_a_table_are_those_that_indices_look_into():
+    made = graph(
+        "y s",
+        given("table", F32, "words", "n"),
+        given("ids", I64, "rows"),
+        value("g", Gather((Lookup(1, (at(0),)), at(1))), "table ids", F32, "rows", "n"),
+        value("s", Reduce("sum", (1,)), "g", F32, "rows"),
+        value("y", Map("negative"), "g", F32, "rows", "n"),
+    )
+    moved = bytes_moved(lower(made, "k"))
+    assert moved.evaluate({"words": 1000, "n": 5, "rows": 7}) == 7 * 5 * 4 + 7 * 8 + 7 * 5 * 4 + 7 * 4
+    assert moved.evaluate({"words": 3, "n": 5, "rows": 7}) == 3 * 5 * 4 + 7 * 8 + 7 * 5 * 4 + 7 * 4
