@@ -38,12 +38,22 @@ def _declare_wishes(parser: argparse.ArgumentParser) -> None:
         default="faster",
         help="which of the right kernels stay: those that are surely faster (default), not surely slower, or all",
     )
-    add("--only", action="append", default=[], metavar="KERNEL", help="this kernel and no other; can be repeated")
-    add("--drop", action="append", default=[], metavar="KERNEL", help="not this kernel; can be repeated")
+    _declare_between(parser)
+    place = "a kernel, or a value that one writes, for that place alone; can be repeated"
+    add("--only", action="append", default=[], metavar="GROUP", help=f"this group and no other: {place}")
+    add("--drop", action="append", default=[], metavar="GROUP", help="not this group; as --only")
     add("--target", default="native", metavar="CPU", help="build for: native (default), x86-64-v2, x86-64-v3...")
     add("--threads", type=int, default=1, metavar="N", help="threads of onnxruntime to time with (default: 1)")
     add("--require", metavar="1.1x", help="exit with status 1 where the whole model is not so much faster")
     add("--json", type=Path, metavar="F", help="write the full record here")
+
+
+def _declare_between(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--between",
+        metavar="A,B:C",
+        help="work on the path from the values A and B to C alone (a \\ before a comma or colon: it is part of a name)",
+    )
 
 
 def run_optimize(arguments: argparse.Namespace) -> int:
@@ -68,6 +78,7 @@ def _optimize(arguments: argparse.Namespace, model: Path, output: Path, *, keep:
         threads=arguments.threads,
         only=arguments.only,
         drop=arguments.drop,
+        between=arguments.between,
     )
     with progress() as say:
         made = optimize(model, wishes, say)
@@ -160,6 +171,7 @@ def declare_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kernel", metavar="NAME", help="check this kernel on adversarial inputs and print its source")
     parser.add_argument("--language", default="c", metavar="L", help="the language to print it in (default, so far: c)")
     parser.add_argument("--target", default="native", metavar="CPU", help="the CPU to build for (default: native)")
+    _declare_between(parser)
 
 
 def run_show(arguments: argparse.Namespace) -> int:
@@ -167,7 +179,7 @@ def run_show(arguments: argparse.Namespace) -> int:
 
     from noyau.showing import show
 
-    shown = show(arguments.model, target=arguments.target)
+    shown = show(arguments.model, target=arguments.target, between=arguments.between)
     if arguments.kernel is None:
         Console().print(shown)
     else:

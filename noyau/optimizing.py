@@ -14,6 +14,9 @@ from noyau.errors import InputError
 from noyau.feeding import feeds_for
 from noyau.judging import KEEPS, Bench, Judged, certified, compiled, right, timed, timed_whole
 from noyau.original import open_model
+from noyau.paths.choosing import chosen
+from noyau.paths.enclosing import cut_of
+from noyau.paths.ends import Between
 from noyau.reporting import report_of
 from noyau.reports.records import Report
 from noyau.runtimes.bodies import DOMAIN
@@ -33,7 +36,9 @@ Say = Callable[[str], None]
 @dataclass(frozen=True, slots=True)
 class Wishes:
     """What is asked of `optimize`. `keep`: "faster", "not-slower" or "all"; `dims` are sizes to time with, `inputs` an
-    .npz file of arrays instead; `only` and `drop` name kernels; `budget_s` is for the clock, a kernel."""
+    .npz file of arrays instead; `only` and `drop` name kernels, or values that a kernel writes, for that place alone;
+    `between` are the ends of the path to work on, (["A", "B"], ["C"]) or "A,B:C"; `budget_s` is for the clock, a
+    kernel."""
 
     keep: str = "faster"
     dims: Mapping[str, int] = field(default_factory=dict)
@@ -44,6 +49,7 @@ class Wishes:
     seed: int = 0
     only: Sequence[str] = ()
     drop: Sequence[str] = ()
+    between: Between | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +86,10 @@ def optimize(path: str | Path, wishes: Wishes = Wishes(), say: Say = log.info) -
     check(wishes)
     say(f"reading {Path(path).name}")
     original = open_model(Path(path))
-    cut = original.cut()
+    cut = cut_of(original, wishes.between)
     options = cc.Options(target=cc.resolve_target(wishes.target), export=True)
     plan = planning.plan(cut.groups, original.operators, options.target)
-    plan = chosen(fitting(plan, original.model, original.folder), wishes)
+    plan = chosen(fitting(plan, original.model, original.folder), wishes.only, wishes.drop)
 
     say(f"compiling {len(plan.kernels)} kernels for {sum(len(kernel.groups) for kernel in plan.kernels)} places")
     judged = compiled(plan.kernels, options)
@@ -124,17 +130,6 @@ def check(wishes: Wishes) -> None:
     if wishes.threads < 0 or wishes.budget_s < 0:
         raise InputError(f"threads={wishes.threads} and budget_s={wishes.budget_s} must not be negative")
     version()
-
-
-def chosen(plan: planning.Plan, wishes: Wishes) -> planning.Plan:
-    """The plan with the kernels that are asked for; InputError for a name that no kernel has."""
-    known = {kernel.operator for kernel in plan.kernels}
-    for name in (*wishes.only, *wishes.drop):
-        if name not in known:
-            raise planning.no_such(name, plan.kernels)
-    wanted = set(wishes.only or known) - set(wishes.drop)
-    left = [kernel for kernel in plan.kernels if kernel.operator not in wanted]
-    return planning.without(plan, [(group, "left out as asked") for kernel in left for group in kernel.groups])
 
 
 def sign(fused: onnx.ModelProto, judged: Sequence[Judged]) -> None:

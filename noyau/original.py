@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # What onnxruntime brings; operators of other domains come in libraries that noyau does not have.
 DOMAINS = ("ai.onnx", "com.microsoft", "com.ms", "noyau")
+OUTSIDE = "it is not on the path that is asked for"
 LARGE = 1 << 30  # bytes of external data from which weights are not copied into the layout that a runtime likes best
 
 
@@ -42,9 +43,13 @@ class Original:
         """Whether sessions may copy the weights: not where they are large."""
         return external_bytes(self.model) < LARGE
 
-    def cut(self) -> Partition:
-        """Its groups, and why they end where they do."""
-        return partition(frontend.wired(self.model, self.imported))
+    def cut(self, within: Collection[int] | None = None) -> Partition:
+        """Its groups, and why they end where they do; `within` has the positions of the only operators to be fused."""
+        wired = frontend.wired(self.model, self.imported)
+        if within is None:
+            return partition(wired)
+        others = {place.position for place in wired.places} - set(within) - wired.arithmetic
+        return partition(replace(wired, opaque={**wired.opaque, **dict.fromkeys(sorted(others), OUTSIDE)}))
 
     def session(
         self, model: onnx.ModelProto, library: Path | None = None, *, threads: int = 0

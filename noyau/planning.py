@@ -75,10 +75,12 @@ def without(plan: Plan, refused: Sequence[tuple[Group, str]]) -> Plan:
     return Plan(tuple(kernels), (*plan.refused, *refused))
 
 
-def no_such(name: str, kernels: Iterable[Planned]) -> InputError:
-    """The error that names the kernels there are."""
+def no_such(name: str, kernels: Iterable[Planned], like: Iterable[str] = ()) -> InputError:
+    """The error that names the kernels there are, and values that are like the name."""
     known = ", ".join(kernel.operator for kernel in kernels) or "none"
-    return InputError(f"the model has no kernel {printable(name)}; its kernels are: {known}")
+    values = ", ".join(map(printable, like))
+    told = f"; values like it, of one place of a kernel: {values}" if values else ""
+    return InputError(f"the model has no kernel {printable(name)}; its kernels are: {known}{told}")
 
 
 def digest(kernel: Kernel, target: str) -> str:

@@ -16,6 +16,8 @@ from noyau.errors import BuildError, InputError
 from noyau.judging import Judged, certified, compiled
 from noyau.original import open_model
 from noyau.passes.partition import Cut, Partition
+from noyau.paths.enclosing import cut_of
+from noyau.paths.ends import Between
 from noyau.planning import Plan, Planned, no_such, plan, spell
 from noyau.reports.wrapping import hanging
 from noyau.runtimes.putting_back import fitting
@@ -102,9 +104,11 @@ def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_PLACES]) + more
 
 
-def show(path: str | Path, *, target: str = "native") -> Shown:
-    """The groups, the reasons and the kernels of a model. ModelError where the file is no model."""
+def show(path: str | Path, *, target: str = "native", between: Between | None = None) -> Shown:
+    """The groups, the reasons and the kernels of a model, or of the path `between` some of its values alone.
+
+    ModelError where the file is no model, InputError where the ends of the path enclose no graph."""
     original = open_model(Path(path))
-    cut, level = original.cut(), cc.resolve_target(target)
+    cut, level = cut_of(original, between), cc.resolve_target(target)
     planned = fitting(plan(cut.groups, original.operators, level), original.model, original.folder)
     return Shown(original.name, original.operators, cut, planned, level)

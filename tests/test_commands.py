@@ -116,6 +116,18 @@ def test_kernels_are_chosen_by_name(model, tmp_path, capsys):
     for arguments, left in ((["--only", names[0]], names[:1]), (["--drop", names[0]], names[1:])):
         assert optimize(model, *arguments, "--json", tmp_path / "some.json") == 0
         assert [k["name"] for k in json.loads((tmp_path / "some.json").read_text())["kernels"]] == left
+    optimize(model, "--drop", "c", "--json", tmp_path / "some.json")
+    assert [k["places"] for k in json.loads((tmp_path / "some.json").read_text())["kernels"]] == [1, 1]
+
+
+def test_the_work_is_limited_to_a_path(model, tmp_path, capsys):
+    assert optimize(model, "--between", "b:c", "--json", tmp_path / "r.json") == 0
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert [(kernel["places"], kernel["replaces"]) for kernel in report["kernels"]] == [(1, ["Tanh", "Mul", "Sigmoid"])]
+    assert main(["show", str(model), "--between", "d:y"]) == 0
+    told = capsys.readouterr().out
+    assert "2 of 10 operators in 1 kernels" in told
+    assert "it is not on the path that is asked for" in told
 
 
 def test_sizes_and_arrays(model, tmp_path, capsys):
@@ -138,6 +150,8 @@ def test_sizes_and_arrays(model, tmp_path, capsys):
         (["--dim", "rows=999999999999"], "GB, and this machine has"),
         (["--only", "nonsense"], "no kernel nonsense; its kernels are: "),
         (["--drop", "nonsense"], "no kernel nonsense; its kernels are: "),
+        (["--between", "x:nonsense"], "the model has no value nonsense"),
+        (["--between", "c:a"], "no path leads from c to a"),
         (["--require", "fast"], "--require fast is no ratio: --require 1.1x"),
         (["--require", "nan"], "is no ratio"),
         (["--threads", "-1"], "must not be negative"),

@@ -1,0 +1,144 @@
+"""What lies between the ends of a path: its operators, and whether they enclose a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from noyau.checking.inputs import printable
+from noyau.errors import InputError
+from noyau.ir.graph import Constant, Input, Iota, Node
+from noyau.original import Original
+from noyau.passes.partition import Partition
+from noyau.paths.ends import Between, Ends, ends_of
+
+SHOWN = 4  # values that are told to leak
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """The operators between the sources and the results, by their positions in the model."""
+
+    ends: Ends
+    positions: frozenset[int]
+
+
+def path_between(original: Original, between: Between) -> Path:
+    """The path between some values of a model: what its results need, cut at its sources.
+
+    Tensors of the model, what is computed of them alone, and integer arithmetic on shapes may enter anywhere: the first
+    are the same whatever the model reads, the last follow from sizes. InputError where a value that depends on an input
+    of the model enters beside the sources (which one leaks, and from which input), where no way leads from a source to
+    the results, and for a name that is not a value of the model."""
+    ends = ends_of(between, names_of(original))
+    ways = _Ways(original, ends)
+    for name in ends.results:
+        if name in original.imported.initializers or not ways.reaches(name):
+            sources = ", ".join(map(printable, ends.sources))
+            raise InputError(f"no path leads from {sources} to {printable(name)}")
+    positions = ways.positions()
+    ways.require_used(positions)
+    ways.require_closed(positions)
+    return Path(ends, positions)
+
+
+def cut_of(original: Original, between: Between | None) -> Partition:
+    """The groups of a model, or of a path through it alone. InputError as `path_between` has it."""
+    return original.cut() if between is None else original.cut(path_between(original, between).positions)
+
+
+def names_of(original: Original) -> frozenset[str]:
+    """Every value of a model that a user can name."""
+    graph = original.model.graph
+    given = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    return frozenset(given.union(*(node.output for node in graph.node)) - {""})
+
+
+@dataclass(slots=True)
+class _Ways:
+    """`needed` are the values that the results need, cut at the sources. Of all values, `reached` depend on a source,
+    `counted` on sizes alone, and `alive` on an input of the model: the first one is told."""
+
+    original: Original
+    ends: Ends
+    by_name: Mapping[str, Node] = field(default_factory=dict)
+    reached: set[str] = field(default_factory=set)
+    counted: set[str] = field(default_factory=set)
+    constants: set[str] = field(default_factory=set)
+    needed: set[str] = field(default_factory=set)
+    alive: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        imported = self.original.imported
+        self.by_name = imported.graph.by_name
+        for node in imported.graph.nodes:
+            if node.output in self.ends.sources or not self.reached.isdisjoint(node.inputs):
+                self.reached.add(node.output)
+            if isinstance(node.kind, Input) and node.output not in imported.initializers:
+                self.alive[node.output] = node.output
+            for name in node.inputs:
+                if name in self.alive:
+                    self.alive.setdefault(node.output, self.alive[name])
+            if isinstance(node.kind, Iota) or (node.inputs and self.is_counted(node)):
+                self.counted.add(node.output)
+            elif isinstance(node.kind, Constant) or (node.inputs and self.constants.issuperset(node.inputs)):
+                self.constants.add(node.output)
+        waiting = list(self.ends.results)
+        while waiting:
+            name = waiting.pop()
+            if name not in self.needed and name not in self.ends.sources and name in self.by_name:
+                self.needed.add(name)
+                waiting += self.by_name[name].inputs
+
+    def is_counted(self, node: Node) -> bool:
+        counted = [name for name in node.inputs if name not in self.constants]
+        return bool(counted) and self.counted.issuperset(counted)
+
+    def reaches(self, name: str) -> bool:
+        return name in self.reached
+
+    def positions(self) -> frozenset[int]:
+        """The operators on the ways from a source to a result, and those that count what these need."""
+        places, arithmetic = self.original.imported.places, self.original.imported.arithmetic
+        on_the_way = {places[name] for name in self.needed & self.reached if name in places}
+        counting = {places[name] for name in self.needed & self.counted if name in places}
+        others = {place for name, place in places.items() if name not in self.counted and name not in self.constants}
+        return frozenset(on_the_way | (counting - others)) - arithmetic
+
+    def entering(self, positions: Iterable[int]) -> Iterator[tuple[str, str]]:
+        """The values that operators of the path read from outside, each with one that is made of it."""
+        places, inside = self.original.imported.places, set(positions)
+        for node in self.original.imported.graph.nodes:
+            if node.output in self.needed and places.get(node.output) in inside:
+                for name in node.inputs:
+                    if name in self.ends.sources or places.get(name) not in inside:
+                        yield name, node.output
+
+    def require_used(self, positions: Iterable[int]) -> None:
+        entering = {name for name, _ in self.entering(positions)}
+        for name in self.ends.sources:
+            if name not in entering:
+                results = ", ".join(map(printable, self.ends.results))
+                raise InputError(
+                    f"{printable(name)} leads to {results} through other ends alone, if at all: leave it out"
+                )
+
+    def require_closed(self, positions: Iterable[int]) -> None:
+        leaks: dict[str, str] = {}
+        for name, reader in self.entering(positions):
+            if name in self.alive and name not in self.ends.sources:
+                leaks.setdefault(name, reader.partition("~")[0] or reader)
+        if not leaks:
+            return
+        told = [
+            f"{printable(reader)} reads {printable(name)}, which {self._origin(name)}"
+            for name, reader in list(leaks.items())[:SHOWN]
+        ]
+        more = f" (and {len(leaks) - SHOWN} more leak)" if len(leaks) > SHOWN else ""
+        added = Ends((*self.ends.sources, *leaks), self.ends.results)
+        fault = f"{printable(str(self.ends))} encloses no graph: {'; '.join(told)}{more}"
+        raise InputError(f"{fault}; with what leaks among its ends it is {printable(str(added))}")
+
+    def _origin(self, name: str) -> str:
+        root = self.alive[name]
+        return "is an input of the model" if root == name else f"comes from the input {printable(root)} by another way"
