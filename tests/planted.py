@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from noyau.ir.dims import Dim, Op, indices, strides_of
-from noyau.ir.graph import Map, View
+from noyau.ir.graph import Map, Select, View
 from noyau.ir.loops import Fold, Loop
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.ranges import simplify, within
@@ -90,7 +90,7 @@ def a_tile_without_an_end(patch: pytest.MonkeyPatch) -> None:
 
 def a_wrong_cut(patch: pytest.MonkeyPatch) -> None:
     """A piece is taken to reach one cell further than it does."""
-    patch.setattr(values, "within", lambda dim, end, extents: within(dim, end + 1, extents))
+    patch.setattr(values, "within", lambda dim, end, *known: within(dim, end + 1, *known))
 
 
 def a_dropped_cast(patch: pytest.MonkeyPatch) -> None:
@@ -115,7 +115,18 @@ def a_value_lifted_too_far(patch: pytest.MonkeyPatch) -> None:
 
 def a_guard_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A value lifted out of a loop that does not run is read all the same."""
-    patch.setattr(values.Lowering, "guard_of", lambda self, dims, depth: self.guard)
+    patch.setattr(values.Lowering, "guard_of", lambda self, *asked: self.guard)
+
+
+def an_axis_that_seems_not_to_matter(patch: pytest.MonkeyPatch) -> None:
+    """The cells of a padded or joined value are taken to be alike along its first axis."""
+
+    def dependence(graph):
+        known = true(graph)
+        return {name: axes - {0} if isinstance(graph[name].kind, Select) else axes for name, axes in known.items()}
+
+    true = values.dependence
+    patch.setattr(values, "dependence", dependence)
 
 
 def a_wrong_broadcast(patch: pytest.MonkeyPatch) -> None:
@@ -228,6 +239,7 @@ PLANTED: tuple[Plant, ...] = (
     a_dropped_cast,
     a_value_lifted_too_far,
     a_guard_forgotten,
+    an_axis_that_seems_not_to_matter,
     a_wrong_broadcast,
     a_lost_transpose,
     a_reduction_over_the_wrong_axis,

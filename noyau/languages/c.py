@@ -63,7 +63,7 @@ def together(kernels: Sequence[Kernel], comment: str = "", *, anonymous: bool = 
     """One text of several kernels, whose names differ. GraphError where a name cannot be that of a C function."""
     functions, integers, bodies = set[str](), set[tuple[str, str]](), list[str]()
     for kernel in kernels:
-        if not re.fullmatch(r"[A-Za-z]\w*", kernel.name, re.ASCII):
+        if not re.fullmatch(r"(?!noyau)[a-z]\w*", kernel.name, re.ASCII | re.IGNORECASE):
             raise GraphError(f"{kernel.name!r} cannot be the name of a C function: give letters, digits and _")
         printer = Printer(kernel, anonymous=anonymous)
         bodies += [printer.launch(position, launch) for position, launch in enumerate(kernel.launches)]

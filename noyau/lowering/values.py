@@ -33,6 +33,7 @@ from noyau.ir.graph import (
 from noyau.ir.loops import Call, Const, Expr, Fold, If, Index, Let, Load, Require, Statement, Var
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.ranges import at_least_one, simplify, within
+from noyau.lowering.dependence import dependence
 from noyau.lowering.names import Names
 from noyau.lowering.scans import lower_scan
 
@@ -60,10 +61,13 @@ class Lowering:
 
     def __init__(self, graph: Graph, names: Names, buffers: Mapping[str, str]) -> None:
         self.graph, self.names, self.buffers = graph, names, buffers
+        self.dependence = dependence(graph)
         self.scopes = [Scope()]
         self.extents: dict[str, Dim] = {}
         self.offsets: dict[str, Dim] = {}  # of the loops of the nest: where the open segment starts
         self.folds: list[frozenset[str]] = []  # the variables that each Fold depends on
+        self.inside = 0  # how many Folds are open
+        self.folded: dict[str, int] = {}  # the values that are folded, with how many Folds are open there
         self.around: list[Dim] = []  # the extents of the loops that a Fold was lifted out of
         self.guard: Expr | None = None  # where the values that are made now are used
         self.guarded: set[str] = set()  # looked-up indices that are 0 where nothing uses them
@@ -72,8 +76,13 @@ class Lowering:
 
     def value(self, name: str, index: Sequence[Dim]) -> Expr:
         """The value `name` at an index, in the scope where it belongs."""
-        node = self.graph[name]
-        exact = tuple(simplify(dim, self.extents) for dim in index)
+        node, depends = self.graph[name], self.dependence[name]
+        exact = tuple(simplify(dim, self.extents) if axis in depends else Dim.of(0) for axis, dim in enumerate(index))
+        if self.guard is not None and self.is_anyway(node, exact):
+            outer, self.guard = self.guard, None
+            made = self.value(name, exact)
+            self.guard = outer
+            return made
         depth = self.depth(exact)
         known = self.scopes[depth].known
         key: Key = (name, exact, self.guard, ())
@@ -95,10 +104,15 @@ class Lowering:
         scope.statements.append(Let(name, made, (node.output, index)))
         return Var(name, made.dtype)
 
-    def depth(self, index: Shape) -> int:
+    def is_anyway(self, node: Node, index: Shape) -> bool:
+        """Whether a value is there whether the guard holds or not, and is made less often without it."""
+        free = self.depth(index, guarded=False) < self.depth(index)
+        return free and all(within(at, extent, self.extents) for at, extent in zip(index, node.shape, strict=True))
+
+    def depth(self, index: Shape, *, guarded: bool = True) -> int:
         """The position of the innermost scope whose variables the index, or the guard, names."""
         used = {name for dim in index for name in dim.names}
-        if self.guard is not None:
+        if guarded and self.guard is not None:
             used |= _names_in(self.guard)
         return max((at for at, scope in enumerate(self.scopes) if scope.variables & used), default=0)
 
@@ -107,13 +121,14 @@ class Lowering:
         inner = [self.extents[name] for scope in self.scopes[depth + 1 :] for name in sorted(scope.variables)]
         return tuple(dict.fromkeys([*inner, *self.around]))
 
-    def guard_of(self, dims: Iterable[Dim], depth: int) -> Expr | None:
+    def guard_of(self, index: Shape, shape: Shape, depth: int, asked: Iterable[str] = ()) -> Expr | None:
         """Where a cell is read: where its value is used, and where the loops that it is lifted out of run at all, if
-        only that makes sure that the cell is there."""
-        named = {name for dim in dims for name in dim.names}
+        only that makes sure that the cell is there, or that the sizes `asked` are not 0."""
         run = [name for scope in self.scopes[: depth + 1] for name in scope.variables if name not in self.guarded]
-        named = named.difference(*(at_least_one(self.extents[name]) for name in run))
-        doubtful = [extent for extent in self.left_out(depth) if extent.names & named or extent == Dim.of(0)]
+        positive = frozenset[str]().union(*(at_least_one(self.extents[name]) for name in run))
+        sure = all(within(at, end, self.extents, positive) for at, end in zip(index, shape, strict=True))
+        left_out = [extent for extent in self.left_out(depth) if not never_negative(extent - 1, positive)]
+        doubtful = [extent for extent in left_out if not sure or extent.names & (set(asked) - positive)]
         self.lifted |= bool(doubtful)
         runs = [Call("less", (Index(Dim.of(0)), Index(extent)), DType.BOOL) for extent in doubtful]
         return _all_of([*([] if self.guard is None else [self.guard]), *runs])
@@ -122,7 +137,7 @@ class Lowering:
         here = {index_name(axis): dim for axis, dim in enumerate(index)}
         match node.kind:
             case Input():
-                guard = self.guard_of((*index, *node.shape), self.depth(index))
+                guard = self.guard_of(index, node.shape, self.depth(index))
                 other = None if guard is None else Const(0, node.dtype.compute)
                 return Load(self.buffers[node.output], index, node.dtype.compute, guard, other)
             case Constant(value) if value.size == 1:
@@ -208,7 +223,7 @@ class Lowering:
         at = tuple(simplify(dim.replace(here), self.extents) for dim in entry.at)
         found = self.value(indices, at)
         depth = self.depth(at)
-        guard = self.guard_of((*at, *self.graph[indices].shape, extent), depth)
+        guard = self.guard_of(at, self.graph[indices].shape, depth, extent.names)
         scope, key = self.scopes[depth], (f"#{indices}", (*at, extent), guard, ())
         if key not in scope.known:
             variable = f"#{self.names.fresh('at')}"
@@ -230,6 +245,8 @@ class Lowering:
         operand, depth = self.graph[node.inputs[0]], self.depth(index)
         if operand.dtype.kind not in MONOIDS[monoid].accepts:
             raise UnsupportedError(f"{node.output}: no {monoid} of {operand.dtype.value}")
+        if (self.folded.setdefault(node.output, self.inside) > 0) != (self.inside > 0) and not _is_exact(node, monoid):
+            raise UnsupportedError(f"{node.output}, within a reduction and outside it, would be rounded in two orders")
         used = {name for dim in index for name in dim.names if name.startswith("#")}
         self.folds.append(frozenset(used))
         loops, full, rest = [], [], list(index)
@@ -245,9 +262,16 @@ class Lowering:
         scope = Scope({name for name, _ in loops})
         self.scopes.append(scope)
         self.extents |= dict(loops)
+        self.inside += 1
         value = self.value(operand.output, full)
+        self.inside -= 1
         self.scopes, self.around = hidden, around
         return Fold(monoid, tuple(loops), tuple(scope.statements), value, node.dtype.compute)
+
+
+def _is_exact(node: Node, monoid: str) -> bool:
+    """Whether a reduction gives the same bits in any order."""
+    return MONOIDS[monoid].exact or not node.dtype.is_float
 
 
 def _all_of(conditions: Sequence[Expr]) -> Expr | None:

@@ -1,25 +1,58 @@
-"""Kernels of which the text is kept in tests/golden/c, named as a model names its values. Support for tests."""
+"""Kernels that language c is tested on: those of which the text is kept, more, and the same under hostile names.
+
+Support for tests, not a test."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-
-import numpy as np
+from itertools import cycle, islice
 
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim
-from noyau.ir.graph import Gather, Graph, Input, Map, Node, Reduce, Scan, Select, View
+from noyau.ir.graph import Gather, Graph, Iota, Lookup, Select, View, names_of
 from noyau.ir.loops import Kernel
 from noyau.lowering.nest import lower
 from noyau.passes.normal import normalise
 from noyau.schedules.choosing import Options, schedule
-from tests.checking.groups import F32, Group, embedding, layer_norm, one_map, quantise, softmax, swiglu
-from tests.schedules.groups import padded, reduced, residual_rms_norm, rotary, scanned, transposed
+from tests.checking.groups import F32, Group, layer_norm, one_map, quantise, softmax, swiglu
+from tests.schedules.groups import (
+    concatenated,
+    gathered,
+    log_softmax,
+    padded,
+    reduced,
+    residual_rms_norm,
+    rotary,
+    scanned,
+    transposed,
+)
 
+Kept = dict[str, tuple[Graph, Options]]
 STREAMED = Options(kept=False)
 
+GOLDEN: Kept = {
+    "log_softmax_kept": (log_softmax(), Options()),
+    "log_softmax_streamed": (log_softmax(), STREAMED),
+    "log_softmax_f64": (log_softmax(dtype=DType.F64), Options()),
+    "residual_rms_norm": (residual_rms_norm(), Options()),
+    "residual_rms_norm_bf16": (residual_rms_norm(dtype=DType.BF16), Options()),
+    "rotary": (rotary(), Options()),
+    "rotary_f16": (rotary(dtype=DType.F16), Options()),
+    "padded": (padded(), Options()),
+    "concatenated": (concatenated(1), Options()),
+    "gathered": (gathered(), Options()),
+    "transposed": (transposed(0, 2, 1), Options()),
+    "column_sums": (reduced("sum", "rows", "n", axes=(0,)), Options()),
+    "full_sum": (reduced("sum", "n", axes=(0,)), Options()),
+    "row_argmax": (reduced("argmax", "rows", "n", axes=(1,)), Options()),
+    "running_sum": (scanned("sum", "rows", "n", axis=1), Options()),
+    "any_of_bools": (reduced("any", "rows", "n", axes=(1,), dtype=DType.BOOL), Options()),
+    "sum_of_i32": (reduced("sum", "rows", "n", axes=(1,), dtype=DType.I32), Options()),
+}
 
-def masked():
+
+def masked() -> Graph:
     """Integers where a mask allows, else the least of theirs; and the mask of what is left."""
     g = Group()
     x, mask = g.input("x", DType.I32, "rows", "n"), g.input("mask", DType.BOOL, "rows", "n")
@@ -28,7 +61,7 @@ def masked():
     return g.graph(kept, seen)
 
 
-def cos_and_sin():
+def cos_and_sin() -> Graph:
     """Of positions times frequencies: two outputs of one map."""
     g = Group()
     places, frequencies = g.input("position_ids", DType.I64, "s"), g.input("inv_freq", F32, 8)
@@ -38,94 +71,65 @@ def cos_and_sin():
     return g.graph(g.map("cos", angle), g.map("sin", angle))
 
 
-def online():
-    g = Group()
-    x = g.input("x", F32, "rows", "n")
-    return g.graph(g.reduce("logsumexp", x))
-
-
-GRAPHS = {
-    "softmax_kept": (softmax(), Options()),
-    "softmax_streamed": (softmax(), STREAMED),
+MORE: Kept = {
+    "softmax_one_lane": (softmax(), Options(lanes=1)),
     "softmax_f64": (softmax(dtype=DType.F64), Options(lanes=16)),
-    "rms_norm_residual": (residual_rms_norm(columns=64), Options()),
-    "rms_norm_bf16": (residual_rms_norm(DType.BF16), Options()),
     "layer_norm": (layer_norm(), Options()),
-    "rotary_transposed": (rotary(), Options()),
     "swiglu": (swiglu(), Options()),
     "cos_sin": (cos_and_sin(), Options()),
     "exp_f16": (one_map("exp", DType.F16), Options()),
-    "columns": (reduced("sum", "rows", "n"), Options()),
-    "total": (reduced("sum", "rows", "n", axes=(0, 1), after="sqrt"), Options()),
-    "argmax": (reduced("argmax", "rows", "n", axes=(1,)), Options(lanes=8)),
-    "logsumexp": (online(), Options(lanes=8)),
-    "transpose": (transposed(1, 0, shape=("m", "n")), Options()),
-    "gather": (embedding("words"), Options()),
+    "root_of_total": (reduced("sum", "rows", "n", axes=(0, 1), after="sqrt"), Options()),
+    "logsumexp": (reduced("logsumexp", "rows", "n", axes=(1,)), Options(lanes=8)),
+    "variance": (reduced("variance", "rows", "n", axes=(0,)), Options()),
     "masked": (masked(), Options()),
-    "padded": (padded(), Options()),
     "quantise": (quantise(), Options()),
-    "cumsum": (scanned("sum", "rows", "n", axis=1), Options()),
+    "product_backwards": (scanned("prod", "rows", "n", axis=0, reverse=True), Options()),
 }
 
 
-def named(graph: Graph) -> Graph:
-    """The graph with each value named after what makes it: /Exp_output_0."""
-    names: dict[str, str] = {}
-    for node in graph.nodes:
-        stem = _stem(node)
-        if stem:
-            count = sum(name.startswith(f"/{stem}_") for name in names.values())
-            names[node.output] = f"/{stem}_{count}/output"
-    new = [
-        replace(node, output=names.get(node.output, node.output), inputs=tuple(names.get(n, n) for n in node.inputs))
+def kernel_of(name: str) -> Kernel:
+    """The kernel of that name, scheduled."""
+    graph, options = {**GOLDEN, **MORE}[name]
+    return schedule(lower(normalise(graph), name), options)
+
+
+def renamed(graph: Graph, names: Sequence[str]) -> Graph:
+    """The graph with each value and each size called by one of the names, as many times as it takes; values stay apart
+    by spaces at the end."""
+    fresh = (f"{name}{' ' * (at // len(names))}" for at, name in enumerate(islice(cycle(names), 10_000)))
+    values = {node.output: next(fresh) for node in graph.nodes}
+    bare = [name for name in names if not name.startswith("#")]
+    sizes = {size: f"{bare[at % len(bare)]}{' ' * at}" for at, size in enumerate(sorted(names_of(graph)))}
+    nodes = [
+        replace(
+            node,
+            output=values[node.output],
+            inputs=tuple(values[name] for name in node.inputs),
+            shape=_resized(node.shape, sizes),
+            kind=_kind(node.kind, sizes),
+        )
         for node in graph.nodes
     ]
-    return replace(graph, nodes=tuple(new), outputs=tuple(names.get(name, name) for name in graph.outputs))
+    return Graph(tuple(nodes), tuple(values[name] for name in graph.outputs))
 
 
-def _stem(node: Node) -> str:
-    match node.kind:
-        case Input():
-            return ""
-        case Map(function):
-            return function
-        case Reduce(monoid, _):
-            return monoid
-        case Scan() | Select() | Gather() | View():
-            return type(node.kind).__name__
+def _resized(dims: Sequence[Dim], sizes: dict[str, str]) -> tuple[Dim, ...]:
+    return tuple(dim.replace(sizes) for dim in dims)
+
+
+def _kind(kind, sizes: dict[str, str]):
+    match kind:
+        case View(index):
+            return View(_resized(index, sizes))
+        case Select(axis, starts):
+            return Select(axis, _resized(starts, sizes))
+        case Gather(index):
+            found = [
+                Lookup(entry.input, _resized(entry.at, sizes)) if isinstance(entry, Lookup) else entry.replace(sizes)
+                for entry in index
+            ]
+            return Gather(tuple(found))
+        case Iota(index):
+            return Iota(index.replace(sizes))
         case _:
-            return "constant"
-
-
-def graph_of(name: str) -> Graph:
-    return normalise(named(GRAPHS[name][0]))
-
-
-def kernel_of(name: str) -> Kernel:
-    _, options = GRAPHS[name]
-    return schedule(lower(graph_of(name), name), options)
-
-
-def extents_of(kernel: Kernel, sizes: dict[str, int]) -> list[list[int]]:
-    """The shapes of a kernel's inputs."""
-    return [
-        [int(dim.evaluate(sizes)) for dim in buffer.shape] for buffer in kernel.buffers if buffer.role.value == "input"
-    ]
-
-
-AWKWARD = [
-    {"rows": rows, "n": n, "s": n, "b": rows, "m": rows, "words": 3}
-    for rows, n in ((1, 1), (3, 31), (2, 33), (5, 64), (17, 70), (1, 2049), (300, 3), (0, 5), (4, 0))
-]
-
-
-def arrays_of(kernel: Kernel, sizes: dict[str, int], seed: int = 0) -> dict[str, np.ndarray]:
-    """An array for each input of the graph: what it holds is small, and an index is below 3."""
-    noise = np.random.default_rng(seed)
-    made = {}
-    for buffer in kernel.buffers:
-        if buffer.role.value == "input":
-            shape = [int(dim.evaluate(sizes)) for dim in buffer.shape]
-            drawn = noise.standard_normal(shape) if buffer.dtype.is_float else noise.integers(0, 3, shape)
-            made[buffer.source] = np.asarray(drawn).astype(buffer.dtype.numpy)
-    return made
+            return kind

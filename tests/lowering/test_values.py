@@ -276,6 +276,38 @@ def test_a_cell_that_only_an_inner_loop_makes_sure_of_is_guarded():
     assert agrees(made, x=ARRAY[:, :0])
 
 
+@pytest.mark.parametrize(("cells", "length"), [(3, 2), (1, 1), (2, 0), (0, 0)])
+def test_a_cell_that_another_size_makes_sure_of_is_guarded_too(cells, length):
+    """The first of x, in each cell of y: where y has none, x may have none either."""
+    made = graph(
+        "y",
+        given("x", F32, "b"),
+        given("w", F32, "k"),
+        value("f", view(0), "x", F32, "k"),
+        value("y", Map("add"), "f w", F32, "k"),
+    )
+    assert agrees(made, x=np.ones(cells, np.float32), w=np.ones(length, np.float32))
+
+
+def test_a_reduction_that_would_be_rounded_in_two_orders_is_refused():
+    """Sums of rows, less their largest: the largest must be 0, whatever the order in which a row is added up."""
+
+    def sums(monoid, dtype):
+        return graph(
+            "y",
+            given("x", dtype, "b", "n"),
+            value("s", Reduce(monoid, (1,)), "x", dtype, "b"),
+            value("m", Reduce("max", (0,)), "s", dtype),
+            value("w", view(), "m", dtype, "b"),
+            value("y", Map("subtract"), "s w", dtype, "b"),
+        )
+
+    with pytest.raises(UnsupportedError, match="s, within a reduction and outside it, would be rounded in two orders"):
+        lowered(sums("sum", F32))
+    assert agrees(sums("max", F32), x=ARRAY)
+    assert agrees(sums("sum", I64), x=np.arange(15).reshape(3, 5))
+
+
 def test_what_is_sure_to_be_there_is_not_guarded():
     made = graph(
         "y",

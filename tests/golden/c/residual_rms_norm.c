@@ -73,6 +73,7 @@ static int32_t residual_rms_norm_0(const noyau_call *call, int64_t begin, int64_
 
     /* Items: rows. */
     for (int64_t i0 = begin; i0 < end; ++i0) {
+        const float v8 = (float)n;
         const float v10_i = v10[0];
         double v5_sum = 0.0;
         for (int64_t block = 0; block < n / 2048; ++block) {
@@ -120,7 +121,6 @@ static int32_t residual_rms_norm_0(const noyau_call *call, int64_t begin, int64_
         v5_lanes_sum[0] += v5_lanes_sum[1];
         v5_sum += (double)v5_lanes_sum[0];
         const float v5 = (float)v5_sum;
-        const float v8 = (float)n;
         const float v9 = v5 / v8;
         const float v12 = v9 + v10_i;
         const float v13 = noyau_rsqrt_f32(v12);

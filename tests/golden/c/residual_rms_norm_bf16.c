@@ -96,6 +96,7 @@ static int32_t residual_rms_norm_bf16_0(const noyau_call *call, int64_t begin, i
 
     /* Items: rows. */
     for (int64_t i0 = begin; i0 < end; ++i0) {
+        const float v8 = (float)n;
         const float v10_i = noyau_bf16_to_f32(v10[0]);
         double v5_sum = 0.0;
         for (int64_t block = 0; block < n / 2048; ++block) {
@@ -143,7 +144,6 @@ static int32_t residual_rms_norm_bf16_0(const noyau_call *call, int64_t begin, i
         v5_lanes_sum[0] += v5_lanes_sum[1];
         v5_sum += (double)v5_lanes_sum[0];
         const float v5 = (float)v5_sum;
-        const float v8 = (float)n;
         const float v9 = v5 / v8;
         const float v12 = v9 + v10_i;
         const float v13 = noyau_rsqrt_f32(v12);
