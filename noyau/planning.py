@@ -13,8 +13,10 @@ from noyau.ir.graph import Gather, Graph, Kind, Map, Reduce
 from noyau.ir.loops import Buffer, Kernel, Role
 from noyau.ir.operators import OPERATORS
 from noyau.languages import c
+from noyau.lowering.nest import lower
 from noyau.passes.costs import bytes_moved, flops
 from noyau.passes.partition import Group
+from noyau.passes.rewriting import nameless
 from noyau.schedules.choosing import USUAL, Options, schedule
 
 _WIDTH = 110  # of a line of a certificate
@@ -48,11 +50,16 @@ class Plan:
 def plan(groups: Iterable[Group], operators: Sequence[str], target: str, options: Options = USUAL) -> Plan:
     """One kernel for each kind of group. `operators` are the operator types of the model by position."""
     kinds: dict[str, tuple[Kernel, list[Group]]] = {}
+    digests: dict[Graph, str] = {}
     refused: list[tuple[Group, str]] = []
     for group in groups:
+        bare = nameless(group.graph)
         try:
-            kernel = schedule(group.kernel, options)
-            kinds.setdefault(digest(kernel, target), (kernel, []))[1].append(group)
+            if bare not in digests:
+                kernel = schedule(group.kernel, options)
+                digests[bare] = digest(schedule(lower(bare, "kernel"), options), target)
+                kinds.setdefault(digests[bare], (kernel, []))
+            kinds[digests[bare]][1].append(group)
         except UnsupportedError as error:
             refused.append((group, str(error)))
     made = []
@@ -84,7 +91,7 @@ def no_such(name: str, kernels: Iterable[Planned], like: Iterable[str] = ()) -> 
 
 
 def digest(kernel: Kernel, target: str) -> str:
-    """What identifies a kernel: its text with every name replaced by a number, and the target."""
+    """What identifies a kernel of a group without names: its text, names in it replaced by numbers, and the target."""
     text = c.source(replace(kernel, name="kernel"), anonymous=True)
     return hashlib.sha256(f"{target}\n{text}".encode()).hexdigest()
 

@@ -34,11 +34,12 @@ def order_operands(graph: Graph) -> Graph:
     """Commutative operands in the order of what they are made of, then of what is made of them, whatever they are
     called and however they were spelt."""
     keys = structure(graph)
-    uses = contexts(graph, keys)
+    uses, roles = contexts(graph, keys), roles_of_sizes(graph)
 
-    def order(name: str) -> tuple[str, str, str]:
+    def order(name: str) -> tuple[str, str, list[str]]:
         kind = graph[name].kind
-        return keys[name], uses[name], str(kind.index) if isinstance(kind, View) else ""
+        index = kind.index if isinstance(kind, View) else ()
+        return keys[name], uses[name], [str(dim.replace(roles)) for dim in index]
 
     def change(node: Node, made: Rebuilder) -> Iterable[Node] | str:
         match node.kind:
@@ -51,9 +52,9 @@ def order_operands(graph: Graph) -> Graph:
 
 
 def structure(graph: Graph) -> dict[str, str]:
-    """For each value a digest of how it is computed, down to the dtypes and extents of inputs; neither names nor the
-    views on the way matter."""
-    keys: dict[str, str] = {}
+    """For each value a digest of how it is computed, down to the dtypes and extents of inputs; neither names, of values
+    or of sizes, nor the views on the way matter."""
+    keys, roles = dict[str, str](), roles_of_sizes(graph)
     for node in graph.nodes:
         operands = [keys[name] for name in node.inputs]
         match node.kind:
@@ -69,11 +70,23 @@ def structure(graph: Graph) -> dict[str, str]:
             case Constant(value):
                 what = ("constant", value.tobytes())
             case Input():
-                what = [str(dim) for dim in node.shape if dim != Dim.of(1)]
+                what = [str(dim.replace(roles)) for dim in node.shape if dim != Dim.of(1)]
             case _:
                 what = (type(node.kind).__name__, operands)
         keys[node.output] = _digest((what, node.dtype.value))
     return keys
+
+
+def roles_of_sizes(graph: Graph) -> dict[str, str]:
+    """For each size a digest of where inputs bear it: the same whatever it is called, and seldom that of another."""
+    places: dict[str, list[str]] = {}
+    for node in graph.inputs:
+        rank = sum(dim != Dim.of(1) for dim in node.shape)
+        for axis, dim in enumerate(dim for dim in node.shape if dim != Dim.of(1)):
+            for name in dim.names:
+                spelt = dim.replace({other: "this" if other == name else "another" for other in dim.names})
+                places.setdefault(name, []).append(f"{node.dtype.value} {rank} {axis} {spelt}")
+    return {name: _digest(sorted(where)) for name, where in places.items()}
 
 
 def contexts(graph: Graph, keys: Mapping[str, str]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from noyau.passes.rewriting import through_views
 from noyau.passes.unused import drop_unused
 from noyau.passes.views import compose_views
 
-LARGEST = 1 << 16  # of the whole numbers and halves that are taken for a part of a formula
+LARGEST = 1 << 16  # of the numbers that are taken for a part of a formula, and 1 / LARGEST the least
 
 
 def normalise(graph: Graph) -> Graph:
@@ -35,7 +35,7 @@ def normalise(graph: Graph) -> Graph:
 
 def lift_scalars(graph: Graph) -> Graph:
     """Float scalars that stand in the model (eps, scale) become inputs, so that groups which differ in them are one
-    kernel; whole numbers and halves (counts, factors of a formula), and exponents, stay."""
+    kernel; whole numbers, halves and powers of two (counts, factors of a formula), and exponents, stay."""
     exponents = {
         through_views(graph.by_name, node.inputs[1]).output for node in graph.nodes if node.kind == Map("power")
     }
@@ -52,7 +52,10 @@ def lift_scalars(graph: Graph) -> Graph:
 
 
 def _is_plain(value: float) -> bool:
-    return math.isinf(value) or (abs(value) <= LARGEST and (2 * value).is_integer())
+    if math.isnan(value) or math.isinf(value):
+        return math.isinf(value)
+    whole = abs(value) <= LARGEST and (2 * value).is_integer()
+    return whole or (1 / LARGEST <= abs(value) <= LARGEST and abs(math.frexp(value)[0]) == 0.5)
 
 
 def order_ends(graph: Graph) -> Graph:

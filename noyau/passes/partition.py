@@ -17,6 +17,7 @@ from noyau.lowering.nest import lower, unbound
 from noyau.passes.costs import judge_depth, judge_repeats
 from noyau.passes.normal import normalise
 from noyau.passes.places import Model, Place, Positions, Wires
+from noyau.passes.rewriting import nameless
 
 __all__ = ["Cut", "Group", "Model", "Partition", "Place", "partition"]
 
@@ -83,7 +84,7 @@ class _Partitioning:
     sets: dict[int, Positions] = field(default_factory=dict)
     alone: dict[int, str] = field(default_factory=dict)
     lonely: dict[int, str] = field(default_factory=dict)
-    judged: dict[object, str | None] = field(default_factory=dict)
+    judged: dict[Graph, str | None] = field(default_factory=dict)
     refused: dict[Positions, str] = field(default_factory=dict)
 
     def start(self) -> None:
@@ -174,7 +175,7 @@ class _Partitioning:
         read = self.wires.free & {self.wires.maker.get(node.output, -1) for node in graph.inputs}
         if read and self.comes_back(positions, read) is not None:
             return "a size of what it makes is among the numbers that it reads"
-        key = alike(graph)
+        key = nameless(graph)
         try:
             judge_depth(graph)
             if is_cellwise(graph):
@@ -254,12 +255,3 @@ def planned_kernel(graph: Graph) -> Kernel:
     kernel = lower(graph, "kernel")
     judge_repeats(graph, kernel)
     return kernel
-
-
-def alike(graph: Graph) -> object:
-    """A key that two graphs share when they differ in the names of values only."""
-    numbers = {node.output: k for k, node in enumerate(graph.nodes)}
-    rows = tuple(
-        (node.kind, tuple(numbers[name] for name in node.inputs), node.dtype, node.shape) for node in graph.nodes
-    )
-    return rows, tuple(numbers[name] for name in graph.outputs)

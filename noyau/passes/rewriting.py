@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from noyau.ir.dims import Dim, indices
-from noyau.ir.graph import Gather, Graph, Iota, Kind, Lookup, Node, Scatter, Select, View
+from noyau.ir.graph import Gather, Graph, Iota, Kind, Lookup, Node, Scatter, Select, View, dims_of
 
 
 class Rebuilder:
@@ -86,3 +86,30 @@ def _with_dims(kind: Kind, change: Callable[[Dim], Dim]) -> Kind:
             return replace(kind, index=tuple(map(entry, kind.index)))
         case _:
             return kind
+
+
+def nameless(graph: Graph) -> Graph:
+    """The graph with numbers for the names of values and sizes, in the order in which they come, and no sources: the
+    same for graphs that differ in names alone."""
+    values = {node.output: f"v{number}" for number, node in enumerate(graph.nodes)}
+    sizes = {name: Dim.of(f"s{number}") for number, name in enumerate(sizes_in_order(graph))}
+
+    def change(dim: Dim) -> Dim:
+        return dim.replace(sizes)
+
+    nodes = [
+        replace(node, output=values[node.output], inputs=tuple(values[name] for name in node.inputs), sources=())
+        for node in graph.nodes
+    ]
+    demands = {replace(each, left=change(each.left), right=change(each.right)): None for each in graph.demands}
+    outputs = tuple(values[name] for name in graph.outputs)
+    return Graph(tuple(with_dims(node, change) for node in nodes), outputs, tuple(demands))
+
+
+def sizes_in_order(graph: Graph) -> tuple[str, ...]:
+    """The names of sizes: as they stand alone as extents, then as they stand in formulas."""
+    dims = [dim for node in graph.nodes for dim in dims_of(node)]
+    dims += [dim for demand in graph.demands for dim in (demand.left, demand.right)]
+    alone = [str(dim) for dim in dims if len(dim.names) == 1 and str(dim) in dim.names]
+    within = [name for dim in dims for name in sorted(dim.names)]
+    return tuple(name for name in dict.fromkeys([*alone, *within]) if not name.startswith("#"))

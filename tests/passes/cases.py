@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
+import ml_dtypes
 import numpy as np
 
+from noyau.dtypes import DType
 from noyau.ir.checking import check
 from noyau.ir.evaluation import evaluate
-from noyau.ir.graph import Constant, Graph
+from noyau.ir.graph import Constant, Graph, Map, constant
 from tests.judging import Judge
+from tests.nodes import given, graph, value, view
 from tests.random_graphs import Case, generate
 
 COUNT = 200
@@ -56,3 +60,37 @@ def changed_results(change: Callable[[Graph], Graph]) -> list[str]:
             faults.append(f"seed {seed}: other outputs")
         faults += [f"seed {seed}: {fault}" for name in made.outputs if (fault := judge.wrong(name, after[name]))]
     return faults
+
+
+def numbers(dtype: DType) -> np.ndarray:
+    """The ends of the range of a float dtype, and numbers in between, of both signs."""
+    info = ml_dtypes.finfo(dtype.numpy)
+    ends = [0.0, info.smallest_subnormal, info.smallest_normal, info.eps, info.max / 16, info.max, np.inf]
+    some = [0.3, 1.0, 2.0, 7.0, float(info.max) ** 0.25, float(info.max) ** 0.5, float(info.max) ** -0.3]
+    plus = np.array([float(x) for x in ends + some])
+    return np.concatenate([plus, -plus, [np.nan]]).astype(dtype.numpy)
+
+
+def grid(dtype: DType) -> dict[str, np.ndarray]:
+    """Every pair of the numbers."""
+    pairs = np.array(list(itertools.product(numbers(dtype), repeat=2)))
+    return {"x": pairs[:, 0].astype(dtype.numpy), "v": pairs[:, 1].astype(dtype.numpy)}
+
+
+def spelt(dtype: DType, *steps: str) -> Graph:
+    """A graph of x and v, both of n cells; a step is `name function operands`, of which numbers are constants."""
+    nodes = [given("x", dtype, "n"), given("v", dtype, "n")]
+    for step in steps:
+        name, function, *operands = step.split()
+        for k, operand in enumerate(operands):
+            if not operand[0].isalpha():
+                nodes.append(constant(f"{name}{k}", np.asarray(float(operand)).astype(dtype.numpy)))
+                nodes.append(value(f"{name}{k}_wide", view(), f"{name}{k}", dtype, "n"))
+                operands[k] = f"{name}{k}_wide"
+        nodes.append(value(name, Map(function), " ".join(operands), dtype, "n"))
+    return graph(nodes[-1].output, *nodes)
+
+
+def functions(made: Graph) -> list[str]:
+    """The scalar functions of a graph, in order."""
+    return [node.kind.function for node in made.nodes if isinstance(node.kind, Map)]

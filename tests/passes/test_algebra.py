@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import ml_dtypes
 import numpy as np
 import pytest
@@ -12,43 +10,10 @@ from noyau.ir.checking import check
 from noyau.ir.evaluation import evaluate
 from noyau.ir.graph import Constant, Input, Map, View, constant
 from noyau.passes.algebra import simplify_algebra
-from tests.nodes import BF16, BOOL, F16, F32, F64, I32, at, given, graph, value, view
-from tests.passes.cases import changed_results
+from tests.nodes import BF16, F16, F32, F64, I32, at, given, graph, value, view
+from tests.passes.cases import changed_results, functions, grid, spelt
 
 FLOATS = (F32, F64, F16, BF16)
-
-
-def numbers(dtype):
-    """The ends of the range of a float dtype, and numbers in between, of both signs."""
-    info = ml_dtypes.finfo(dtype.numpy)
-    ends = [0.0, info.smallest_subnormal, info.smallest_normal, info.eps, info.max / 16, info.max, np.inf]
-    some = [0.3, 1.0, 2.0, 7.0, float(info.max) ** 0.25, float(info.max) ** 0.5, float(info.max) ** -0.3]
-    plus = np.array([float(x) for x in ends + some])
-    return np.concatenate([plus, -plus, [np.nan]]).astype(dtype.numpy)
-
-
-def grid(dtype):
-    """Every pair of the numbers."""
-    pairs = np.array(list(itertools.product(numbers(dtype), repeat=2)))
-    return {"x": pairs[:, 0].astype(dtype.numpy), "v": pairs[:, 1].astype(dtype.numpy)}
-
-
-def spelt(dtype, *steps):
-    """A graph of x and v, both of n cells; a step is `name function operands`, of which numbers are constants."""
-    nodes = [given("x", dtype, "n"), given("v", dtype, "n")]
-    for step in steps:
-        name, function, *operands = step.split()
-        for k, operand in enumerate(operands):
-            if not operand[0].isalpha():
-                nodes.append(constant(f"{name}{k}", np.asarray(float(operand)).astype(dtype.numpy)))
-                nodes.append(value(f"{name}{k}_wide", view(), f"{name}{k}", dtype, "n"))
-                operands[k] = f"{name}{k}_wide"
-        nodes.append(value(name, Map(function), " ".join(operands), dtype, "n"))
-    return graph(nodes[-1].output, *nodes)
-
-
-def functions(made):
-    return [node.kind.function for node in made.nodes if isinstance(node.kind, Map)]
 
 
 RULES = {
@@ -65,6 +30,20 @@ RULES = {
     "x ** 2": (["y power x 2"], ["multiply"]),
     "x ** 3": (["y power x 3"], ["multiply", "multiply"]),
     "x ** -1": (["y power x -1"], ["reciprocal"]),
+    "x + -0": (["a negative x", "y add a -0.0"], ["negative"]),
+    "-0 + x": (["a negative x", "y add -0.0 a"], ["negative"]),
+    "x / 8": (["y divide x 8"], ["multiply"]),
+    "x / -0.25": (["y divide x -0.25"], ["multiply"]),
+    "x * -1": (["y multiply x -1"], ["negative"]),
+    "-1 * x": (["y multiply -1 x"], ["negative"]),
+    "x + -v": (["n negative v", "y add x n"], ["subtract"]),
+    "-v + x": (["n negative v", "y add n x"], ["subtract"]),
+    "x - -v": (["n negative v", "y subtract x n"], ["add"]),
+    "- -x": (["n negative x", "m negative n", "y abs m"], ["abs"]),
+    "v^2 ** 0.5": (["q multiply v v", "y power q 0.5"], ["multiply", "sqrt"]),
+    "v^2 ** -0.5": (["q multiply v v", "y power q -0.5"], ["multiply", "rsqrt"]),
+    "x * v^2 ** -0.5": (["q multiply v v", "p power q -0.5", "y multiply x p"], ["multiply", "rsqrt", "multiply"]),
+    "x / v^2 ** 0.5": (["q multiply v v", "p power q 0.5", "y divide x p"], ["multiply", "rsqrt", "multiply"]),
     "an idle cast": (["a negative x", "y cast a"], ["negative"]),
     "identity": (["a negative x", "y identity a"], ["negative"]),
 }
@@ -110,11 +89,66 @@ def test_in_float64_such_a_product_stays():
     assert simplify_algebra(made) == made
 
 
+LOGISTIC = {
+    "x / (1 + exp(-v))": ["n negative v", "e exp n", "a add 1 e", "y divide x a"],
+    "x / (exp(-v) + 1)": ["n negative v", "e exp n", "a add e 1", "y divide x a"],
+    "x * (1 / (1 + exp(-v)))": ["n negative v", "e exp n", "a add e 1", "r reciprocal a", "y multiply x r"],
+    "x * (1 / (1 + exp(-1 * v)))": ["n multiply v -1", "e exp n", "a add e 1", "r divide 1 a", "y multiply r x"],
+}
+
+
+@pytest.mark.parametrize("dtype", [F32, F16, BF16], ids=lambda dtype: dtype.value)
+@pytest.mark.parametrize("spelling", LOGISTIC)
+def test_the_logistic_function_is_known_and_is_not_0_where_exp_overflows(spelling, dtype):
+    made, inputs = spelt(dtype, *LOGISTIC[spelling]), grid(dtype)
+    found = check(simplify_algebra(made))
+    assert sorted(functions(found)) == ["multiply", "sigmoid"]
+    before, after, truth = (
+        evaluate(one, inputs, wide=wide)["y"].astype(float) for one, wide in ((made, 0), (found, 0), (made, 1))
+    )
+    assert not (np.isfinite(before) & ~np.isfinite(after)).any()
+    assert not (~np.isnan(before) & np.isnan(after)).any()
+    info = ml_dtypes.finfo(dtype.numpy)
+    usual = np.isfinite(truth) & (np.abs(truth) > info.smallest_normal * 8) & (np.abs(truth) < info.max)
+    assert usual.sum() > 50
+    x = np.abs(inputs["x"].astype(float))[usual]  # the sigmoid itself may be a denormal
+    near = 8 * float(info.eps) * np.abs(truth)[usual] + x * float(info.smallest_subnormal)
+    assert (np.abs(after[usual] - truth[usual]) <= near).all()
+
+
+def test_a_sigmoid_that_is_spelt_alone_is_one_too_and_in_float64_it_stays():
+    steps = ["e exp v", "a add e 1", "y reciprocal a"]
+    assert functions(check(simplify_algebra(spelt(F32, *steps)))) == ["negative", "sigmoid"]
+    assert functions(simplify_algebra(spelt(F64, *steps))) == ["exp", "add", "reciprocal"]
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.value)
+def test_a_quotient_by_a_power_of_two_is_a_product_to_the_last_bit(dtype):
+    """As far as its inverse is a normal number."""
+    info, inputs = ml_dtypes.finfo(dtype.numpy), grid(dtype)
+    found = {}
+    for exponent in (0, 1, -1, 6, -9, info.maxexp - 1, info.maxexp - 2, info.minexp, info.minexp + 1, info.minexp - 2):
+        number = 2.0**exponent
+        made = spelt(dtype, f"y divide x {number!r}")
+        simple = check(simplify_algebra(made))
+        found[exponent] = functions(simple)
+        one, other = evaluate(made, inputs)["y"], evaluate(simple, inputs)["y"]
+        assert np.array_equal(one.astype(float), other.astype(float), equal_nan=True)
+        assert np.array_equal(np.signbit(one[~np.isnan(one)]), np.signbit(other[~np.isnan(one)]))
+    kept = [exponent for exponent, names in found.items() if names == ["divide"]]
+    assert kept == [info.maxexp - 1, info.minexp - 2]
+    assert found.pop(0) == []
+    assert all(names == ["multiply"] for exponent, names in found.items() if exponent not in kept)
+
+
 @pytest.mark.parametrize(
     "steps",
     [
         ["a negative x", "y subtract a -0.0"],  # -0 - -0 is 0
-        ["a negative x", "y add a 0"],  # -0 + 0 is 0
+        ["a tanh x", "y add a 0"],  # -0 + 0 is 0
+        ["y subtract 0 x"],  # 0 - 0 is 0
+        ["y divide x 3"],
+        ["y multiply x -2"],
         ["y power x 0.5"],  # of -inf inf, where the root is NaN
         ["y power x -0.5"],
         ["y multiply x 0"],
@@ -135,6 +169,13 @@ def test_integers_are_not_divided_by_a_rule():
     assert functions(simplify_algebra(made)) == ["divide"]
 
 
+@pytest.mark.parametrize("function", ["add", "subtract"])
+def test_0_of_integers_has_no_sign(function):
+    nodes = [given("x", I32, "n"), constant("o", np.array(0, np.int32)), value("z", view(), "o", I32, "n")]
+    made = graph("y", *nodes, value("y", Map(function), "x z", I32, "n"))
+    assert functions(simplify_algebra(made)) == []
+
+
 @pytest.mark.parametrize(("number", "form"), [(2, ["multiply"]), (3, ["multiply", "multiply"]), (1, [])])
 def test_integer_powers(number, form):
     nodes = [given("x", I32, "n"), constant("c", np.array(number, np.int32)), value("w", view(), "c", I32, "n")]
@@ -143,21 +184,6 @@ def test_integer_powers(number, form):
     assert functions(found) == form
     x = {"x": np.array([-46341, -3, -1, 0, 1, 2, 46340], np.int32)}  # the first one wraps
     assert np.array_equal(evaluate(made, x)["y"], evaluate(found, x)["y"])
-
-
-@pytest.mark.parametrize(("function", "neutral"), [("logical_and", True), ("logical_or", False)])
-@pytest.mark.parametrize("operands", ["a c", "c a"])
-def test_neutral_bools_go(function, neutral, operands):
-    nodes = [
-        given("x", BOOL, "n"),
-        value("a", Map("logical_not"), "x", BOOL, "n"),
-        constant("t", np.array(neutral)),
-        value("c", view(), "t", BOOL, "n"),
-    ]
-    made = graph("y", *nodes, value("y", Map(function), operands, BOOL, "n"))
-    assert functions(check(simplify_algebra(made))) == ["logical_not"]
-    other = graph("y", *nodes, value("y", Map("logical_xor"), operands, BOOL, "n"))
-    assert functions(simplify_algebra(other)) == ["logical_not", "logical_xor"]
 
 
 def test_rules_see_through_views():

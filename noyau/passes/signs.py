@@ -1,0 +1,68 @@
+"""What is never below 0, by how it is made: there x ** 0.5 is sqrt(x) and x ** -0.5 is rsqrt(x).
+
+Elsewhere they are not: of -0 and of -inf they differ, and where a sum of squares has an epsilon added there is neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from noyau.ir.dims import never_negative
+from noyau.ir.graph import Constant, Gather, Iota, Map, Node, Reduce, Select, View
+
+ALWAYS = frozenset({"abs", "exp", "exp2", "cosh", "sigmoid", "softplus"})
+OF_NATURALS = frozenset(
+    {"add", "divide", "maximum", "minimum", "multiply", "reciprocal", "rsqrt", "sqrt", "cast", "identity"}
+)
+OVER_NATURALS = frozenset({"sum", "prod"})  # the max of no cells is -inf
+
+
+def is_natural(nodes: Mapping[str, Node], name: str) -> bool:
+    """Whether each cell of a value is surely 0 or above, infinite, or NaN; never -0. Integers may wrap: only those that
+    have no sign are natural."""
+    known: dict[str, bool] = {}
+    waiting = [name]
+    while waiting:
+        node = nodes[waiting[-1]]
+        below = [each for each in _asked(node) if each not in known]
+        if below:
+            waiting += below
+        else:
+            known[waiting.pop()] = _is_natural(node, known)
+    return known[name]
+
+
+def _asked(node: Node) -> tuple[str, ...]:
+    """The values that a value is as natural as."""
+    match node.kind:
+        case Map(function) if function in OF_NATURALS:
+            return node.inputs
+        case Map("where"):
+            return node.inputs[1:]
+        case Reduce(monoid) if monoid in OVER_NATURALS:
+            return node.inputs
+        case View() | Gather():
+            return node.inputs[:1]
+        case Select():
+            return node.inputs
+        case _:
+            return ()
+
+
+def _is_natural(node: Node, known: Mapping[str, bool]) -> bool:
+    if node.dtype.kind in ("bool", "uint"):
+        return True
+    match node.kind:
+        case Constant(value):
+            return bool((~np.signbit(value.astype(np.float64)) | np.isnan(value.astype(np.float64))).all())
+        case Iota(index):
+            return never_negative(index)
+        case Map("multiply") if node.inputs[0] == node.inputs[1]:
+            return node.dtype.is_float
+        case Map(function) if function in ALWAYS:
+            return node.dtype.is_float
+        case _:
+            asked = _asked(node)
+            return node.dtype.is_float and bool(asked) and all(known[each] for each in asked)
