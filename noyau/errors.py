@@ -11,6 +11,10 @@ class UnsupportedError(NoyauError, NotImplementedError):
     """Something is asked for that a language, a strategy or a runtime does not have."""
 
 
+class SignatureError(NoyauError, TypeError):
+    """A signature cannot be read, or an argument, a kernel or a parameter does not fit it."""
+
+
 class GraphError(NoyauError, ValueError):
     """A graph or a kernel breaks a rule of its IR; always a defect of a front end or of a pass."""
 

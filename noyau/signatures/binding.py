@@ -1,0 +1,199 @@
+"""Arguments at the door: each fits its term, or the message shows what the others bind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from noyau.dtypes import DType, from_numpy
+from noyau.errors import SignatureError
+from noyau.ir.binding import plan
+from noyau.ir.dims import Dim
+from noyau.signatures.instances import bound_names, dtype_fault, instance_of, rank_fault, shapes_of
+from noyau.signatures.types import Family, Instance, Rest, Signature, Term, is_integer
+
+Array = np.ndarray
+_WEAK = {bool: DType.BOOL, int: DType.I64, float: DType.F64}  # Python numbers, and their dtypes where nothing else says
+_TAKES = {"float": (int, float), "int": (int,), "uint": (int,), "bool": (bool,)}
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The arguments of one call, in the order of the signature: scalars are arrays of rank 0.
+
+    `sizes` are those of the instance; `shapes` those of the results."""
+
+    instance: Instance
+    arrays: tuple[Array, ...]
+    sizes: Mapping[str, int]
+    shapes: tuple[tuple[int, ...], ...]
+
+
+def bind(signature: Signature, arguments: Sequence[object], known: Mapping[str, int], called: str) -> Bound:
+    """What arguments bind. `known`: sizes that no shape gives. SignatureError for the first that does not fit."""
+    try:
+        arrays = _admitted(signature.inputs, arguments)
+        numbers = {**known, **_integers(signature, arrays)}
+        wanted = tuple(sorted((name, size) for name, size in numbers.items() if name in signature.sizes))
+        ranks = tuple(array.ndim for array in arrays)
+        instance = instance_of(signature, tuple(map(dtype_of, arrays)), ranks, wanted)
+        sizes = _solved(signature, instance, arrays)
+        return Bound(instance, arrays, sizes, tuple(shapes_of(instance.outputs, sizes)))
+    except SignatureError as error:
+        raise SignatureError(f"{called}: {error}") from None
+
+
+def describe(argument: object) -> str:
+    """An argument as a signature would have it: `f32[4, 41]`, `f32`, `complex64[3]`, `0.5`, `a list`."""
+    if isinstance(argument, np.ma.MaskedArray):
+        return "a masked array"
+    if isinstance(argument, np.ndarray | np.generic):
+        dtype = from_numpy(argument.dtype)
+        name = argument.dtype.str if dtype in (None, DType.OTHER) else dtype_of(np.asarray(argument)).value
+        return f"{name}{list(argument.shape)}" if isinstance(argument, np.ndarray) else name
+    if type(argument) in _WEAK:
+        return repr(argument)
+    kind = type(argument).__name__
+    return f"{'an' if kind[:1].lower() in 'aeiou' else 'a'} {kind}"
+
+
+def dtype_of(array: Array) -> DType:
+    """The DType of an array that was let in."""
+    found = from_numpy(array.dtype)
+    assert found is not None
+    return found
+
+
+def told_bindings(terms: Sequence[Term], arrays: Sequence[Array]) -> list[str]:
+    """For each argument that fits so far, what it binds: `rows=4, n=41`, `batch=(2, 3)`, `float=f32`; or nothing."""
+    instance = instance_of(Signature(tuple(terms), ()), tuple(map(dtype_of, arrays)), tuple(a.ndim for a in arrays))
+    found: list[dict[str, object]] = [{} for _ in terms]
+    seen: set[Family | Rest] = set()
+    for k, (term, array) in enumerate(zip(terms, arrays, strict=True)):
+        if isinstance(term.element, Family) and term.element not in seen:
+            found[k][term.element.value] = dtype_of(array).value
+        if term.rest is not None and term.rest not in seen:
+            first = (term.dims or ()).index(term.rest)
+            found[k][term.rest.name] = array.shape[first : first + array.ndim - len(term.fixed)]
+        seen |= {part for part in (term.element, term.rest) if isinstance(part, Family | Rest)}
+    owners = {binding.size: binding.input for binding in plan([value.shape for value in instance.inputs])}
+    for name, size in _sizes(instance, arrays).items():
+        if any(name in dim.names for dim in terms[owners[name]].fixed):
+            found[owners[name]][name] = size
+    return [", ".join(f"{name}={value}" for name, value in each.items()) for each in found]
+
+
+def _admitted(terms: Sequence[Term], arguments: Sequence[object]) -> tuple[Array, ...]:
+    """The arguments as arrays, each of its term's dtype and rank."""
+    families: dict[Family, DType] = {}
+    axes: dict[str, tuple[Dim, ...]] = {}
+    fitting: list[tuple[Term, Array]] = []
+    strong = [(term, given) for term, given in zip(terms, arguments, strict=True) if not _is_weak(term, given)]
+    for term, given in strong:
+        array = _array(given)
+        if array is None or dtype_fault(term, dtype_of(array), families) or rank_fault(term, array.ndim, axes):
+            raise _misfit(term, given, fitting)
+        fitting.append((term, array))
+        if isinstance(term.element, Family):
+            families[term.element] = dtype_of(array)
+        if term.rest is not None:
+            axes.setdefault(term.rest.name, (Dim.of(0),) * (array.ndim - len(term.fixed)))
+    arrays = iter([array for _, array in fitting])
+    return tuple(
+        _scalar(term, given, families, fitting) if _is_weak(term, given) else next(arrays)
+        for term, given in zip(terms, arguments, strict=True)
+    )
+
+
+def _is_weak(term: Term, given: object) -> bool:
+    return term.dims is None and type(given) in _WEAK
+
+
+def _array(given: object) -> Array | None:
+    """The argument as an array of one of noyau's dtypes, or None."""
+    if not isinstance(given, np.ndarray | np.generic) or isinstance(given, np.ma.MaskedArray):
+        return None
+    array = np.asarray(given)
+    return array if from_numpy(array.dtype) not in (None, DType.OTHER) else None
+
+
+def _scalar(term: Term, given: object, families: dict[Family, DType], fitting: Sequence[tuple[Term, Array]]) -> Array:
+    """A Python number in the dtype of its term, as NumPy takes it beside arrays of that dtype."""
+    assert isinstance(given, bool | int | float)
+    if isinstance(term.element, Family):
+        usual = DType.F64 if term.element is Family.FLOAT else _WEAK[type(given)]
+        dtype = families.setdefault(term.element, usual)
+    else:
+        dtype = term.element
+    fits = type(given) in _TAKES[dtype.kind] and not dtype_fault(term, dtype, {})
+    if fits and dtype.kind in ("int", "uint"):
+        limits = np.iinfo(dtype.numpy)
+        fits = limits.min <= given <= limits.max
+    if not fits:
+        raise _misfit(term, given, fitting)
+    with np.errstate(over="ignore"):
+        return np.array(given).astype(dtype.numpy)
+
+
+def _misfit(term: Term, given: object, fitting: Sequence[tuple[Term, Array]]) -> SignatureError:
+    told = told_bindings([each for each, _ in fitting], [array for _, array in fitting])
+    lines = [f"{t.name}: {describe(a)} binds {line}" for (t, a), line in zip(fitting, told, strict=True) if line]
+    return SignatureError("; ".join([*lines, f"{term.name}: {describe(given)} does not fit {term}"]))
+
+
+def _integers(signature: Signature, arrays: Sequence[Array]) -> dict[str, int]:
+    """The integer parameters that give a dim which no shape gives."""
+    shaped = bound_names(signature, ())
+    named = {term.name: int(a) for term, a in zip(signature.inputs, arrays, strict=True) if _is_size(term, signature)}
+    negative = next((name for name, size in named.items() if size < 0), None)
+    if negative is not None:
+        raise SignatureError(f"{negative} is {named[negative]}, and a size is never negative")
+    return {name: size for name, size in named.items() if name not in shaped}
+
+
+def _is_size(term: Term, signature: Signature) -> bool:
+    return is_integer(term) and term.name in signature.sizes
+
+
+def _sizes(instance: Instance, arrays: Sequence[Array]) -> dict[str, int]:
+    """The sizes that the shapes give, whether or not all of them fit."""
+    sizes: dict[str, int] = {}
+    for binding in plan([value.shape for value in instance.inputs]):
+        extent = arrays[binding.input].shape[binding.axis]
+        try:
+            sizes[binding.size] = (extent - int(binding.offset.evaluate(sizes))) // binding.factor
+        except ZeroDivisionError:
+            told = ", ".join(f"{name}={size}" for name, size in sizes.items())
+            raise SignatureError(f"a dim is divided by 0 where {told}") from None
+    return sizes
+
+
+def _solved(signature: Signature, instance: Instance, arrays: Sequence[Array]) -> dict[str, int]:
+    """The sizes, once every extent is what its dim says."""
+    sizes = _sizes(instance, arrays)
+    for k, (value, array) in enumerate(zip(instance.inputs, arrays, strict=True)):
+        agrees = not (value.scalar and value.name in sizes) or sizes[value.name] == int(array)
+        if agrees and _fits(value.shape, array.shape, sizes):
+            continue
+        told = told_bindings(signature.inputs, arrays)
+        lines = [
+            f"{other.name}: {describe(arrays[at])} binds {line}"
+            for at, (other, line) in enumerate(zip(signature.inputs, told, strict=True))
+            if line and at != k
+        ]
+        own = f" binds {told[k]} and" if told[k] else ""
+        given = int(array) if value.scalar else describe(array)
+        raise SignatureError("; ".join([*lines, f"{value.name}: {given}{own} does not fit {signature.inputs[k]}"]))
+    return sizes
+
+
+def _fits(shape: Sequence[Dim], extents: Sequence[int], sizes: Mapping[str, int]) -> bool:
+    for dim, extent in zip(shape, extents, strict=True):
+        try:
+            if min((sizes[name] for name in dim.names), default=0) < 0 or dim.evaluate(sizes) != extent:
+                return False
+        except ZeroDivisionError:
+            return False
+    return True

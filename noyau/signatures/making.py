@@ -1,0 +1,104 @@
+"""Random inputs from a signature alone."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from noyau.dtypes import DType
+from noyau.errors import SignatureError
+from noyau.ir.binding import plan
+from noyau.signatures.instances import instance_of, shapes_of
+from noyau.signatures.types import Family, Instance, Signature, Term, Value
+
+Maker = Callable[..., Any]
+USUAL_DTYPES = {Family.FLOAT: DType.F32, Family.INT: DType.I64, Family.ANY: DType.F32}
+USUAL_SIZES = (5, 3, 7, 2)  # small primes, of the sizes in turn
+_REACH = 100  # of integers, which are drawn from [-100, 100]
+
+
+def usual_instance(
+    signature: Signature,
+    known: Mapping[str, int],
+    families: Mapping[Family, DType] = USUAL_DTYPES,
+    axes: int = 1,
+) -> Instance:
+    """The instance with a dtype for each family, and so many axes for each Rest; integers that give a dim are among
+    `known`."""
+    dtypes = tuple(_dtype(term, families) for term in signature.inputs)
+    ranks = tuple(len(term.fixed) + axes * (term.rest is not None) for term in signature.inputs)
+    return instance_of(signature, dtypes, ranks, tuple(sorted(known.items())))
+
+
+def usual_sizes(instance: Instance, wanted: Mapping[str, int]) -> dict[str, int]:
+    """A number for each size that the shapes give: a wanted one, or a small prime."""
+    names = [binding.size for binding in plan([value.shape for value in instance.inputs])]
+    return {name: wanted.get(name, USUAL_SIZES[at % len(USUAL_SIZES)]) for at, name in enumerate(names)}
+
+
+def integers_of(signature: Signature, wanted: Mapping[str, int]) -> dict[str, int]:
+    """A number for each integer parameter that gives a dim."""
+    names = signature.integers
+    return {name: wanted.get(name, USUAL_SIZES[at % len(USUAL_SIZES)]) for at, name in enumerate(names)}
+
+
+def make(
+    instance: Instance, sizes: Mapping[str, int], integers: Mapping[str, int], rng: np.random.Generator
+) -> tuple[np.ndarray, ...]:
+    """An array for each input: floats standard normal, integers within 100 of 0, bools even. `integers`: the values of
+    parameters that give a dim. SignatureError where an extent would be negative."""
+    shapes = shapes_of(instance.inputs, sizes)
+    return tuple(_array(*each, integers, rng) for each in zip(instance.inputs, shapes, strict=True))
+
+
+def made_by(
+    maker: Callable[..., Any],
+    rng: np.random.Generator,
+    sizes: Mapping[str, int],
+    parameters: Sequence[str],
+    called: str,
+) -> tuple[Any, ...]:
+    """What `inputs=` of an op gives: its parameters after `rng` are sizes with their usual values. SignatureError where
+    it has no such size, or gives another number of inputs."""
+    known = list(inspect.signature(maker).parameters)[1:]
+    unknown = next((name for name in sizes if name not in known), None)
+    if unknown is not None:
+        told = f"takes no size {unknown}; it takes {', '.join(known) or 'none'}"
+        raise SignatureError(f"inputs= of {called} {told}")
+    given = maker(rng, **sizes)
+    if isinstance(given, Mapping):
+        return _in_order(given, parameters, called)
+    made = tuple(given) if isinstance(given, tuple | list) else (given,)
+    if len(made) != len(parameters):
+        raise SignatureError(f"inputs= of {called} gives {len(made)} inputs, and it takes {', '.join(parameters)}")
+    return made
+
+
+def _in_order(given: Mapping[str, Any], parameters: Sequence[str], called: str) -> tuple[Any, ...]:
+    if set(given) != set(parameters):
+        told = f"names {', '.join(map(str, given))}, and it takes {', '.join(parameters)}"
+        raise SignatureError(f"inputs= of {called} {told}")
+    return tuple(given[name] for name in parameters)
+
+
+def _dtype(term: Term, families: Mapping[Family, DType]) -> DType:
+    return families[term.element] if isinstance(term.element, Family) else term.element
+
+
+def _array(value: Value, shape: Sequence[int], integers: Mapping[str, int], rng: np.random.Generator) -> np.ndarray:
+    if value.scalar and value.name in integers:
+        return np.array(integers[value.name], value.dtype.numpy)
+    match value.dtype.kind:
+        case "float":
+            return rng.standard_normal(shape).astype(value.dtype.numpy)
+        case "bool":
+            return rng.random(shape) < 0.5
+        case "int" | "uint" as kind:
+            return rng.integers(0 if kind == "uint" else -_REACH, _REACH, shape, endpoint=True).astype(
+                value.dtype.numpy
+            )
+        case _:
+            raise SignatureError(f"{value.name}: {value.dtype.value} cannot be made up")

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from noyau.dtypes import DType
+from noyau.errors import SignatureError
+from noyau.signatures.making import integers_of, made_by, make, usual_instance, usual_sizes
+from noyau.signatures.parsing import parse
+from noyau.signatures.types import Family
+
+
+def made(text: str, names=None, **sizes: int):
+    signature = parse(text, names)
+    integers = integers_of(signature, sizes)
+    instance = usual_instance(signature, integers)
+    return make(instance, usual_sizes(instance, sizes), integers, np.random.default_rng(3))
+
+
+def test_arrays_have_the_dtypes_and_the_shapes_of_their_terms():
+    arrays = made("f32[n, 3], bf16[*batch, k], int[n], bool[2], u8 -> f32", n=4, k=6)
+    assert [(str(a.dtype), a.shape) for a in arrays] == [
+        ("float32", (4, 3)),
+        ("bfloat16", (3, 6)),
+        ("int64", (4,)),
+        ("bool", (2,)),
+        ("uint8", ()),
+    ]
+
+
+def test_the_same_seed_gives_the_same_arrays():
+    assert all(
+        np.array_equal(*pair) for pair in zip(made("f32[n], i8[n] -> f32"), made("f32[n], i8[n] -> f32"), strict=True)
+    )
+
+
+def test_an_integer_that_gives_a_dim_has_its_size():
+    assert made("f32[n], i64 -> f32[bins]", ["x", "bins"], bins=10)[1] == 10
+
+
+def test_families_may_be_others():
+    signature = parse("float[n], any -> float[n]")
+    chosen = {Family.FLOAT: DType.F64, Family.ANY: DType.BOOL}
+    assert usual_instance(signature, {}, chosen).dtypes == (DType.F64, DType.BOOL)
+
+
+def test_sizes_that_leave_a_negative_extent():
+    with pytest.raises(SignatureError, match=r"x0: f32\[n - 5\] has no such shape where n=2"):
+        made("f32[n - 5], f32[n] -> f32", n=2)
+
+
+def test_a_maker_takes_sizes_and_gives_inputs_in_order_or_by_name():
+    rng = np.random.default_rng(0)
+    assert made_by(lambda rng, n=5: (n, 2), rng, {"n": 7}, ("x", "y"), "op") == (7, 2)
+    assert made_by(lambda rng: {"y": 1, "x": 2}, rng, {}, ("x", "y"), "op") == (2, 1)
+    assert made_by(lambda rng: 4, rng, {}, ("x",), "op") == (4,)
+
+
+@pytest.mark.parametrize(
+    ("maker", "sizes", "told"),
+    [
+        (lambda rng, n=5: (n,), {"m": 3}, "inputs= of op takes no size m; it takes n"),
+        (lambda rng: (1, 2, 3), {}, "inputs= of op gives 3 inputs, and it takes x, y"),
+        (lambda rng: {"x": 1, "z": 2}, {}, "inputs= of op names x, z, and it takes x, y"),
+    ],
+)
+def test_what_a_maker_may_not_give(maker, sizes, told):
+    with pytest.raises(SignatureError, match=told):
+        made_by(maker, np.random.default_rng(0), sizes, ("x", "y"), "op")
