@@ -15,6 +15,7 @@ from noyau.dtypes import DType
 from noyau.errors import InputError
 from noyau.ir.dims import Shape
 from noyau.ir.graph import Graph
+from noyau.sizing import fitted
 
 if TYPE_CHECKING:
     from noyau.frontends.onnx import Imported
@@ -41,23 +42,24 @@ def feeds_for(
 ) -> Feeds:
     """Arrays for the inputs of a model, from an .npz file or made up for the sizes `dims`, by the model's own names.
 
-    A size that is not given is 1 where it is the leading one of an input, else 128; the small inputs have sizes of at
-    most 64, less where a value of one of `graphs`, those of the kernels, would be large. Initializers keep their
-    values; without kernels nothing is needed. InputError for a size that the model does not have, for arrays that do
-    not fit, or
-    where both sizes and arrays are given."""
+    A size that is not given is 1 where it is the leading one of an input, else 128, or what fits the others; the small
+    inputs have sizes of at most 64, less where a value of one of `graphs`, those of the kernels, would be large.
+    Initializers keep their values; without kernels nothing is needed. InputError for a size that the model does not
+    have, for arrays that do not fit, or where both sizes and arrays are given."""
     given = frozenset(imported.initializers)
     if file is not None and dims:
         raise InputError(f"{file} gives every size: leave out --dim {printable(min(dims))}=N, or the arrays")
     if file is not None:
         loaded = load_inputs(Path(file), imported.graph, given=given)
         return Feeds(loaded, loaded, made_up=False)
-    asked, inputs = sizes_for(imported, dims), [node for node in imported.graph.inputs if node.output not in given]
+    called = {original: name for name, original in imported.sizes.items()}
+    asked = fitted(sizes_for(imported, dims), imported, {called.get(name, name) for name in dims})
+    inputs = [node for node in imported.graph.inputs if node.output not in given]
     missing = tuple(node.output for node in inputs if node.dtype is DType.OTHER) if graphs else ()
     left_out = {*given, *missing} if graphs else {node.output for node in imported.graph.inputs}
     small, large = (
         make_inputs(imported.graph, sizes, np.random.default_rng(seed), given=left_out)
-        for sizes in (small_sizes(asked, graphs), asked)
+        for sizes in (fitted(small_sizes(asked, graphs), imported), asked)
     )
     return Feeds(small, large, True, missing)
 

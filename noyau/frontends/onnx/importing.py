@@ -16,6 +16,7 @@ from noyau.frontends.onnx.building import Contents, Demand, Emitter, Values, ren
 from noyau.frontends.onnx.composites import COMPOSITES
 from noyau.frontends.onnx.contracting import CONTRACTING
 from noyau.frontends.onnx.elementwise import ELEMENTWISE
+from noyau.frontends.onnx.folding import FOLDED, folded
 from noyau.frontends.onnx.functions import Body, canonical, conform, model_body, opsets_of, resolved, schema_body
 from noyau.frontends.onnx.indexing import INDEXING
 from noyau.frontends.onnx.inferring import Inference
@@ -38,7 +39,7 @@ from noyau.frontends.onnx.sites import Site
 from noyau.frontends.onnx.tensors import Initializers, array_of
 from noyau.frontends.onnx.verifying import verify
 from noyau.frontends.onnx.views import VIEWS
-from noyau.ir.dims import Dim, shape_of
+from noyau.ir.dims import Dim, product, shape_of
 from noyau.ir.graph import Graph, Input, Map, Node, Opaque, Part, constant
 
 _FAMILIES = {
@@ -61,13 +62,15 @@ class Imported:
     """A model as a graph.
 
     `places`: for each value that an ONNX node made, the node's position. `arithmetic`: positions of shape arithmetic.
-    `opaque`: why a position is a boundary. `sizes`: what the model calls each size. `initializers`: the inputs of the
-    graph that are tensors of the model. `demands`: what must hold of extents when it runs, where it is not certain."""
+    `opaque`: why a position is a boundary. `folded`: why it stays as it is, though it is none. `sizes`: what the model
+    calls each size. `initializers`: the inputs of the graph that are tensors of the model. `demands`: what must hold of
+    extents when it runs, where it is not certain."""
 
     graph: Graph
     places: Mapping[str, int]
     arithmetic: frozenset[int]
     opaque: Mapping[int, str]
+    folded: Mapping[int, str]
     initializers: Initializers
     sizes: Mapping[str, str]
     demands: tuple[Demand, ...]
@@ -102,6 +105,7 @@ class _Importing:
         self.opaque: dict[int, str] = {}
 
     def imported(self) -> Imported:
+        self._name_sizes()
         for value in self.model.graph.input:
             self._input(value)
         for tensor in self.model.graph.initializer:
@@ -118,10 +122,27 @@ class _Importing:
             self.values.places,
             frozenset(self.arithmetic),
             self.opaque,
+            self._folded(),
             Initializers(self.tensors, self.folder),
             self.values.sizes.originals,
             tuple(dict.fromkeys(self.values.demands)),
         )
+
+    def _folded(self) -> dict[int, str]:
+        """What is computed once. Scalars are not among it: they are parts of formulas."""
+        places, found = folded(self.model) - self.arithmetic - self.opaque.keys(), dict[int, str]()
+        for node in self.values.nodes:
+            place = self.values.places.get(node.output, -1)
+            if place in places and product(node.shape) != Dim.of(1):
+                found[place] = FOLDED
+        return found
+
+    def _name_sizes(self) -> None:
+        """Plain names of extents come first: `past + sequence` may stand before an input that has `past`."""
+        for value in self.model.graph.input:
+            for dim in value.type.tensor_type.shape.dim:
+                if dim.dim_param.isidentifier():
+                    self.values.sizes.named(dim.dim_param)
 
     def _input(self, value: onnx.ValueInfoProto) -> None:
         if value.name in self.defaults:

@@ -39,14 +39,23 @@ def looked_up(site: Site, table: Node, index: Sequence[Entry], shape: Shape) -> 
 
 
 def _position(site: Site, value: Node, at: Sequence[Dim], extent: Dim, extents: dict[str, Dim]) -> Dim | None:
-    """The index as a Dim, where it is one and surely inside."""
+    """The index as a Dim, where it is one and surely inside, or where its bounds are formulas over sizes, which a
+    kernel then compares once."""
     found = position_at(site.values.by_name, value.output, at)
     if found is None:
         return None
     found = simplify(found, extents)
     if found.constant is not None and found.constant < 0:
         found = found + extent
-    return found if within(found, extent, extents) else None
+    return found if within(found, extent, extents) or _is_bounded(found, extents) else None
+
+
+def _is_bounded(index: Dim, extents: dict[str, Dim]) -> bool:
+    """Whether an index is surely not negative, and its highest value is that at the ends of its axes."""
+    low, axes = lowest(index, extents), sorted(index.names & extents.keys())
+    slopes = [index.replace({name: Dim.of(name) + 1}) - index for name in axes]
+    linear = all(slope.constant is not None and slope.constant > 0 for slope in slopes)
+    return bool(axes) and linear and low is not None and never_negative(low)
 
 
 def from_the_end(site: Site, value: Node, extent: Dim) -> Node:

@@ -19,4 +19,5 @@ def wired(model: onnx.ModelProto, imported: Imported) -> Model:
     demands: dict[int, list[Demand]] = {}
     for demand in imported.demands:
         demands.setdefault(demand.place, []).append(Demand(demand.left, demand.right, demand.relation))
-    return Model(imported.graph, places, imported.places, imported.arithmetic, imported.opaque, demands)
+    left = {**imported.opaque, **imported.folded}
+    return Model(imported.graph, places, imported.places, imported.arithmetic, left, demands)

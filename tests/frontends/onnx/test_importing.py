@@ -333,3 +333,14 @@ def test_a_missing_folder_for_external_data():
     found = import_model(proto)
     with pytest.raises(ModelError, match="the folder of the model is not given"):
         found.load_initializer("w")
+
+
+def test_a_sum_of_sizes_may_stand_before_its_parts():
+    """As exporters of models with a cache write it: the mask comes before the past."""
+    proto = model("(float[n, m] mask, float[n, p] past) => (float y) { y = Concat<axis = 1>(mask, past) }")
+    proto.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "past + sequence"
+    proto.graph.input[1].type.tensor_type.shape.dim[1].dim_param = "past"
+    proto.graph.input.add().CopyFrom(onnx.helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, ["sequence"]))
+    found = imported(proto)
+    assert found.graph["mask"].shape[1] == Dim.of("past") + "sequence"
+    assert set(found.sizes.values()) == {"n", "past", "sequence"}

@@ -9,6 +9,7 @@ from noyau.errors import InputError
 from noyau.frontends.onnx.indexing import sliced
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Gather, Iota, View
+from noyau.lowering.guards import guards
 from tests.frontends.onnx.models import agree, imported, results
 
 X = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
@@ -43,6 +44,27 @@ def test_an_index_outside_is_an_error(place):
     found = imported("(float[a, b, c] x, int64[k] i) => (float y) { y = Gather(x, i) }")
     with pytest.raises(InputError, match="an index is outside"):
         results(found, {"x": X, "i": np.array([0, place])})
+
+
+def test_a_range_of_another_size_is_a_view_within_bounds():
+    """The first rows of a table: that it has so many is asked when the sizes are known, not at each cell."""
+    text = """(float[a, 5] table, float[n] x) => (float y) { zero = Constant<value_int = 0>()
+        one = Constant<value_int = 1>() s = Shape(x) n = Gather(s, zero) at = Range(zero, n, one)
+        y = Gather(table, at) }"""
+    found = agree(text, {"table": X[0], "x": X[0, :3, 0]})
+    assert found.graph["y"].kind == View((Dim.of("#0"), Dim.of("#1")))
+    (guard,) = guards(found.graph)
+    assert guard.right == Dim.of("a") - 1
+    with pytest.raises(InputError, match="cannot be read"):
+        results(found, {"table": X[0], "x": np.zeros(5, np.float32)})
+
+
+def test_a_range_that_may_be_negative_is_looked_up():
+    text = """(float[a, 5] table, float[n] x) => (float y) { zero = Constant<value_int = 0>()
+        one = Constant<value_int = 1>() s = Shape(x) n = Gather(s, zero) at = Range(zero, n, one)
+        less = Sub(at, one) y = Gather(table, less) }"""
+    found = agree(text, {"table": X[0], "x": X[0, :3, 0]})
+    assert isinstance(found.graph["y"].kind, Gather)
 
 
 def test_constant_indices_are_a_view():
