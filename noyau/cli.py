@@ -1,12 +1,12 @@
 """The command `noyau`: a table of sub-commands.
 
-Exit status: 0 right, 1 wrong (or slower than asked), 2 unusable arguments, 130 after Ctrl-C.
+Exit status: 0 right, 1 wrong (or slower than asked), 2 unusable arguments, 130 after Ctrl-C, 143 after SIGTERM.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
+import contextlib
 import os
 import platform
 import sys
@@ -15,8 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from noyau import __version__, commands, measuring
-from noyau.errors import BuildError, NoyauError
+from noyau import __version__, commands
+from noyau.builders.signals import Ended, raised
+from noyau.errors import BuildError, NoyauError, OutputError
 
 _PACKAGES = ("numpy", "ml-dtypes", "rich", "onnx", "onnxruntime", "torch", "ziglang")
 
@@ -32,18 +33,35 @@ class Command:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the result is the exit status. Errors of noyau are one line on stderr."""
+    _open_ends()
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
-            return _run(argv)
+            with raised():
+                return _run(argv)
         except NoyauError as error:
             return _complain(str(error), 2)
         except KeyboardInterrupt:
             return _complain("interrupted", 130)
+        except Ended as end:
+            return _complain(f"ended by {end.signal.name}", 128 + end.signal)
         except BrokenPipeError:
-            # The reader went away (`noyau show | head`); Python's own flush at exit would complain of it again.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop_stdout()
             return 141
+
+
+def _open_ends() -> None:
+    """Let a closed stdin, stdout or stderr be the null device, before a file takes its number and prints go into it."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            with contextlib.suppress(OSError):
+                end = os.open(os.devnull, os.O_RDWR)  # the least number that is free
+                setattr(sys, name, os.fdopen(number if end == number else end, "w" if number else "r", closefd=False))
+
+
+def _drop_stdout() -> None:
+    """What is still to be printed goes nowhere: Python's own flush at exit would complain of it again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(argv: Sequence[str] | None) -> int:
@@ -51,8 +69,16 @@ def _run(argv: Sequence[str] | None) -> int:
         arguments = _parser().parse_args(argv)
     except SystemExit as stop:  # argparse has printed its message, or the help
         return int(stop.code or 0)
-    status = COMMANDS[arguments.command].run(arguments)
-    sys.stdout.flush()
+    try:
+        status = COMMANDS[arguments.command].run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader went away (`noyau show | head`)
+        raise
+    except OSError as error:
+        if isinstance(error, NoyauError) or error.filename is not None:
+            raise
+        _drop_stdout()
+        raise OutputError(f"what is printed cannot be written: {error.strerror}") from error
     return status
 
 
@@ -100,6 +126,17 @@ def _cache(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _declare_machine(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--refresh", action="store_true", help="measure again, though nothing has changed")
+    parser.add_argument("--json", action="store_true", help="print the whole record as JSON")
+
+
+def _machine(arguments: argparse.Namespace) -> int:
+    from noyau import measuring
+
+    return measuring.run_machine(arguments)
+
+
 def _declare_nothing(parser: argparse.ArgumentParser) -> None:
     """This command takes no arguments."""
 
@@ -126,6 +163,8 @@ def _doctor(_: argparse.Namespace) -> int:
 
 
 def _release(package: str) -> str:
+    import importlib.metadata
+
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -136,7 +175,7 @@ COMMANDS = {
     "optimize": Command("fuse a model, check and time it, write it", commands.declare_optimize, commands.run_optimize),
     "show": Command("a model's groups, reasons and kernels", commands.declare_show, commands.run_show),
     "demo": Command("the whole job on a small LLaMA", commands.declare_demo, commands.run_demo),
-    "machine": Command("what this machine can do, measured", measuring.declare_machine, measuring.run_machine),
+    "machine": Command("what this machine can do, measured", _declare_machine, _machine),
     "cache": Command("show or clear the cache of built kernels", _declare_cache, _cache),
     "doctor": Command("say what noyau finds on this machine", _declare_nothing, _doctor),
 }

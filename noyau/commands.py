@@ -106,6 +106,8 @@ def require_places(model: Path, output: Path, record: Path | None) -> None:
             raise OutputError(f"{place.parent} is no folder: make it first")
         if os.path.isdir(place) or not os.access(place.parent, os.W_OK | os.X_OK):
             raise OutputError(f"{place} cannot be written: it is a folder, or lies in one that is read-only")
+        if os.path.exists(place) and (not os.path.isfile(place) or os.path.realpath(place.parent) == "/dev"):
+            raise OutputError(f"{place} is no plain file, and a new one would take its place: name another")
 
 
 def _written(output: Path, fused: bool) -> str:

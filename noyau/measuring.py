@@ -21,11 +21,6 @@ if TYPE_CHECKING:
 _LADDER = ("L1", "L2", "L3")
 
 
-def declare_machine(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--refresh", action="store_true", help="measure again, though nothing has changed")
-    parser.add_argument("--json", action="store_true", help="print the whole record as JSON")
-
-
 def run_machine(arguments: argparse.Namespace) -> int:
     from noyau.timing.kept import kept, measured
 

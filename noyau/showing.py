@@ -81,7 +81,7 @@ def _kernel(planned: Planned, width: int) -> Iterator[RenderableType]:
     group, buffers = planned.groups[0], [printable(spell(buffer)) for buffer in planned.kernel.buffers]
     reads, count = len(group.inputs), len(planned.groups)
     yield Text.assemble("\n", (planned.operator, "bold"), (f"  {count} places" if count > 1 else "", "dim"))
-    yield from hanging(", ".join(planned.replaces), width, "  replaces  ")
+    yield from hanging(", ".join(map(printable, planned.replaces)), width, "  replaces  ")
     for number, buffer in enumerate(buffers[: reads + len(group.outputs)]):
         head = {0: "  reads     ", reads: "  writes    "}.get(number, " " * 12)
         yield from hanging(buffer, width, head, " " * 14)

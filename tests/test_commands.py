@@ -195,6 +195,7 @@ def test_what_would_be_written_over_something_is_refused_before_any_work(model, 
     folder = model.parent
     (folder / "link.onnx").symlink_to(model)
     (folder / "folder.onnx").mkdir()
+    os.mkfifo(folder / "pipe.onnx")
     other = written(plain(), folder, "other.so")
     before = files(folder)
     refused = {
@@ -205,6 +206,7 @@ def test_what_would_be_written_over_something_is_refused_before_any_work(model, 
         (model, "-o", folder / "folder.onnx"): "cannot be written",
         (model, "-o", folder / "missing" / "a.onnx"): "missing is no folder: make it first",
         (model, "-o", ""): "is not the name of a file",
+        (model, "-o", folder / "pipe.onnx"): "is no plain file, and a new one would take its place",
         (model, "--json", folder / "twice.fused.onnx"): "which is the fused model",
         (model, "--json", folder / "twice.fused.so"): "which is its library",
         (model, "--json", model): "which is the model itself",

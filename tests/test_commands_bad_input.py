@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from noyau import judging
 from noyau.builders import cc
@@ -25,6 +25,7 @@ from noyau.runtimes import onnxruntime as runtime
 from tests.runtimes.models import HOSTILE
 from tests.small_models import NODE, arrays_for, chain, compared, llama, model_of, plain, twice, value, written
 
+OPSETS = [helper.make_opsetid("", 18)]
 ROOT = Path(__file__).resolve().parent.parent
 ONNXRUNTIME_S_OWN = ".ses"  # onnxruntime 1.31 leaves an empty file of this name where temporary files go
 
@@ -209,6 +210,28 @@ def test_hostile_names_are_only_names(name, tmp_path, monkeypatch, capsys):
             np.testing.assert_allclose(found[each], array, rtol=1e-4, atol=1e-5)
     assert main(["show", str(path)]) == 0
     assert capsys.readouterr().out.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=lambda name: ascii(name)[:20])
+def test_hostile_names_of_operators_are_only_names(name, tmp_path, monkeypatch, capsys):
+    """Of functions, their domains and values, of operators that nobody knows, and in the metadata."""
+    monkeypatch.chdir(tmp_path)
+    function = helper.make_function(name, name, [f"{name}a"], [f"{name}b"], chain(f"{name}a", f"{name}b"), OPSETS)
+    function.doc_string = name
+    nodes = [NODE(name, ["x"], ["a"], domain=name), NODE("Exp", ["a"], ["b"]), NODE(name, ["b"], ["c"], domain="d")]
+    model = model_of([*nodes, NODE("Exp", ["c"], ["d"]), NODE("Neg", ["d"], ["y"])], [value("x")], [value("y")])
+    model.functions.append(function)
+    model.graph.value_info.append(value("c"))
+    model.metadata_props.add(key=name, value=name)
+    path = written(model, tmp_path)
+    for arguments in (["show", str(path)], ["optimize", str(path), "--keep", "all", "-o", "out.onnx"]):
+        assert main(arguments) == 0
+        told = capsys.readouterr()
+        assert (told.out + told.err).replace("\n", "").isprintable()
+    assert files(tmp_path) == ["model.onnx", "out.onnx", "out.so"]
+    fused = onnx.load("out.onnx")
+    assert [node.domain for node in fused.graph.node] == ["noyau", "d", "noyau"]
+    assert {entry.key: entry.value for entry in fused.metadata_props}[name] == name
 
 
 @pytest.mark.parametrize(

@@ -44,12 +44,13 @@ def folder() -> Path:
     Where the user's own cannot be made, written or trusted: a temporary one, that ends with this process, and a
     RuntimeWarning that says why.
     """
+    home = Path("~/.cache/noyau")
     try:
         home = _home()
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         reason = _distrust(home.stat()) or (None if os.access(home, os.W_OK) else "it is read-only")
     except (OSError, RuntimeError) as error:
-        home, reason = Path("~"), str(error)
+        reason = getattr(error, "strerror", None) or str(error)
     if reason is None:
         return home
     message = f"the cache folder {home} is not used: {reason}; kernels are built again in each process"

@@ -23,6 +23,7 @@ from functools import cache
 from pathlib import Path
 
 from noyau.builders import cache as disk
+from noyau.builders.signals import deferred
 from noyau.errors import BuildError, OutputError
 
 ABI = 1  # NOYAU_ABI of languages/noyau.h
@@ -90,6 +91,7 @@ class Compiler:
 
 
 DEFAULTS = Options()
+_running: set[subprocess.Popen[bytes]] = set()  # the compilers that run now, for end_all
 
 
 def find_compiler(name: str | None = None) -> Compiler:
@@ -151,6 +153,7 @@ def link(objects: Sequence[Path], output: Path, options: Options = DEFAULTS) -> 
         folder = Path(name)
         names = _gather(objects, folder)
         _run((*compiler.command, *_link_flags(), *names, "-lm", "-o", "library.so"), folder, options.timeout_s, "link")
+        _given(folder / "library.so", compiler.command[0])
         _install(folder / "library.so", output)
 
 
@@ -250,7 +253,14 @@ def _compile(text: str, command: Sequence[str], output: Path, timeout_s: float) 
         except BuildError as error:
             kept = disk.store(disk.digest("refused", data), ".c", lambda path: _write(path, data))
             raise BuildError(f"{error}; the text is in {kept}") from None
+        _given(folder / "kernel.o", command[0])
         shutil.copyfile(folder / "kernel.o", output)
+
+
+def _given(file: Path, tool: str) -> None:
+    """BuildError where a compiler that found no fault has not written what it was asked for."""
+    if not file.is_file():
+        raise BuildError(f"{Path(tool).name} says that all is well, and wrote nothing; {_REMEDY}")
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -306,24 +316,44 @@ def _execute(command: Sequence[str], folder: Path, timeout_s: float) -> tuple[in
     """The exit status and the output. On a time-out or Ctrl-C the compiler ends with all its children."""
     environment = {name: value for name, value in os.environ.items() if name not in _HIDDEN_INPUTS}
     environment |= {"LC_ALL": "C", "TMPDIR": str(folder)}  # a killed compiler's own temporary files go with the folder
-    with subprocess.Popen(
-        command,
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    ) as process:
-        try:
-            output, _ = process.communicate(timeout=timeout_s)
-        except BaseException:
+    process = None
+    try:
+        with deferred():  # an interrupt within Popen would leave a compiler that nobody knows of
+            process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            _running.add(process)
+        output, _ = process.communicate(timeout=timeout_s)
+    except BaseException:
+        if process is not None:
             _end(process)
-            raise
+        raise
+    finally:
+        if process is not None:
+            _running.discard(process)
     return process.returncode, output.decode("utf-8", "replace")
 
 
+def end_all() -> None:
+    """End every compiler that runs for this process, in whichever thread: they fail with a BuildError there."""
+    for process in tuple(_running):
+        _kill(process)
+
+
 def _end(process: subprocess.Popen[bytes]) -> None:
+    _kill(process)
+    if process.stdout is not None:
+        process.stdout.close()
+    process.wait()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
     if sys.platform == "win32":
         process.kill()
         return

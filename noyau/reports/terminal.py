@@ -49,7 +49,7 @@ def render(report: Report, width: int, *, ascii_only: bool = False) -> Iterator[
     if report.kernels:
         yield from _kernels(report.kernels, width, show)
     yield from _end_to_end(report.end_to_end, width, bool(report.kernels))
-    yield from _ceiling(report)
+    yield from _ceiling(report, width)
     if report.not_fused:
         yield Text()
         yield from _not_fused(report.not_fused, width, show)
@@ -80,11 +80,14 @@ def _kernels(kernels: Sequence[KernelRecord], width: int, show: Show) -> Iterato
     if beside:
         columns.insert(0, Column("kernel", tuple((name, "bold") for name in names), right=False))
     indent = Text("" if beside else "  ")
-    yield indent + _line([(each.heading, "dim") for each in columns], columns)
+    lines = [columns] if beside else _lines(columns, width - len(indent))
+    for line in lines:
+        yield indent + _line([(each.heading, "dim") for each in line], line)
     for place, kernel in enumerate(kernels):
         if not beside:
             yield Text(names[place], style="bold")
-        yield indent + _line([column.cells[place] for column in columns], columns)
+        for line in lines:
+            yield indent + _line([column.cells[place] for column in line], line)
         yield from hanging(f"for {_replaced(kernel.replaces, show)}", width, "    ", "      ", "dim")
         if kernel.reason:
             told = f"{'kept' if kernel.kept else 'dropped'}: {show(kernel.reason)}"
@@ -108,6 +111,16 @@ def _columns(kernels: Sequence[KernelRecord]) -> list[Column]:
             "", tuple(("kept", "green") if kernel.kept else ("dropped", "yellow") for kernel in kernels), right=False
         ),
     ]
+
+
+def _lines(columns: Sequence[Column], width: int) -> list[list[Column]]:
+    """The columns in as many lines as they need, each no wider than `width` where it has more than one column."""
+    lines: list[list[Column]] = [[]]
+    for column in columns:
+        if lines[-1] and sum(each.width + _GAP for each in lines[-1]) + column.width > width:
+            lines.append([])
+        lines[-1].append(column)
+    return lines
 
 
 def _line(cells: Sequence[tuple[str, str]], columns: Sequence[Column]) -> Text:
@@ -142,12 +155,14 @@ def _apart(apart: float | None) -> str:
     return f"; its outputs move by {_error(apart)} of the largest" if apart else "; its outputs keep every bit"
 
 
-def _ceiling(report: Report) -> Iterator[RenderableType]:
+def _ceiling(report: Report, width: int) -> Iterator[RenderableType]:
     if report.ceiling is None:
         return
     reached = report.end_to_end.speedup
     told = "" if reached is None else f"; {_ratio(reached)} reached"
-    yield Text(f"Fusing could gain at most {_ratio(report.ceiling)} here{told}.")
+    if reached is not None and reached >= report.ceiling:
+        told = "; all of it is reached, as far as the clock can tell"
+    yield from hanging(f"Fusing could gain at most {_ratio(report.ceiling)} here{told}.", width, rest="  ")
 
 
 def _not_fused(groups: Sequence[NotFused], width: int, show: Show) -> Iterator[RenderableType]:

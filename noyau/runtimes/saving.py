@@ -158,6 +158,8 @@ def _install(fresh: Path, final: Path, undo: contextlib.ExitStack, leftovers: co
     """Rename a new file to its place; `undo` puts back what was there."""
     if final.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(final))
+    if final.exists() and not final.is_file():
+        raise ValueError("it is no plain file")  # a device or a pipe would be gone
     if not os.path.lexists(final):
         undo.callback(_remove, final)
     else:

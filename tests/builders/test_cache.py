@@ -139,7 +139,7 @@ def test_a_folder_of_another_user_is_refused(empty_cache, monkeypatch):
 def test_a_folder_that_cannot_be_made_is_replaced(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.warns(RuntimeWarning, match="not used: .*Not a directory"):
+    with pytest.warns(RuntimeWarning, match="the cache folder .*/file/noyau is not used: Not a directory; kernels"):
         path = cache.store(KEY, ".so", writer(b"x"))
     assert path.read_bytes() == b"x"
     assert (tmp_path / "file").read_text() == "in the way"

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from pathlib import Path
 
@@ -303,11 +304,31 @@ def test_ctrl_c_leaves_nothing(script, tmp_path):
     environment = os.environ | {"TMPDIR": str(tmp_path / "tmp"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     with subprocess.Popen([sys.executable, "-c", program], env=environment, stderr=subprocess.DEVNULL) as process:
         child = _await(tmp_path / "child")
-        time.sleep(0.5)  # a child may be quicker than the Popen that starts it
         process.send_signal(signal.SIGINT)
         assert process.wait(20) != 0
     assert _ended(child)
     assert list((tmp_path / "tmp").iterdir()) == list((tmp_path / "cache/noyau").iterdir()) == []
+
+
+def test_ctrl_c_ends_the_compilers_of_other_threads(empty_cache, script, private_tmp, tmp_path):
+    compiler = script(f"sleep 300 & echo $! > {tmp_path}/child; wait")
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(cc.compile_object, "int x;", cc.Options(compiler=str(compiler)))
+        child = _await(tmp_path / "child")
+        cc.end_all()
+        with pytest.raises(BuildError, match="does not compile it"):
+            waiting.result(20)
+    assert _ended(child)
+    assert list(private_tmp.iterdir()) == []
+
+
+def test_a_compiler_that_writes_nothing_is_told(empty_cache, script, tmp_path):
+    options, built = cc.Options(compiler=str(script("exit 0"))), cc.compile_object("int x;")
+    with pytest.raises(BuildError, match="cc says that all is well, and wrote nothing; install gcc or clang"):
+        cc.compile_object("int x;", options)
+    with pytest.raises(BuildError, match="cc says that all is well, and wrote nothing; install gcc or clang"):
+        cc.link([built], tmp_path / "x.so", options)
+    assert not (tmp_path / "x.so").exists()
 
 
 def test_a_compiler_that_fails_without_a_word(empty_cache, script):

@@ -154,3 +154,17 @@ def test_hostile_names_are_text(name, colour, width):
 def test_letters_beyond_the_terminal_s_are_escaped(encoding, width):
     text = printed(hostile("d\u00e9j\u00e0_" + "\u4e2d" * 30), width, encoding=encoding)
     assert ("\\xe9" in text) == (encoding == "ascii")
+
+
+def test_in_a_narrow_terminal_the_numbers_go_over_several_lines():
+    lines = printed(REPORT, 40).splitlines()
+    assert max(map(len, lines)) <= 40
+    assert not any(line.endswith(" ") for line in lines)
+    assert {"places", "verdict", "speed-up", "GB/s", "floor", "error"} <= set(" ".join(lines).split())
+    assert printed(REPORT, 40).split().count("FASTER") == printed(REPORT, 80).split().count("FASTER")
+
+
+@pytest.mark.parametrize(("ceiling", "told"), [(1.3, "1.22x reached"), (1.1, "all of it is reached, as far as")])
+def test_more_than_the_ceiling_is_not_told(ceiling, told):
+    text = printed(dataclasses.replace(REPORT, ceiling=ceiling))
+    assert f"Fusing could gain at most {ceiling:.2f}x here; {told}" in text

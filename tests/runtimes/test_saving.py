@@ -106,6 +106,17 @@ def test_a_place_that_cannot_be_written_is_named(name: str, out: Path, library: 
     assert contents(out) == before
 
 
+def test_what_is_no_file_does_not_give_way_to_one(out: Path, library: Path) -> None:
+    """Renamed over /dev/null, a model would break the system of a user who may do that."""
+    for name in ("m.onnx", "m.so"):
+        os.mkfifo(out / name)
+        with pytest.raises(OutputError, match="cannot be written: it is no plain file"):
+            save(model(), library, out / "m.onnx")
+        assert os.listdir(out) == [name]
+        assert (out / name).is_fifo()
+        (out / name).unlink()
+
+
 def test_a_folder_alone_is_no_name() -> None:
     with pytest.raises(OutputError, match="not the name of a file"):
         save(model(), None, Path("/"))

@@ -1,0 +1,62 @@
+"""The signals that end a process: as exceptions, and for a moment not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+_ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGINT") if hasattr(signal, name))
+
+
+class Ended(BaseException):
+    """The process was asked to end, by this signal. No Exception, so that nothing takes it for a fault."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.signal = signal.Signals(number)
+
+
+@contextlib.contextmanager
+def raised() -> Iterator[None]:
+    """Within, SIGTERM and SIGHUP raise Ended, as Ctrl-C raises KeyboardInterrupt: what was begun is taken back.
+
+    A signal that is ignored or handled already stays so; outside of the main thread nothing changes."""
+    plain = [number for number in _ENDING if signal.getsignal(number) is signal.SIG_DFL] if _in_charge() else []
+    try:
+        for number in plain:
+            signal.signal(number, _raise)
+        yield
+    finally:
+        for number in plain:
+            signal.signal(number, signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def deferred() -> Iterator[None]:
+    """Within, the signals that raise exceptions wait until its end: for what must not be left half done."""
+    arrived: list[int] = []
+    before = {number: signal.getsignal(number) for number in _ENDING} if _in_charge() else {}
+    before = {number: handler for number, handler in before.items() if callable(handler)}
+    try:
+        for number in before:
+            signal.signal(number, lambda number, _: arrived.append(number))
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for number in arrived[-1:]:
+        handler = before[number]
+        if callable(handler):
+            handler(number, None)
+
+
+def _in_charge() -> bool:
+    """Python's handlers are set, and run, in the main thread alone."""
+    return threading.current_thread() is threading.main_thread()
+
+
+def _raise(number: int, _: FrameType | None) -> None:
+    raise Ended(number)
