@@ -5,6 +5,7 @@ It needs no import of onnx: messages are made from those of the model.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,6 +31,7 @@ _SHAPE_ARITHMETIC = frozenset(
     | {"Gather", "Concat", "Slice", "Reshape", "Squeeze", "Unsqueeze"}
 )
 _MOST_COPIED = 64
+_COMMUTATIVE = frozenset("Add And BitwiseAnd BitwiseOr BitwiseXor Equal Max Mean Min Mul Or Sum Xor".split())
 _LONGEST_NAME = 64
 
 
@@ -185,18 +187,43 @@ def function_of(body: Body, operator: str, model: onnx.ModelProto, renamed: Call
         copy.output.extend(renamed(name) if name else "" for name in node.output)
         copy.attribute.extend(node.attribute)
         for attribute in copy.attribute:
-            attribute.ClearField("doc_string")
-            if attribute.HasField("t"):
-                attribute.t.ClearField("name")
-                attribute.t.ClearField("doc_string")
+            _clear(attribute)
     _import_domains(function, model)
     return function
 
 
-def spelled_alike(first: Body, second: Body, model: onnx.ModelProto) -> bool:
-    """Whether two bodies are equal up to the names of their values."""
-    one, other = (function_of(body, "same", model, _numbered()) for body in (first, second))
-    return bool(one.SerializeToString(deterministic=True) == other.SerializeToString(deterministic=True))
+def spelled_alike(first: Body, second: Body) -> bool:
+    """Whether two bodies are equal up to the names of their values and the order of what is added or multiplied."""
+    return _spelling(first) == _spelling(second)
+
+
+def _spelling(body: Body) -> list[str]:
+    """A digest of each output: of the nodes that lead to it, down to the numbers of the inputs and of the extras."""
+    known = {name: f"extra {number}" for number, name in enumerate(body.extras)}
+    known |= {name: f"input {number}" for number, name in enumerate(body.inputs)}
+    for node in body.nodes:
+        operands = [known.get(name, name) for name in node.input]
+        operands = sorted(operands) if node.op_type in _COMMUTATIVE else operands
+        attributes = sorted(_attribute(attribute) for attribute in node.attribute)
+        text = repr((node.domain, node.op_type, operands, attributes)).encode()
+        made = hashlib.sha256(text).hexdigest()
+        known.update((name, f"{made} {number}") for number, name in enumerate(node.output))
+    return [known[name] for name in body.outputs]
+
+
+def _attribute(attribute: onnx.AttributeProto) -> bytes:
+    copy = type(attribute)()
+    copy.CopyFrom(attribute)
+    _clear(copy)
+    return bytes(copy.SerializeToString(deterministic=True))
+
+
+def _clear(attribute: onnx.AttributeProto) -> None:
+    """Drop what an attribute is called, and what is told of it."""
+    attribute.ClearField("doc_string")
+    if attribute.HasField("t"):
+        attribute.t.ClearField("name")
+        attribute.t.ClearField("doc_string")
 
 
 def cleaned() -> Callable[[str], str]:
@@ -222,11 +249,6 @@ def unused(name: str, taken: Iterable[str]) -> str:
         number += 1
         candidate = f"{name}_{number}"
     return candidate
-
-
-def _numbered() -> Callable[[str], str]:
-    given: dict[str, str] = {}
-    return lambda name: given.setdefault(name, f"v{len(given)}")
 
 
 def _is_shape_arithmetic(node: onnx.NodeProto) -> bool:

@@ -51,7 +51,7 @@ def refusals(model: onnx.ModelProto, fused: Sequence[Fused], folder: Path | None
     bodies = {place: body_of(fused[place], values) for place in right if place not in found}
     chosen = _chosen({place: fused[place].operator for place in bodies}, bodies)
     for place, body in bodies.items():
-        if not _fits(body, bodies[chosen[fused[place].operator]], model):
+        if not _fits(body, bodies[chosen[fused[place].operator]]):
             found[place] = "another place of its operator reads other values from outside, so they cannot share a body"
     return found
 
@@ -112,10 +112,10 @@ def _chosen(operators: Mapping[int, str], bodies: Mapping[int, Body]) -> dict[st
     return chosen
 
 
-def _fits(body: Body, chosen: Body, model: onnx.ModelProto) -> bool:
+def _fits(body: Body, chosen: Body) -> bool:
     """Whether a place can call the function of another: it has the same inputs, and the extras where there are any."""
     alike = len(body.inputs) == len(chosen.inputs) and len(body.outputs) == len(chosen.outputs)
-    return alike and (not chosen.extras or body is chosen or spelled_alike(body, chosen, model))
+    return alike and (not chosen.extras or body is chosen or spelled_alike(body, chosen))
 
 
 def _replace_nodes(

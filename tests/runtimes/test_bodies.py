@@ -99,8 +99,23 @@ def test_bodies_are_compared_up_to_names() -> None:
     values = Values.of(whole)
     parts = [((0, 1), "x", "b"), ((2, 3), "b", "d"), ((4,), "d", "e"), ((5,), "d", "f")]
     bodies = [body_of(Fused("a", part, (given,), (made,)), values) for part, given, made in parts]
-    assert spelled_alike(bodies[0], bodies[1], whole)
-    assert not spelled_alike(bodies[2], bodies[3], whole)
+    assert spelled_alike(bodies[0], bodies[1])
+    assert not spelled_alike(bodies[2], bodies[3])
+
+
+def test_the_order_of_what_is_added_does_not_part_bodies() -> None:
+    """Residuals: the blocks of a model add what they made to what they were given, or the other way round."""
+    nodes = [NODE("Relu", ["x"], ["target"]), NODE("Exp", ["x"], ["old"])]
+    for block, operands in enumerate((["r0", "old"], ["old", "r1"])):
+        nodes.append(NODE("Reshape", ["x", "target"], [f"r{block}"]))
+        nodes.append(NODE("Add", operands, [f"y{block}"]))
+        nodes.append(NODE("Sub", operands, [f"z{block}"]))
+    values = Values.of(model(nodes))
+    parts = [((2, 3), "y0"), ((5, 6), "y1"), ((2, 4), "z0"), ((5, 7), "z1")]
+    bodies = [body_of(Fused("a", part, ("x", "old"), (made,)), values) for part, made in parts]
+    assert [body.extras for body in bodies] == [("target",)] * 4
+    assert spelled_alike(bodies[0], bodies[1])
+    assert not spelled_alike(bodies[2], bodies[3])  # a - b is not b - a
 
 
 def test_a_function_imports_what_its_nodes_use() -> None:
