@@ -26,6 +26,7 @@ class Expressions:
         self.memory: dict[str, Buffer | Alloc] = {buffer.name: buffer for buffer in kernel.buffers}
         self.extents: dict[str, Dim] = {}  # of the loops that are open: they run
         self.required: dict[str, Dim] = {}  # of indices that were looked up, and are inside where they are used
+        self.absurd = False  # whether sizes may be so large that arithmetic on them overflows
         self.functions: set[str] = set()
         self.integers: set[tuple[str, str]] = set()
 
@@ -143,7 +144,7 @@ class Expressions:
             case (((Op(kind="max") as op,), 1),):
                 return self.is_positive(op.left) or self.is_positive(op.right)
             case _:
-                return self.is_natural(dim - 1)
+                return (dim.constant or 0) > 0 if self.absurd else self.is_natural(dim - 1)
 
     def is_natural(self, dim: Dim) -> bool:
         """Whether it is surely >= 0 here, where every open loop runs."""

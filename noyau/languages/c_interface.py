@@ -32,6 +32,7 @@ def interface(kernel: Kernel, scopes: Scopes, expressions: Expressions) -> str:
 class _Interface:
     def __init__(self, kernel: Kernel, scopes: Scopes, expressions: Expressions) -> None:
         self.kernel, self.scopes, self.expressions = kernel, scopes, expressions
+        expressions.absurd = True  # a runtime may ask before it looks
 
     def bind(self) -> str:
         """The sizes that the inputs give, each input then checked against them."""
