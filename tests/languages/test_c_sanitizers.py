@@ -80,7 +80,7 @@ def told(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def sizes_for(graph):
-    """Every extent for each size, beside small ones for the others; of tables, the 3 rows that are looked up or more."""
+    """Every extent for each size, beside small ones for the others; of tables, the 3 rows that are looked up."""
     names = sorted({size for node in graph.inputs for dim in node.shape for size in dim.names})
     for name, extent in product(names, EXTENTS):
         for other in (0, 1, 5):
