@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from noyau.handwritten.buffers import Buffer
+    from noyau.ops import Op, ReferenceWarning, op
     from noyau.optimizing import Optimized
     from noyau.paths.ends import Between
+    from noyau.profiling.records import Profile
+    from noyau.references import reference
     from noyau.showing import Shown
 
 __version__ = "0.1.0.dev0"
-__all__ = ["__version__", "optimize", "show"]
+__all__ = ["Buffer", "Op", "ReferenceWarning", "__version__", "op", "optimize", "profile", "reference", "show"]
+
+# Public names that stand in modules which are imported when the first of them is asked for.
+_ELSEWHERE = {
+    "Buffer": "noyau.handwritten.buffers",
+    "Op": "noyau.ops",
+    "ReferenceWarning": "noyau.ops",
+    "op": "noyau.ops",
+    "reference": "noyau.references",
+}
 
 logging.getLogger("noyau").addHandler(logging.NullHandler())
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ELSEWHERE:
+        raise AttributeError(f"noyau has no {name!r}")
+    return getattr(importlib.import_module(_ELSEWHERE[name]), name)
 
 
 def optimize(model: str | Path, **wishes: Any) -> Optimized:
@@ -38,3 +58,17 @@ def show(model: str | Path, *, between: Between | None = None) -> Shown:
     from noyau import showing
 
     return showing.show(model, between=between)
+
+
+def profile(model: str | Path, **wishes: Any) -> Profile:
+    """Where the time of an ONNX model goes in onnxruntime, by operator and by fusable path, its memory, and what fusing
+    could gain at most. Nothing is compiled.
+
+    `wishes` are the fields of `noyau.profiling.models.Wishes`: dims={"sequence": 128}, or {"sequence": [1, 128]} to run
+    with one after the other; inputs="arrays.npz"; threads=1; between=(["A"], ["C"]), the ends of one path; top=12 rows.
+    The result prints itself and has `.at`, a record for each of the sizes, and `.to_json()`. Raises ModelError for a
+    file that is no model or that onnxruntime does not run, InputError for inputs that do not fit, OutputError where
+    there is no room for the profile, MissingExtraError without onnx or onnxruntime."""
+    from noyau.profiling import models
+
+    return models.profile(model, models.Wishes(**wishes))

@@ -1,0 +1,186 @@
+"""Hand-written kernels called on arrays of NumPy, plainly and between guards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from noyau.builders import cc
+from noyau.builders.guards import Guarded, poison_of
+from noyau.builders.native import Native, Order
+from noyau.errors import CheckError, NoyauError, SignatureError, UnsupportedError
+from noyau.handwritten.asking import ask
+from noyau.handwritten.buffers import CPU, Buffer, buffer_of
+from noyau.handwritten.c_text import c_source
+from noyau.handwritten.kernels import HandKernel, check_init
+from noyau.references import bind_sizes
+from noyau.signatures.instances import shapes_of
+from noyau.signatures.types import Instance
+
+Array = np.ndarray
+Constants = tuple[tuple[str, Any], ...]
+SYMBOL = "noyau_hand"  # of the one kernel in a library of its own
+CALLED_HERE = ("c", "numba", "python")  # languages that NumPy arrays can be given to
+
+
+def built(kernel: HandKernel, instance: Instance, constants: Mapping[str, Any]) -> tuple[Path, str]:
+    """The library of a kernel in C, from the cache or built, and the symbol of its table. BuildError as the compiler
+    says, SignatureError where it does not take the instance."""
+    return _built(kernel, instance, tuple(sorted(constants.items())))
+
+
+@lru_cache(maxsize=256)
+def _built(kernel: HandKernel, instance: Instance, constants: Constants) -> tuple[Path, str]:
+    text = c_source(kernel, instance, SYMBOL, dict(constants))
+    flags = tuple(kernel.usage.options.get("flags", ()))
+    return cc.compile_library([text], cc.Options(extra=flags)), f"{SYMBOL}_kernel"
+
+
+@lru_cache(maxsize=256)
+def _native(kernel: HandKernel, instance: Instance, constants: Constants) -> Native:
+    return Native(*_built(kernel, instance, constants))
+
+
+def call_kernel(
+    kernel: HandKernel, instance: Instance, arrays: Sequence[Array], constants: Mapping[str, Any]
+) -> list[Array]:
+    """The results of a kernel, in this process. UnsupportedError for one that needs a GPU."""
+    if kernel.language == "c":
+        return _native(kernel, instance, tuple(sorted(constants.items())))(*arrays)
+    return FunctionKernel(kernel, instance, constants)(*arrays)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionKernel:
+    """A kernel that Python calls, for one instance."""
+
+    kernel: HandKernel
+    instance: Instance
+    constants: Mapping[str, Any]
+
+    def __call__(self, *arrays: Array) -> list[Array]:
+        """Its results; inputs that it updates are copied before."""
+        shapes = shapes_of(self.instance.outputs, bind_sizes(self.instance, arrays))
+        outputs = [np.empty(s, value.dtype.numpy) for s, value in zip(shapes, self.instance.outputs, strict=True)]
+        return self.fitting(self.run(arrays, outputs), shapes)
+
+    def call_guarded(self, *arrays: Array, pieces: int = 1, order: Order = range) -> list[Array]:
+        """As a call, on copies between guard zones, the outputs poisoned before; it is never cut into pieces.
+
+        CheckError where a guard was overwritten, an input was changed, or a cell of an output was never written."""
+        results, made = self.guarded_run(arrays, 0)
+        suspects = [guarded.still_poisoned() for guarded in made]
+        fills = not self.kernel.usage.returns and not self.kernel.usage.updates
+        if fills and any(suspect.any() for suspect in suspects):
+            # A right value may have the poison's bits; it cannot have those of two poisons.
+            _, second = self.guarded_run(arrays, 1)
+            for suspect, guarded in zip(suspects, second, strict=True):
+                missed = suspect & guarded.still_poisoned()
+                if missed.any():
+                    where = [int(index) for index in np.argwhere(missed)[0]]
+                    told = f"never wrote {missed.sum()} cells of {guarded.label}; the first is {where}"
+                    raise CheckError(f"{self.kernel.called} {told}")
+        return results
+
+    def guarded_run(self, arrays: Sequence[Array], poison: int) -> tuple[list[Array], list[Guarded]]:
+        """One run between guards; its results and its outputs, once nothing else is found to be touched."""
+        shapes = shapes_of(self.instance.outputs, bind_sizes(self.instance, arrays))
+        inputs, outputs = self.instance.inputs, self.instance.outputs
+        given = [Guarded.holding(v.name, array, v.dtype) for v, array in zip(inputs, arrays, strict=True)]
+        made = [
+            Guarded.poisoned(v.name, shape, v.dtype, poison_of(v.dtype, poison))
+            for v, shape in zip(outputs, shapes, strict=True)
+        ]
+        results = self.run([guarded.array for guarded in given], [guarded.array for guarded in made])
+        for guarded in (*given, *made):
+            fault = guarded.fault()
+            if fault:
+                raise CheckError(f"{self.kernel.called} {fault}")
+        for guarded, array in zip(given, arrays, strict=True):
+            if guarded.array.tobytes() != np.ascontiguousarray(array).tobytes():
+                raise CheckError(f"{self.kernel.called} changed its input {guarded.label}")
+        return self.fitting(results, shapes), made
+
+    def run(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
+        """One call. CheckError where it raises."""
+        function = self.kernel.function
+        if function is None or self.kernel.language not in CALLED_HERE:
+            raise UnsupportedError(
+                f"{self.kernel.called} is in {self.kernel.language}, which NumPy arrays cannot be given to"
+            )
+        before = self.prepared(arrays, outputs)
+        positional, named = self.arguments(before, outputs)
+        try:
+            returned = function(*positional, **named)
+        except NoyauError:
+            raise
+        except Exception as fault:
+            raise CheckError(f"{self.kernel.called} raised {type(fault).__name__}: {fault}") from fault
+        if self.kernel.usage.updates:
+            names = [value.name for value in self.instance.inputs]
+            return [before[names.index(name)] for name in self.kernel.usage.updates]
+        return _parts(returned, len(outputs)) if self.kernel.usage.returns else list(outputs)
+
+    def prepared(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
+        """The inputs, copied where they are updated; outputs then hold what `init` says."""
+        updates, values = self.kernel.usage.updates, self.instance.inputs
+        given = [np.array(a) if v.name in updates else a for v, a in zip(values, arrays, strict=True)]
+        named = dict(zip((value.name for value in values), given, strict=True))
+        init = self.kernel.usage.init
+        if callable(init):
+            init = ask(init, self.offers(given, outputs), f"init= of {self.kernel.called}")
+            check_init(init, self.kernel.target, self.kernel.called)
+        for value, output in zip(self.instance.outputs, outputs, strict=True):
+            if value.name in init:
+                wished = init[value.name]
+                output[...] = named[wished] if isinstance(wished, str) else wished
+        return given
+
+    def arguments(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> tuple[list[Any], dict[str, Any]]:
+        """What it is called with: by `args=`, or the inputs, then the outputs; and the constants that differ."""
+        passed = [a[()] if v.scalar else a for a, v in zip(arrays, self.instance.inputs, strict=True)]
+        if self.kernel.usage.args is None:
+            filled = [] if self.kernel.usage.returns or self.kernel.usage.updates else outputs
+            return [*passed, *filled], self.named_constants()
+        where = f"args= of {self.kernel.called}"
+        given = ask(self.kernel.usage.args, self.offers(arrays, outputs), where)
+        if not isinstance(given, tuple):
+            raise SignatureError(f"{where} gives a {type(given).__name__}; it gives a tuple of all arguments")
+        values = (*self.instance.inputs, *self.instance.outputs)
+        known = dict(zip((value.name for value in values), (*passed, *outputs), strict=True))
+        return [known[each.name] if isinstance(each, Buffer) else each for each in given], {}
+
+    def named_constants(self) -> dict[str, Any]:
+        """The constants that it takes by name; of the op's own, those that are not at their defaults must be taken."""
+        target, own = self.kernel.target, self.kernel.usage.constants
+        numbers = self.kernel.numbers(self.constants)
+        changed = [name for name, value in target.constants.items() if numbers[name] != value]
+        return {name: numbers[name] for name in (*own, *changed)}
+
+    def offers(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> dict[str, Any]:
+        """What `args=` and `init=` may ask for."""
+        values = (*self.instance.inputs, *self.instance.outputs)
+        buffers = {v.name: buffer_of(v.name, a) for v, a in zip(values, (*arrays, *outputs), strict=True)}
+        sizes = bind_sizes(self.instance, arrays)
+        numbers = {name: int(dim.evaluate(sizes)) for name, dim in self.instance.sizes}
+        return {**numbers, **buffers, **self.kernel.numbers(self.constants), "device": CPU}
+
+    def fitting(self, results: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> list[Array]:
+        """The results. CheckError where one is not what the signature says."""
+        for value, shape, result in zip(self.instance.outputs, shapes, results, strict=True):
+            if result.shape != shape or result.dtype != value.dtype.numpy:
+                found, wanted = f"{result.dtype}{list(result.shape)}", f"{value.dtype.numpy}{list(shape)}"
+                raise CheckError(f"{self.kernel.called} gave {found} as {value.name}, not {wanted}")
+        return list(results)
+
+
+def _parts(returned: Any, count: int) -> list[Array]:
+    parts = list(returned) if isinstance(returned, tuple | list) and count > 1 else [returned]
+    if len(parts) != count or any(part is None for part in parts):
+        raise CheckError(f"it returned {type(returned).__name__}, and {count} arrays are wanted")
+    return [np.asarray(part) for part in parts]

@@ -1,0 +1,84 @@
+"""Sizes that have no number yet, for functions of a user that only calculate with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from noyau.ir.dims import Dim, DimLike
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Size:
+    """An integer of which only the Dim is known: it adds, subtracts, multiplies and divides downwards.
+
+    Whoever compares it or asks for its number gets a TypeError: the answer would hold for one call alone."""
+
+    dim: Dim
+
+    def __add__(self, other: Any) -> Size:
+        return Size(self.dim + dim_of(other))
+
+    def __sub__(self, other: Any) -> Size:
+        return Size(self.dim - dim_of(other))
+
+    def __mul__(self, other: Any) -> Size:
+        return Size(self.dim * dim_of(other))
+
+    def __floordiv__(self, other: Any) -> Size:
+        return Size(self.dim // dim_of(other))
+
+    def __mod__(self, other: Any) -> Size:
+        return Size(self.dim % dim_of(other))
+
+    def __radd__(self, other: Any) -> Size:
+        return Size(dim_of(other) + self.dim)
+
+    def __rsub__(self, other: Any) -> Size:
+        return Size(dim_of(other) - self.dim)
+
+    def __rmul__(self, other: Any) -> Size:
+        return Size(dim_of(other) * self.dim)
+
+    def __rfloordiv__(self, other: Any) -> Size:
+        return Size(dim_of(other) // self.dim)
+
+    def __rmod__(self, other: Any) -> Size:
+        return Size(dim_of(other) % self.dim)
+
+    def __neg__(self) -> Size:
+        return Size(-self.dim)
+
+    def __eq__(self, other: object) -> NoReturn:
+        raise TypeError(f"{self.dim} is compared, and it has no number yet")
+
+    __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __eq__
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(f"it is asked whether {self.dim} is 0, and it has no number yet")
+
+    def __index__(self) -> NoReturn:
+        raise TypeError(f"{self.dim} is asked for its number, and it has none yet")
+
+    __int__ = __float__ = __index__
+
+    def __truediv__(self, other: object) -> NoReturn:
+        raise TypeError(f"{self.dim} is divided with /; use //")
+
+    __rtruediv__ = __truediv__
+
+
+def size_of(dim: DimLike) -> int | Size:
+    """A Dim as its number, or as a Size where it has none."""
+    made = Dim.of(dim)
+    return Size(made) if made.constant is None else made.constant
+
+
+def dim_of(value: Any) -> Dim:
+    """The Dim of what a function of a user calculated. TypeError for what is no integer."""
+    if isinstance(value, Size):
+        return value.dim
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{value!r} is no integer")
+    return Dim.of(value)

@@ -1,0 +1,357 @@
+"""Ops: a reference, a signature, and any number of kernels beside it."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
+
+import numpy as np
+
+from noyau.dtypes import DType
+from noyau.errors import SignatureError
+from noyau.handwritten.asking import parameters_of
+from noyau.handwritten.attaching import attach_function, attach_text, read_text
+from noyau.handwritten.calling import call_kernel
+from noyau.handwritten.kernels import EMPTY, Arguments, HandKernel, Init, Launch, Target, Usage
+from noyau.handwritten.trusting import ineligible
+from noyau.references import Reference, narrowed, reference_of, runs_as_written
+from noyau.signatures.binding import Bound, bind
+from noyau.signatures.instances import instance_of, unbound_names
+from noyau.signatures.making import integers_of, made_by, make, usual_instance, usual_sizes
+from noyau.signatures.parsing import parse
+from noyau.signatures.types import Instance, Signature
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+Inputs = Callable[..., Any]
+
+
+class Said(TypedDict, total=False):
+    """What the author says of a kernel: the fields of Usage, and its name."""
+
+    name: str
+    launch: Launch
+    args: Arguments
+    init: Init
+    constants: Mapping[str, Any]
+    returns: bool
+    updates: Sequence[str]
+    options: Mapping[str, Any]
+    trust: bool
+
+
+class SaidOfText(Said, total=False):
+    """As of any kernel, and which function of the text it is, and its language where no suffix tells it."""
+
+    entry: str
+    language: str
+
+
+class ReferenceWarning(UserWarning):
+    """An op runs as its reference, for no kernel of it may run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """All that is known of an op: nothing in it changes."""
+
+    name: str
+    reference: Reference
+    signature: Signature | None
+    sizes: Mapping[str, int]
+    inputs: Inputs | None
+    file: Path | None
+    line: int
+    kernels: tuple[HandKernel, ...] = field(default=())
+
+    @property
+    def target(self) -> Target:
+        """What kernels are attached to."""
+        return Target(self.name, self.signature, self.reference.constants)
+
+    @property
+    def place(self) -> str:
+        return f"{self.file}:{self.line}" if self.file else f"line {self.line}"
+
+
+class Op(Generic[P, R]):
+    """A named computation: one reference, any number of kernels. It is called as its reference is.
+
+    `description` is what it is now; attaching a kernel makes a new one."""
+
+    def __init__(self, description: Description) -> None:
+        self.description = description
+        self.warned = False
+        functools.update_wrapper(cast(Any, self), description.reference.function)
+
+    @property
+    def name(self) -> str:
+        return self.description.name
+
+    @property
+    def signature(self) -> Signature | None:
+        return self.description.signature
+
+    @property
+    def reference(self) -> Callable[P, R]:
+        """The function as it was written."""
+        return self.description.reference.function
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """The sizes that no input binds, as the op was given them."""
+        return self.description.sizes
+
+    @property
+    def inputs(self) -> Inputs | None:
+        """What makes inputs for it: `(rng, n=500) -> arrays`."""
+        return self.description.inputs
+
+    @property
+    def file(self) -> Path | None:
+        return self.description.file
+
+    @property
+    def line(self) -> int:
+        return self.description.line
+
+    @property
+    def kernels(self) -> Mapping[str, HandKernel]:
+        """The attached kernels by name, in the order in which they came."""
+        return MappingProxyType({kernel.name: kernel for kernel in self.description.kernels})
+
+    def source(self, name: str) -> str:
+        """The text of a kernel, by its name. SignatureError where there is none of that name."""
+        if name not in self.kernels:
+            known = ", ".join(self.kernels) or "none"
+            raise SignatureError(f"{self.name} has no kernel {name!r}; its kernels are: {known}")
+        return self.kernels[name].text
+
+    def __repr__(self) -> str:
+        kernels = ", ".join(f"{kernel.name}[{kernel.language}]" for kernel in self.kernels.values())
+        return f'<op {self.name} "{self.signature or ""}", kernels: {kernels or "none"}>'
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """The results for these inputs: by the first kernel that may run, else by the reference, with one warning.
+
+        SignatureError where an argument does not fit; the message shows what the others bind."""
+        arguments, constants = self.arguments(args, kwargs)
+        if self.signature is None:
+            self.warn([])
+            return self.reference(*args, **kwargs)
+        bound = bind(self.signature, arguments, self.known(constants), self.name)
+        if runs_as_written():
+            return cast(R, self.packed(self.written(bound, constants), bound))
+        reasons = []
+        for kernel in self.description.kernels:
+            reason = ineligible(kernel, self.description.reference, bound.instance, constants)
+            if not reason:
+                return cast(R, self.packed(call_kernel(kernel, bound.instance, bound.arrays, constants), bound))
+            reasons.append(f"{kernel.name}: {reason}")
+        self.warn(reasons)
+        return cast(R, self.packed(self.written(bound, constants), bound))
+
+    def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The inputs in order, and the constants. SignatureError where their number or their names do not fit."""
+        reference = self.description.reference
+        names, constants = reference.parameters, {**reference.constants}
+        given = dict(zip(names, args, strict=False))
+        for name, value in kwargs.items():
+            if name in constants:
+                constants[name] = value
+            elif name in names and name not in given:
+                given[name] = value
+            else:
+                raise SignatureError(f"{self.name}: there is no {name} to give; it takes {', '.join(names)}")
+        if len(args) > len(names) or len(given) < len(names):
+            told = f"{len(args) + len(kwargs)} are given"
+            raise SignatureError(f"{self.name} takes {len(names)} inputs ({', '.join(names)}), and {told}")
+        return [given[name] for name in names], constants
+
+    def known(self, constants: Mapping[str, Any]) -> dict[str, int]:
+        """The sizes that no shape gives: those of the op, and integer constants of their names."""
+        sizes = dict(self.sizes)
+        for name, value in constants.items():
+            if self.signature is not None and name in self.signature.sizes:
+                sizes[name] = _whole(value, f"{self.name}: {name}")
+        return sizes
+
+    def written(self, bound: Bound, constants: Mapping[str, Any]) -> list[np.ndarray]:
+        """The results of the reference as it is written."""
+        results = self.description.reference.run(bound.instance, bound.arrays, constants)
+        return [narrowed(result, v, self.name) for result, v in zip(results, bound.instance.outputs, strict=True)]
+
+    def packed(self, results: Sequence[np.ndarray], bound: Bound) -> Any:
+        """Results as the reference returns them: one, or a tuple; scalars as NumPy's."""
+        pairs = zip(results, bound.instance.outputs, strict=True)
+        made = tuple(result[()] if value.scalar else result for result, value in pairs)
+        return made[0] if len(made) == 1 else made
+
+    def warn(self, reasons: Sequence[str]) -> None:
+        """Once: that the reference runs, and why."""
+        if self.warned or runs_as_written():
+            return
+        self.warned = True
+        why = "; ".join(reasons) or "it has no kernel that is called from NumPy"
+        told = f"{self.name} ({self.description.place}) runs as its reference: {why}"
+        warnings.warn(told, ReferenceWarning, stacklevel=3)
+
+    def instance(self, dtypes: Sequence[DType], ranks: Sequence[int]) -> Instance:
+        """The signature for inputs of these dtypes and ranks. SignatureError where they do not fit."""
+        if self.signature is None:
+            raise SignatureError(f"{self.name} has no signature; give it one: @noyau.op('f32[n] -> f32[n]')")
+        if len(dtypes) != len(self.signature.inputs):
+            raise SignatureError(f"{self.name} takes {len(self.signature.inputs)} inputs, not {len(dtypes)}")
+        known = self.known(self.description.reference.constants)
+        return instance_of(self.signature, tuple(dtypes), tuple(ranks), tuple(sorted(known.items())))
+
+    def make(self, seed: int = 0, **sizes: int) -> tuple[Any, ...]:
+        """Inputs for it: what its maker gives for this seed and these sizes, else random ones of its signature.
+
+        A size without a number is a small prime, families are f32 and i64. SignatureError where the maker does not
+        give what the op takes, or a size is none of its names."""
+        rng = np.random.default_rng(seed)
+        if self.inputs is not None:
+            return made_by(self.inputs, rng, sizes, self.description.reference.parameters, self.name)
+        if self.signature is None:
+            raise SignatureError(f"{self.name} has no signature to make inputs from; give it one, or inputs=")
+        known = {**self.known(self.description.reference.constants), **integers_of(self.signature, sizes)}
+        instance = usual_instance(self.signature, known)
+        numbers = usual_sizes(instance, sizes)
+        unknown = next((name for name in sizes if name not in {**numbers, **known}), None)
+        if unknown is not None:
+            told = ", ".join({**numbers, **dict.fromkeys(self.signature.integers)}) or "none"
+            raise SignatureError(f"{self.name} has no size {unknown}; its sizes are: {told}")
+        return tuple(a[()] if not a.shape else a for a in make(instance, numbers, known, rng))
+
+    @overload
+    def kernel(self, what: str | Path, **said: Unpack[SaidOfText]) -> HandKernel: ...
+    @overload
+    def kernel(self, what: F, **said: Unpack[Said]) -> F: ...
+    @overload
+    def kernel(self, what: None = None, **said: Unpack[Said]) -> Callable[[F], F]: ...
+    def kernel(self, what: Any = None, **said: Any) -> Any:
+        """Attach a hand-written kernel: `@op.kernel`, `@op.kernel(launch=...)`, `op.kernel(callable)`,
+        `op.kernel("file.c", entry="name")` with a path from the op's own file, `op.kernel(text, language="c")`.
+
+        A callable is returned as it was, so that it stays usable and decorators stack; a text gives its HandKernel.
+        SignatureError where it does not fit the op, InputError where the file cannot be read."""
+        if what is None:
+            return lambda function: self.kernel(function, **said)
+        entry, language, name = (said.pop(each, None) for each in ("entry", "language", "name"))
+        usage, target = usage_of(said, self.name), self.description.target
+        if isinstance(what, str | Path):
+            folder = self.file.parent if self.file else Path()
+            written = read_text(what, language, entry, folder, self.name)
+            return self.attach(attach_text(written, usage, target, name, self.kernels))
+        if not callable(what):
+            raise SignatureError(
+                f"{self.name}: {what!r} is no kernel; give a function, a path, or a text with language="
+            )
+        if entry or language:
+            raise SignatureError(f"{self.name}: entry= and language= are of texts, and {what!r} is a function")
+        self.attach(attach_function(what, usage, target, name, self.kernels))
+        return what
+
+    def attach(self, kernel: HandKernel) -> HandKernel:
+        """Add a kernel that is made already."""
+        self.description = replace(self.description, kernels=(*self.description.kernels, kernel))
+        self.warned = False
+        return kernel
+
+
+@overload
+def op(signature: Callable[P, R]) -> Op[P, R]: ...
+@overload
+def op(
+    signature: str | None = None,
+    *,
+    sizes: Mapping[str, int] = EMPTY,
+    inputs: Inputs | None = None,
+    name: str | None = None,
+) -> Callable[[Callable[P, R]], Op[P, R]]: ...
+def op(
+    signature: Any = None,
+    *,
+    sizes: Mapping[str, int] = EMPTY,
+    inputs: Inputs | None = None,
+    name: str | None = None,
+) -> Any:
+    """Make an op of a function written in NumPy, its reference: `@noyau.op`, or `@noyau.op("f32[n], f32 -> f32[n]")`.
+
+    `sizes`: dims that no input binds; `inputs`: makes inputs where values are constrained, `(rng, n=500) -> arrays`;
+    `name`: else that of the function. SignatureError where the text is wrong or does not fit the function."""
+    if signature is None or isinstance(signature, str):
+        return lambda function: _made(function, signature, sizes, inputs, name)
+    return _made(signature, None, sizes, inputs, name)
+
+
+def _made(
+    function: Callable[..., Any], text: str | None, sizes: Mapping[str, int], inputs: Inputs | None, name: str | None
+) -> Op[Any, Any]:
+    reference = reference_of(function, None if text is None else functools.partial(parse, text))
+    signature = None if text is None else parse(text, reference.parameters)
+    code, title = function.__code__, name or function.__name__
+    file = Path(code.co_filename)
+    found = {each: _whole(size, f"{title}: sizes={each}") for each, size in sizes.items()}
+    description = Description(
+        title,
+        reference,
+        signature,
+        MappingProxyType(found),
+        inputs,
+        file if file.exists() else None,
+        code.co_firstlineno,
+    )
+    if signature is not None:
+        _require_bound(signature, description)
+    if inputs is not None:
+        _require_maker(inputs, title)
+    return Op(description)
+
+
+def usage_of(said: Mapping[str, Any], called: str) -> Usage:
+    """The usage of a kernel's author. SignatureError for one that there is not."""
+    unknown = next((name for name in said if name not in Usage.__dataclass_fields__), None)
+    if unknown is not None:
+        raise SignatureError(f"{called}: a kernel has no {unknown}=; there are {', '.join(Usage.__dataclass_fields__)}")
+    updates = said.get("updates", ())
+    return Usage(**{**said, "updates": (updates,) if isinstance(updates, str) else tuple(updates)})
+
+
+def _require_bound(signature: Signature, description: Description) -> None:
+    """SignatureError where a dim has no number, or a size no dim."""
+    given = {*description.sizes, *description.reference.constants}
+    unbound = unbound_names(signature, given)
+    if unbound:
+        told = f"nothing gives the size {unbound[0]}"
+        remedy = f"say sizes={{{unbound[0]!r}: ...}}, or let an integer parameter be named so"
+        raise SignatureError(f'{description.name}: {told} of "{signature}"; {remedy}')
+    unused = next((name for name in description.sizes if name not in signature.sizes), None)
+    if unused is not None:
+        raise SignatureError(f'{description.name}: sizes= names {unused}, and "{signature}" has no such dim')
+
+
+def _require_maker(inputs: Inputs, title: str) -> None:
+    """SignatureError where `inputs=` is no function of `rng` and sizes with usual values."""
+    parameters = list(parameters_of(inputs, f"inputs= of {title}").values()) if callable(inputs) else []
+    sized = all(type(parameter.default) is int for parameter in parameters[1:])
+    if not parameters or not sized:
+        raise SignatureError(f"inputs= of {title} is a function of rng, then of sizes with usual values: rng, n=500")
+
+
+def _whole(value: Any, called: str) -> int:
+    try:
+        size = operator.index(value)
+    except TypeError:
+        raise SignatureError(f"{called} is {value!r}, and a size is an integer") from None
+    if isinstance(value, bool) or size < 0:
+        raise SignatureError(f"{called} is {value!r}, and a size is never negative or a bool")
+    return size

@@ -1,0 +1,198 @@
+"""The reference of an op: evaluated as it is, in float64, and as a graph that the certificate judges by."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from noyau.builders.guards import poison_of
+from noyau.dtypes import DType, from_numpy
+from noyau.errors import InputError, NoyauError, SignatureError
+from noyau.handwritten.asking import parameters_of
+from noyau.ir.binding import bind
+from noyau.ir.graph import Graph, Input, Node, Opaque, Part
+from noyau.signatures.instances import shapes_of
+from noyau.signatures.types import Instance, Signature, Value
+
+Array = np.ndarray
+_AS_WRITTEN: ContextVar[bool] = ContextVar("noyau_as_written", default=False)
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+@contextmanager
+def reference() -> Iterator[None]:
+    """Within the block every op runs as it is written, as its reference: to bisect. Holds for this thread alone."""
+    token = _AS_WRITTEN.set(True)
+    try:
+        yield
+    finally:
+        _AS_WRITTEN.reset(token)
+
+
+def runs_as_written() -> bool:
+    """Whether a `with noyau.reference()` is around."""
+    return _AS_WRITTEN.get()
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A function written in NumPy. `parameters` are those that take inputs; `constants` the keyword-only ones with
+    their defaults; `outputs` those that it fills: none where it returns its results."""
+
+    function: Callable[..., Any]
+    parameters: tuple[str, ...]
+    constants: Mapping[str, Any]
+    outputs: tuple[str, ...] = ()
+
+    def run(self, instance: Instance, arrays: Sequence[Array], constants: Mapping[str, Any]) -> list[Array]:
+        """Its results, as arrays, one for each output, on copies of the inputs.
+
+        SignatureError where it returns something else than it is signed to, floats of any width taken as alike."""
+        given = [np.array(array) for array in arrays]
+        called = [array[()] if value.scalar else array for array, value in zip(given, instance.inputs, strict=True)]
+        shapes = shapes_of(instance.outputs, bind_sizes(instance, arrays))
+        if self.outputs:
+            return self._filled(instance, called, shapes, constants)
+        returned = self.function(*called, **constants)
+        parts = list(returned) if isinstance(returned, tuple | list) and len(instance.outputs) > 1 else [returned]
+        return [_result(*each, self.name) for each in self._counted(parts, instance, shapes)]
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+    def _counted(
+        self, parts: list[Any], instance: Instance, shapes: Sequence[tuple[int, ...]]
+    ) -> Iterator[tuple[Any, Value, tuple[int, ...]]]:
+        if len(parts) != len(instance.outputs):
+            count = "one result" if len(parts) == 1 else f"{len(parts)} results"
+            raise SignatureError(f"the reference {self.name} returns {count}, and {len(instance.outputs)} are signed")
+        return zip(parts, instance.outputs, shapes, strict=True)
+
+    def _filled(
+        self, instance: Instance, given: Sequence[Any], shapes: Sequence[tuple[int, ...]], constants: Mapping[str, Any]
+    ) -> list[Array]:
+        """The outputs that it wrote to, poisoned before."""
+        wide = _are_wide(instance, given)
+        made = [_poisoned(value, shape, wide) for value, shape in zip(instance.outputs, shapes, strict=True)]
+        before = [array.tobytes() for array in made]
+        returned = self.function(*given, *made, **constants)
+        for value, array, bits in zip(instance.outputs, made, before, strict=True):
+            if array.size and array.tobytes() == bits:
+                told = "returns None and " if returned is None else ""
+                raise SignatureError(f"the reference {self.name} {told}fills nothing of {value.name}")
+        return made
+
+
+def reference_of(function: Callable[..., Any], signature: Callable[[Sequence[str]], Signature] | None) -> Reference:
+    """The reference that a function is; `signature` gives the op's signature for names of inputs.
+
+    Parameters beyond the inputs that are named like the results are outputs that it fills. SignatureError for what is
+    no plain function, or has parameters that no input can be."""
+    if not isinstance(function, FunctionType):
+        raise SignatureError(f"the reference of an op is a function, def or lambda, not {function!r}")
+    positional, constants = [], {}
+    for name, parameter in parameters_of(function, f"the reference {function.__name__}").items():
+        if parameter.kind in _POSITIONAL:
+            positional.append(name)
+        elif parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            if parameter.default is inspect.Parameter.empty:
+                told = f"the keyword-only parameter {name} is a constant and needs a default"
+                raise SignatureError(f"the reference {function.__name__} cannot be an op: {told}")
+            constants[name] = parameter.default
+        else:
+            told = f"{parameter} takes what no signature can name"
+            raise SignatureError(f"the reference {function.__name__} cannot be an op: {told}")
+    if signature is None:
+        return Reference(function, tuple(positional), constants)
+    outputs = _filled_names(positional, signature)
+    return Reference(function, tuple(positional[: len(positional) - len(outputs)]), constants, outputs)
+
+
+def _filled_names(positional: Sequence[str], signature: Callable[[Sequence[str]], Signature]) -> tuple[str, ...]:
+    """The last parameters, where they are named like the results and the others fit the signature alone."""
+    for count in range(1, len(positional) + 1):
+        try:
+            made = signature(positional[:-count])
+        except SignatureError:
+            continue
+        outputs = tuple(term.name for term in made.outputs)
+        if tuple(positional[-count:]) == outputs:
+            return outputs
+    return ()
+
+
+def bind_sizes(instance: Instance, arrays: Sequence[Array]) -> dict[str, int]:
+    """The sizes of an instance, from its inputs. InputError where they do not fit."""
+    names = [value.name for value in instance.inputs]
+    return bind([value.shape for value in instance.inputs], [np.shape(array) for array in arrays], names)
+
+
+def graph_of(reference: Reference, instance: Instance, constants: Mapping[str, Any]) -> Graph:
+    """The reference as a graph: what it computes is one Opaque, evaluated at the width of its inputs.
+
+    Inputs on which the reference fails are refused with an InputError."""
+
+    def evaluate(*arrays: Array) -> tuple[Array, ...]:
+        try:
+            return tuple(reference.run(instance, arrays, constants))
+        except NoyauError:
+            raise
+        except Exception as fault:
+            raise InputError(f"the reference {reference.name} fails with {type(fault).__name__}: {fault}") from fault
+
+    inputs = [Node(value.name, Input(), (), value.dtype, value.shape) for value in instance.inputs]
+    names = tuple(node.output for node in inputs)
+    kind, (first, *others) = Opaque(reference.name, evaluate), instance.outputs
+    if not others:
+        return Graph((*inputs, Node(first.name, kind, names, first.dtype, first.shape)), (first.name,))
+    whole = f"{reference.name}: all results"
+    opaque = Node(whole, kind, names, DType.OTHER, ())
+    parts = [Node(v.name, Part(k), (whole,), v.dtype, v.shape) for k, v in enumerate(instance.outputs)]
+    return Graph((*inputs, opaque, *parts), tuple(part.output for part in parts))
+
+
+def narrowed(result: Array, value: Value, name: str) -> Array:
+    """A result of a run that is as written. SignatureError where its dtype is not the one that is signed."""
+    if result.dtype != value.dtype.numpy:
+        dtype = from_numpy(result.dtype)
+        found = dtype.value if dtype else str(result.dtype)
+        told = f"gives {value.name} as {found}, and it is signed {value.dtype.value}"
+        raise SignatureError(f"the reference {name} {told}; cast it there, or sign it so")
+    return result
+
+
+def _result(returned: Any, value: Value, shape: tuple[int, ...], name: str) -> Array:
+    """A result as an array of its kind and shape."""
+    array = np.asarray(returned)
+    dtype = None if returned is None else from_numpy(array.dtype)
+    if dtype is None or dtype is DType.OTHER:
+        told = "None" if returned is None else f"a {type(returned).__name__} ({array.dtype})"
+        raise SignatureError(f"the reference {name} returns {told} as {value.name}, which is signed {value}")
+    alike = dtype.is_float and value.dtype.is_float
+    if array.shape != shape or not (alike or dtype is value.dtype):
+        found = f"{dtype.value}{list(array.shape)}"
+        wanted = f"{value}, here {value.dtype.value}{list(shape)}"
+        raise SignatureError(f"the reference {name} returns {found} as {value.name}, which is signed {wanted}")
+    return array
+
+
+def _are_wide(instance: Instance, given: Sequence[Any]) -> bool:
+    """Whether the inputs are those of a run in float64."""
+    pairs = zip(instance.inputs, given, strict=True)
+    return any(value.dtype.is_float and np.asarray(array).dtype != value.dtype.numpy for value, array in pairs)
+
+
+def _poisoned(value: Value, shape: tuple[int, ...], wide: bool) -> Array:
+    dtype = DType.F64 if wide and value.dtype.is_float else value.dtype
+    made = np.empty(shape, dtype.numpy)
+    if made.size:
+        made.reshape(-1).view(np.uint8).reshape(-1, dtype.bytes)[:] = np.frombuffer(poison_of(dtype, 0), np.uint8)
+    return made

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from noyau.dtypes import DType
+from noyau.handwritten import trusting
+from noyau.handwritten.trusting import ineligible, is_checked, remember
+from tests.handwritten.written import attached, op_of
+
+TEXT = "void f(const float *x, float *out, long n) { for (long i = 0; i < n; ++i) out[i] = x[i]; }"
+F32 = (DType.F32,)
+
+
+@pytest.fixture
+def op(empty_cache, monkeypatch):
+    monkeypatch.setattr(trusting, "_SEEN", set())
+    return op_of("float[n] -> float[n]")
+
+
+def reason(op, kernel, dtype=DType.F32, **constants) -> str:
+    return ineligible(kernel, op.description.reference, op.instance([dtype], [1]), constants)
+
+
+def test_a_kernel_runs_once_it_was_checked_as_it_is(op, monkeypatch):
+    kernel = attached(op, TEXT)
+    assert "has not been checked yet as it is: noyau.check(op) does that" in reason(op, kernel)
+    remember(kernel, op.description.reference, F32, {"ok": True})
+    assert reason(op, kernel) == ""
+    monkeypatch.setattr(trusting, "_SEEN", set())
+    assert is_checked(kernel, op.description.reference, F32)  # from the disk
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"text": TEXT.replace("= x", "= -x")},
+        {"text": TEXT, "init": {"out": 0}},
+        {"text": TEXT, "options": {"flags": ["-O1"]}},
+        {"text": TEXT, "constants": {"BLOCK": 3}},
+    ],
+)
+def test_what_else_is_another_kernel(op, other):
+    remember(attached(op, TEXT), op.description.reference, F32, {})
+    text = other.pop("text")
+    kernel = attached(op, text, name="other", **other)
+    assert not is_checked(kernel, op.description.reference, F32)
+
+
+def test_another_reference_or_dtype_is_another_check(op):
+    kernel = attached(op, TEXT)
+    remember(kernel, op.description.reference, F32, {})
+    assert not is_checked(kernel, op.description.reference, (DType.F64,))
+    assert not is_checked(kernel, op_of("float[n] -> float[n]", "x, *, eps=0").description.reference, F32)
+
+
+def test_a_trusted_kernel_needs_no_check_but_fits(op):
+    kernel = attached(op, TEXT, trust=True)
+    assert reason(op, kernel) == ""
+    assert "cannot hold x: f64[n]" in reason(op, kernel, DType.F64)
+
+
+def test_a_kernel_that_does_not_build_says_why(op):
+    assert "does not compile it" in reason(op, attached(op, "void f(const float *x, float *out) { oops; }", trust=True))
+
+
+def test_a_language_that_is_not_called_from_numpy(op):
+    kernel = op.kernel("__global__ void f() {}", language="cuda", entry="f", trust=True)
+    assert reason(op, kernel) == "it is in cuda, which NumPy arrays cannot be given to"
+
+
+def test_a_function_is_known_by_its_text(op):
+    scope = {}
+    exec("def made(x, out):\n    out[...] = x", scope)
+    op.kernel(np.positive, name="ufunc", returns=True)
+    op.kernel(scope["made"], returns=False)
+    for kernel in op.kernels.values():
+        remember(kernel, op.description.reference, F32, {})
+        assert is_checked(kernel, op.description.reference, F32)

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from noyau.errors import InputError, SignatureError
+from noyau.loading import load_op
+
+FILE = """
+import noyau
+from beside import two
+
+@noyau.op("f32[n] -> f32[n]")
+def double(x):
+    return x * two
+
+double.kernel("double.c")
+"""
+TEXT = "void double_(const float *x, float *out, long n) { for (long i = 0; i < n; ++i) out[i] = 2 * x[i]; }"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "beside.py").write_text("two = 2")
+    (tmp_path / "path.py").write_text(FILE)
+    (tmp_path / "double.c").write_text(TEXT)
+    yield tmp_path
+    sys.modules.pop("beside", None)
+
+
+def test_an_op_by_its_name_or_alone(folder):
+    found = load_op(f"{folder}/path.py::double")
+    assert found.name == load_op(f"{folder}/path.py").name == "double"
+    assert found.file == folder / "path.py"
+    assert found.source("double_") == TEXT
+    assert found.kernels["double_"].place == str(folder / "double.c")
+    assert str(folder) not in sys.path
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "told"),
+    [
+        (FILE, "path.py::triple", "has no op 'triple'; its ops are: double"),
+        (FILE, "nowhere.py::double", r"there is no file '.*nowhere\.py'; give PATH\.py::OP"),
+        ("x = 1", "path.py", r"has 0 ops \(none\); say which"),
+        (
+            FILE + FILE.replace("double", "again").replace("again.kernel", "# "),
+            "path.py",
+            r"has 2 ops \(double, again\)",
+        ),
+        ("1 / 0", "path.py", r"path\.py fails with ZeroDivisionError: division by zero"),
+        ("exit(3)", "path.py", "fails with SystemExit: 3"),
+        ("def f(:", "path.py", "fails with SyntaxError"),
+    ],
+)
+def test_what_is_not_there_or_fails(folder, text, target, told):
+    (folder / "path.py").write_text(text)
+    with pytest.raises(InputError, match=told):
+        load_op(f"{folder}/{target}")
+
+
+def test_errors_of_noyau_come_through(folder):
+    (folder / "path.py").write_text(FILE.replace("f32[n] ->", "f32[n ->"))
+    with pytest.raises(SignatureError, match="column 7"):
+        load_op(f"{folder}/path.py")
+
+
+def test_a_file_that_is_no_python(folder):
+    (folder / "path.txt").write_text(FILE)
+    with pytest.raises(InputError, match=r"path\.txt is no file of Python"):
+        load_op(f"{folder}/path.txt")

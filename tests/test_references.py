@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+import noyau
+from noyau.dtypes import DType
+from noyau.errors import InputError, SignatureError
+from noyau.ir.evaluation import evaluate
+from noyau.references import graph_of
+
+
+def made(function, text="f32[n] -> f32[n]", ranks=(1,), dtypes=None):
+    op = noyau.op(text)(function)
+    return op.description.reference, op.instance(dtypes or [DType.F32] * len(ranks), ranks)
+
+
+def run(function, *arrays, text="f32[n] -> f32[n]", **constants):
+    reference, instance = made(function, text, tuple(np.ndim(array) for array in arrays))
+    return reference.run(instance, arrays, constants)
+
+
+X = np.arange(5, dtype=np.float32)
+
+
+def test_a_reference_returns_or_fills_its_results():
+    def filled(x, low, out):
+        for i in range(len(x)):
+            low[i], out[i] = x[i] - 1, x[i] + 1
+
+    returned = run(lambda x: (x - 1, x + 1), X, text="f32[n] -> low: f32[n], f32[n]")
+    assert all(
+        np.array_equal(*pair)
+        for pair in zip(returned, run(filled, X, text="f32[n] -> low: f32[n], f32[n]"), strict=True)
+    )
+
+
+def test_inputs_are_copies():
+    def spoiling(x):
+        x[...] = 0
+        return x
+
+    given = X.copy()
+    assert run(spoiling, given)[0].tolist() == [0] * 5
+    assert np.array_equal(given, X)
+
+
+@pytest.mark.parametrize(
+    ("function", "text", "told"),
+    [
+        (lambda x: x[:2], "f32[n] -> f32[n]", r"returns f32\[2\] as out, which is signed f32\[n\], here f32\[5\]"),
+        (lambda x: None, "f32[n] -> f32[n]", "returns None as out, which is signed"),
+        (lambda x: "text", "f32[n] -> f32[n]", r"returns a str \(<U4\) as out"),
+        (lambda x: x > 1, "f32[n] -> f32[n]", r"returns bool\[5\] as out"),
+        (lambda x: x, "f32[n] -> low: f32[n], high: f32[n]", "returns one result, and 2 are signed"),
+        (lambda x: (x, x, x), "f32[n] -> low: f32[n], high: f32[n]", "returns 3 results, and 2 are signed"),
+        (lambda x, out: None, "f32[n] -> f32[n]", "returns None and fills nothing of out"),
+        (lambda x, out: x, "f32[n] -> f32[n]", "fills nothing of out"),
+    ],
+)
+def test_what_a_reference_may_not_give(function, text, told):
+    with pytest.raises(SignatureError, match=told):
+        run(function, X, text=text)
+
+
+def test_keyword_only_parameters_are_constants():
+    def shifted(x, *, by=1.0):
+        return x + np.float32(by)
+
+    reference, instance = made(shifted)
+    assert dict(reference.constants) == {"by": 1.0}
+    assert np.array_equal(reference.run(instance, [X], {"by": 2.0})[0], X + 2)
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (lambda x, *, eps: x, "the keyword-only parameter eps is a constant and needs a default"),
+        (lambda *x: x, r"\*x takes what no signature can name"),
+        (lambda x, **more: x, r"\*\*more takes what no signature can name"),
+        (np.exp, "the reference of an op is a function, def or lambda"),
+    ],
+)
+def test_what_is_no_reference(function, told):
+    with pytest.raises(SignatureError, match=told):
+        made(function)
+
+
+def test_as_a_graph_it_is_evaluated_at_the_width_of_its_inputs():
+    def third(x):
+        return x / 3
+
+    reference, instance = made(third)
+    graph = graph_of(reference, instance, {})
+    assert evaluate(graph, {"x": X})["out"].dtype == np.float32
+    wide = evaluate(graph, {"x": X}, wide=True)["out"]
+    assert wide.dtype == np.float64
+    assert np.array_equal(wide, X.astype(np.float64) / 3)
+
+
+def test_filled_outputs_are_wide_where_the_inputs_are():
+    def third(x, out):
+        out[...] = x / 3
+
+    graph = graph_of(*made(third), {})
+    assert np.array_equal(evaluate(graph, {"x": X}, wide=True)["out"], X.astype(np.float64) / 3)
+
+
+def test_a_graph_of_several_results():
+    reference, instance = made(lambda x: (x.sum(), x > 1), "f32[n] -> total: f32, f: bool[n]")
+    found = evaluate(graph_of(reference, instance, {}), {"x": X})
+    assert found["total"] == 10
+    assert found["f"].tolist() == [False, False, True, True, True]
+
+
+def test_inputs_on_which_the_reference_fails_are_refused():
+    graph = graph_of(*made(lambda x: x / x.max()), {})
+    with pytest.raises(InputError, match="the reference <lambda> fails with ValueError: zero-size array"):
+        evaluate(graph, {"x": X[:0]})
+
+
+def test_reference_holds_for_its_thread_and_its_block():
+    found = []
+    with noyau.reference():
+        with noyau.reference():
+            pass
+        thread = threading.Thread(target=lambda: found.append(noyau.references.runs_as_written()))
+        thread.start()
+        thread.join()
+        assert noyau.references.runs_as_written()
+    assert not noyau.references.runs_as_written()
+    assert found == [False]
