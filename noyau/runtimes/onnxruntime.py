@@ -9,6 +9,7 @@ import ctypes
 import platform
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -20,6 +21,7 @@ import numpy as np
 from noyau.builders import cc
 from noyau.dtypes import DType
 from noyau.errors import BuildError, GraphError, InputError, MissingExtraError, ModelError, UnsupportedError
+from noyau.runtimes.beside import beside_its_data
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -97,12 +99,26 @@ def open_session(
             options.register_custom_ops_library(str(library.absolute()))
         except Exception as error:
             raise BuildError(f"onnxruntime does not load {str(library)!r}: {one_line(error)}") from error
-    try:
-        return runtime.InferenceSession(
-            model if isinstance(model, bytes) else str(model), options, providers=["CPUExecutionProvider"]
-        )
-    except Exception as error:
-        raise ModelError(f"onnxruntime does not open {_title(model)}: {one_line(error)}") from error
+    with _with_data(model, folder, runtime.__version__) as given:
+        try:
+            return runtime.InferenceSession(
+                given if isinstance(given, bytes) else str(given), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:
+            raise ModelError(f"onnxruntime does not open {_title(model)}: {one_line(error)}") from error
+
+
+def _with_data(model: Path | bytes, folder: Path | None, release: str) -> AbstractContextManager[Path | bytes]:
+    """What this release of onnxruntime opens: before 1.22, it finds external data beside a file alone."""
+    if isinstance(model, bytes) and folder is not None and _minor(release) < 22:
+        return beside_its_data(model, folder)
+    return nullcontext(model)
+
+
+def _minor(release: str) -> int:
+    """17 of 1.17.3; of another major release one that is newer than all that are known."""
+    major, minor, *_ = [int(part) for part in re.findall(r"\d+", release)] + [0, 0]
+    return minor if major == 1 else 1000
 
 
 def _options(threads: int, spinning: bool, optimized: bool, folder: Path | None, prepacked: bool) -> Any:

@@ -17,12 +17,15 @@ from noyau.runtimes import onnxruntime as runtime
 from noyau.runtimes.bodies import Fused
 from noyau.runtimes.write_back import write_back
 from tests.runtimes.kernels import STAND_INS, Arrays, kernel_text, model_of
+from tests.small_models import chain, llama, value
+from tests.small_models import model_of as small
 
 pytestmark = pytest.mark.versions
 
 # The oldest that is promised, two whose scratch buffers crash, and the newest that was tested.
 VERSIONS = ("1.17.0", "1.18.1", "1.22.1", "1.31.1")
 MARK = 1000.0
+ROOT = Path(__file__).resolve().parents[2]
 
 CHILD = """
 import json, sys
@@ -58,7 +61,8 @@ def python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     numpy = "numpy<2" if request.param in ("1.17.0", "1.18.1") else "numpy"
-    command = [folder / "bin" / "python", "-m", "pip", "install", "-q", f"onnxruntime=={request.param}", numpy]
+    packages = [f"onnxruntime=={request.param}", numpy, "onnx", "ml-dtypes", "rich"]
+    command = [folder / "bin" / "python", "-m", "pip", "install", "-q", *packages]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip(f"pip does not install onnxruntime {request.param}: {done.stderr.strip()[-300:]}")
@@ -174,9 +178,9 @@ def test_every_model_is_right_with_its_library_and_without(python: Path, files: 
     for (name, size, library, _), each in cases.items():
         mark = MARK if name in ("marked", "extra") and library == "kernels" else 0.0
         found = dict(np.load(files / str(each["results"])))
-        for output, value in wanted(name, arrays(name, size)).items():
+        for output, array in wanted(name, arrays(name, size)).items():
             tolerance = 1e-2 if name == "total" else 1e-3 if mark else 1e-6
-            assert_allclose(found[output], value + mark if mark else value, rtol=1e-5, atol=tolerance)
+            assert_allclose(found[output], array + mark if mark else array, rtol=1e-5, atol=tolerance)
 
 
 def test_errors_are_named(python: Path, files: Path) -> None:
@@ -184,3 +188,43 @@ def test_errors_are_named(python: Path, files: Path) -> None:
     errors = run_cases(python, files, cases)
     assert "noyau::scale_add_1f: input 1 of shape [7] does not fit" in errors[str(cases[0]["results"])]
     assert "noyau::take_1f: an index is out of bounds" in errors[str(cases[1]["results"])]
+
+
+@pytest.mark.parametrize("kind", ["external data", "llama"])
+def test_the_whole_job(kind: str, python: Path, tmp_path: Path) -> None:
+    """With every kernel kept, the model gives what it gave; its weights stay in their file."""
+    (tmp_path / "in").mkdir()
+    source = tmp_path / "in" / "model.onnx"
+    if kind == "llama":
+        source.write_bytes(llama("torchscript").read_bytes())
+        feeds = {"input_ids": np.arange(10).reshape(2, 5), "attention_mask": np.ones((2, 5), np.int64)}
+    else:
+        source.write_bytes(with_weights_elsewhere(source.parent).SerializeToString())
+        feeds = {"x": np.ones((2, 6), np.float32)}
+    fused, options = tmp_path / "in" / "fused.onnx", ["--keep", "all", "--json", tmp_path / "record.json"]
+    command = [python, "-m", "noyau", "optimize", source, "-o", fused, *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    kernels = json.loads((tmp_path / "record.json").read_text())["kernels"]
+    assert kernels
+    assert all(kernel["kept"] and kernel["verdict"] for kernel in kernels)
+    np.savez(tmp_path / "feeds.npz", **feeds)
+    cases = [case("in/model", "feeds", None), case("in/fused", "feeds", "in/fused"), case("in/fused", "feeds", None)]
+    for number, each in enumerate(cases):
+        each["results"] = f"{number}.npz"
+    assert list(run_cases(python, tmp_path, cases)) == ["version"]
+    before, *after = (dict(np.load(tmp_path / str(each["results"]))) for each in cases)
+    for found in after:
+        for name, array in before.items():
+            assert_allclose(found[name], array, rtol=1e-4, atol=1e-5)
+
+
+def with_weights_elsewhere(folder: Path) -> onnx.ModelProto:
+    """x times a weight in a file of its own, and what becomes a kernel; in an operator set that every release has."""
+    (folder / "w.data").write_bytes(np.arange(12, dtype=np.float32).tobytes())
+    weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[2, 6], data_location=TensorProto.EXTERNAL)
+    weight.external_data.add(key="location", value="w.data")
+    nodes = [helper.make_node("Mul", ["x", "w"], ["a"]), *chain("a", "y")]
+    model = small(nodes, [value("x", (2, 6))], [value("y", (2, 6))], [weight], opset=17)
+    model.ir_version = 8
+    return model
