@@ -1,0 +1,124 @@
+"""What a reference may need beside NumPy: functions of noyau's tables that NumPy lacks, for arrays of any width.
+
+A float16 or bfloat16 computes in float32 and is rounded once; a float64 stays one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+
+from noyau.dtypes import DType, from_numpy
+from noyau.errors import InputError
+from noyau.ir.dims import shape_of
+from noyau.ir.evaluation import Evaluator
+from noyau.ir.graph import Kind, Node, Reduce, Scan
+from noyau.ir.monoids import MONOIDS
+from noyau.ir.operators import OPERATORS
+
+Array = np.ndarray
+_WIDE: ContextVar[bool] = ContextVar("noyau_wide", default=False)
+
+
+@contextmanager
+def widened(wide: bool = True) -> Iterator[None]:
+    """Within the block `cast` makes every float a float64: a reference that is given float64 gives the truth."""
+    token = _WIDE.set(wide)
+    try:
+        yield
+    finally:
+        _WIDE.reset(token)
+
+
+def cast(x: Any, dtype: str) -> Array:
+    """x in another dtype: "f32", "bf16", "i64"... Where the truth is asked for, each float is float64 instead.
+
+    Floats become integers by truncation. InputError where there is no such dtype."""
+    named = {each.value: each for each in DType if each is not DType.OTHER}
+    if dtype not in named:
+        raise InputError(f"there is no dtype {dtype!r}; the dtypes are: {', '.join(named)}")
+    wanted = named[dtype]
+    array = np.asarray(x)
+    if not (_WIDE.get() and wanted.is_float):
+        with np.errstate(all="ignore"):
+            return np.not_equal(array, 0) if wanted is DType.BOOL else array.astype(wanted.numpy)
+    if isinstance(x, Array | np.generic):  # floats keep their bits; a number is first what the model has it as
+        return array.astype(np.float64)
+    return array.astype(wanted.numpy).astype(np.float64)
+
+
+def sigmoid(x: Array) -> Array:
+    """1 / (1 + exp(-x)), without overflow."""
+    return _mapped("sigmoid", x)
+
+
+def softplus(x: Array) -> Array:
+    """log(1 + exp(x)), without overflow."""
+    return _mapped("softplus", x)
+
+
+def erf(x: Array) -> Array:
+    """The error function."""
+    return _mapped("erf", x)
+
+
+def power(a: Array, b: Array) -> Array:
+    """a ** b of integers; what lies between 0 and 1 is truncated."""
+    return _mapped("power", a, b)
+
+
+def truncate_divide(a: Array, b: Array) -> Array:
+    """a / b of integers, towards zero."""
+    return _mapped("divide", a, b)
+
+
+def shift_left(a: Array, b: Array) -> Array:
+    """a * 2 ** b of integers; 0 where b is beyond the width."""
+    return _mapped("shift_left", a, b)
+
+
+def shift_right(a: Array, b: Array) -> Array:
+    """a // 2 ** b of integers; 0 where b is beyond the width."""
+    return _mapped("shift_right", a, b)
+
+
+def reduce(monoid: str, x: Array, axis: int | Sequence[int], *, keepdims: bool = False) -> Array:
+    """A reduction of noyau's table over axes: "logsumexp", "variance", "argmax", "sum"...; also of no cells at all."""
+    x, axes = np.asarray(x), (axis,) if isinstance(axis, int) else tuple(axis)
+    axes = tuple(each % x.ndim for each in axes)
+    result = _evaluated(Reduce(monoid, axes), x, MONOIDS[monoid].result(_dtype(x)))
+    return np.expand_dims(result, axes) if keepdims else result
+
+
+def scan(monoid: str, x: Array, axis: int, *, exclusive: bool = False, reverse: bool = False) -> Array:
+    """The running result of a reduction along an axis; `exclusive`: of what is before each cell."""
+    x = np.asarray(x)
+    return _evaluated(Scan(monoid, axis % x.ndim, exclusive, reverse), x, MONOIDS[monoid].result(_dtype(x)))
+
+
+def _mapped(function: str, *operands: Array) -> Array:
+    dtype = np.result_type(*operands)  # of the arrays: numbers have none
+    arrays = np.broadcast_arrays(*(np.asarray(operand, dtype) for operand in operands))
+    with np.errstate(all="ignore"):
+        if _dtype(arrays[0]).compute is _dtype(arrays[0]):
+            return np.asarray(OPERATORS[function].evaluate(*arrays))
+        wide = [array.astype(np.float32) for array in arrays]
+        return np.asarray(OPERATORS[function].evaluate(*wide)).astype(arrays[0].dtype)
+
+
+def _evaluated(kind: Kind, x: Array, dtype: DType) -> Array:
+    """What the interpreter of graphs makes of one array."""
+    node = Node("result", kind, ("x",), dtype, shape_of(x.shape))
+    result: Array = Evaluator(False, {}).value(node, [x], {})
+    return result
+
+
+def _dtype(x: Array) -> DType:
+    found = from_numpy(np.asarray(x).dtype)
+    if found is None or found is DType.OTHER:
+        raise InputError(f"an array of {np.asarray(x).dtype} is of none of noyau's dtypes")
+    return found
