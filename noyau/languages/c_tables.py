@@ -164,7 +164,8 @@ def _float_text(value: float, suffix: str) -> str:
     if math.isnan(value):
         return "NAN"
     if suffix:
-        value = float(str(np.float32(value)))
+        with np.errstate(over="ignore"):  # beyond its range it is infinite
+            value = float(str(np.float32(value)))
     if math.isinf(value):
         return "INFINITY" if value > 0 else "(-INFINITY)"
     text = repr(value)
