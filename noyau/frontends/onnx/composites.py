@@ -19,17 +19,28 @@ def _layer_normalization(site: Site) -> list[Node]:
     stash = from_onnx(site.attribute("stash_type", 1))
     if stash not in (DType.F32, DType.F64, DType.F16, DType.BF16):
         raise UnsupportedError("LayerNormalization computes in a type that is no float")
-    axes = tuple(range(first, rank))
     wide = site.cast(value, stash)
-    centre = mean(site, wide, axes)
-    deviation = site.apply("subtract", wide, centre)
-    variance = mean(site, site.apply("multiply", deviation, deviation), axes)
-    spread = site.apply("sqrt", site.apply("add", variance, site.like(site.attribute("epsilon", 1e-5), variance)))
-    result = site.cast(site.apply("divide", deviation, spread), value.dtype)
-    result = site.apply("multiply", result, site.input(1))
+    result, centre, inverse = normalised_rows(site, wide, tuple(range(first, rank)), site.attribute("epsilon", 1e-5))
+    result = site.apply("multiply", site.cast(result, value.dtype), site.input(1))
     if site.has(2):
         result = site.apply("add", result, site.input(2))
-    return [result, centre, site.apply("reciprocal", spread)]
+    return [result, centre, inverse]
+
+
+def normalised_rows(site: Site, value: Node, axes: tuple[int, ...], epsilon: float) -> tuple[Node, Node, Node]:
+    """Deviations from the mean over axes, divided by their spread; the mean; 1 over the spread."""
+    centre = mean(site, value, axes)
+    deviation = site.apply("subtract", value, centre)
+    variance = mean(site, site.apply("multiply", deviation, deviation), axes)
+    spread = site.apply("sqrt", site.apply("add", variance, site.like(epsilon, variance)))
+    return site.apply("divide", deviation, spread), centre, site.apply("reciprocal", spread)
+
+
+def root_mean_square(site: Site, value: Node, axes: tuple[int, ...], epsilon: float) -> tuple[Node, Node]:
+    """The value divided by the root of its mean square over axes; and 1 over that root."""
+    square = mean(site, site.apply("multiply", value, value), axes)
+    spread = site.apply("sqrt", site.apply("add", square, site.like(epsilon, square)))
+    return site.apply("divide", value, spread), site.apply("reciprocal", spread)
 
 
 def _batch_normalization(site: Site) -> Node:

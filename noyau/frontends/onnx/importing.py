@@ -15,6 +15,7 @@ from noyau.errors import UnsupportedError
 from noyau.frontends.onnx.building import Contents, Demand, Emitter, Values, renamed
 from noyau.frontends.onnx.composites import COMPOSITES
 from noyau.frontends.onnx.contracting import CONTRACTING
+from noyau.frontends.onnx.contributed import CONTRIBUTED, IN_DEFAULT_DOMAIN
 from noyau.frontends.onnx.elementwise import ELEMENTWISE
 from noyau.frontends.onnx.folding import FOLDED, folded
 from noyau.frontends.onnx.functions import Body, canonical, conform, model_body, opsets_of, resolved, schema_body
@@ -52,7 +53,9 @@ _FAMILIES = {
     **COMPOSITES,
     **QUANTIZING,
     **CONTRACTING,
+    **IN_DEFAULT_DOMAIN,
 }
+_DOMAINS = {"": _FAMILIES, "com.microsoft": CONTRIBUTED}
 _DEEPEST, _MOST_NODES = 16, 4096
 _SMALL = 64
 
@@ -230,9 +233,10 @@ class _Importing:
             found = shape_arithmetic(site)
             if found is not None:
                 return [self._keep(contents, emitter) for contents in found]
-            if proto.op_type in _FAMILIES:
-                made = _FAMILIES[proto.op_type](site)
-                return [made.output] if isinstance(made, Node) else [node.output for node in made]
+        family = _DOMAINS.get(domain, {}).get(proto.op_type)
+        if family is not None and (domain == "" or (domain, proto.op_type) not in self.functions):
+            made = family(site)
+            return [made.output] if isinstance(made, Node) else [node.output for node in made]
         body = self._body(proto, site, domain)
         if body is None:
             raise UnsupportedError(reason_for(proto))
@@ -349,7 +353,7 @@ class _Importing:
             site = self._site(proto, scope, self.opsets, Emitter(self.values, "", place, ()))
         except UnsupportedError:
             return []
-        return outcome_of(site) if canonical(proto.domain) == "" else []
+        return outcome_of(site, canonical(proto.domain))
 
 
 def _attribute(attribute: onnx.AttributeProto, folder: Path | None) -> Any:

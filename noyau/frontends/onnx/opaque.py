@@ -21,7 +21,18 @@ LIBRARY = frozenset(
 )
 CONTROL_FLOW = frozenset("If Loop Scan SequenceMap".split())
 RANDOM = frozenset("Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split())
-
+ALREADY_FUSED = "already fused by onnxruntime"
+# Of onnxruntime's own domain: what its optimizer makes of library calls with what surrounds them, and of the rest.
+FUSED_CALLS = frozenset(
+    """Attention DecoderMaskedMultiHeadAttention DecoderMaskedSelfAttention DynamicQuantizeMatMul FusedConv FusedGemm
+    FusedMatMul FusedMatMulActivation GemmFastGelu GroupQueryAttention LinearAttention MatMulBnb4 MatMulFpQ4
+    MatMulIntegerToFloat MatMulNBits MoE MultiHeadAttention NhwcConv NhwcFusedConv PackedAttention
+    PackedMultiHeadAttention QAttention QGemm QMoE SparseAttention TransposeMatMul""".split()
+)
+FUSED_OTHERS = frozenset(
+    """BiasAdd BiasDropout BiasSoftmax BiasSplitGelu GatedRMSNorm GroupNorm QEmbedLayerNormalization SkipGroupNorm
+    """.split()
+)
 
 _FAULTS = (NotImplementedError, RuntimeError, TypeError, ValueError, AttributeError, KeyError, IndexError)
 
@@ -36,6 +47,12 @@ def reason_for(node: onnx.NodeProto) -> str:
         if node.op_type in RANDOM:
             return f"{node.op_type} draws random numbers"
         return f"no meaning for operator {node.op_type} yet"
+    if node.domain == "com.microsoft.nchwc":
+        return f"{ALREADY_FUSED}: {node.op_type} in the memory layout of its convolutions"
+    if node.domain == "com.microsoft" and node.op_type in FUSED_CALLS:
+        return f"{ALREADY_FUSED}: {node.op_type} is a library call with what surrounds it"
+    if node.domain == "com.microsoft" and node.op_type in FUSED_OTHERS:
+        return f"{ALREADY_FUSED}: {node.op_type}"
     return f"no meaning for operator {node.op_type} of domain {node.domain}"
 
 

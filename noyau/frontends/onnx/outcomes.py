@@ -20,9 +20,9 @@ Outcome: TypeAlias = "tuple[DType, tuple[Dim | None, ...]]"
 Rule: TypeAlias = "Callable[[Site], list[Outcome]]"
 
 
-def outcome_of(site: Site) -> list[Outcome]:
+def outcome_of(site: Site, domain: str = "") -> list[Outcome]:
     """The dtypes and extents of the outputs, as far as a rule says; nothing where there is none."""
-    rule = _RULES.get(site.op)
+    rule = _DOMAINS.get(domain, {}).get(site.op)
     try:
         return rule(site) if rule else []
     except UnsupportedError:
@@ -80,6 +80,41 @@ def _gemm(site: Site) -> list[Outcome]:
         return []
     rows = left.shape[1 if site.attribute("transA", 0) else 0]
     return [(left.dtype, (rows, right.shape[0 if site.attribute("transB", 0) else 1]))]
+
+
+def _fused_matmul(site: Site) -> list[Outcome]:
+    """onnxruntime's own: either operand may be transposed; the batch is the middle axes where that is."""
+    left, right = site.input(0).shape, site.input(1).shape
+    if site.attribute("transBatchA", 0) or site.attribute("transBatchB", 0) or min(len(left), len(right)) < 2:
+        return [(site.input(0).dtype, _unknown(max(len(left), len(right))))] if min(len(left), len(right)) > 1 else []
+    batch = site.broadcast([left[:-2], right[:-2]])
+    row, column = left[-1 if site.attribute("transA", 0) else -2], right[-2 if site.attribute("transB", 0) else -1]
+    return [(site.input(0).dtype, (*batch, row, column))]
+
+
+def _matmul_of_bits(site: Site) -> list[Outcome]:
+    return [(site.input(0).dtype, (*site.input(0).shape[:-1], Dim.of(site.attribute("N", 0))))]
+
+
+def _attention(site: Site) -> list[Outcome]:
+    """onnxruntime's own: queries, keys and values are one product of the input with the weights."""
+    value, weights, sizes = site.input(0), site.input(1), site.attribute("qkv_hidden_sizes", [])
+    if len(value.shape) != 3 or len(weights.shape) != 2:
+        return []
+    width = Dim.of(sizes[2]) if len(sizes) == 3 else weights.shape[1] // 3
+    return [(value.dtype, (*value.shape[:2], width)), (value.dtype, _unknown(5))][: len(site.outputs)]
+
+
+def _multi_head_attention(site: Site) -> list[Outcome]:
+    """onnxruntime's own: the width of what is looked at times the heads; that of grouped queries is the queries'."""
+    query = site.input(0)
+    if len(query.shape) != 3:
+        return [(query.dtype, _unknown(3))]
+    value = site.input(2).shape if site.has(2) else ()
+    same = site.op == "GroupQueryAttention" and site.has(1)
+    width = query.shape[2] if same else value[2] if len(value) == 3 and site.op == "MultiHeadAttention" else None
+    made: list[Outcome] = [(query.dtype, (*query.shape[:2], width))]
+    return [*made, *[(query.dtype, _unknown(4))] * 2][: len(site.outputs)]
 
 
 def _einsum(site: Site) -> list[Outcome]:
@@ -182,3 +217,14 @@ _RULES: dict[str, Rule] = {
     "Split": _split,
     "TopK": _top_k,
 }
+_CONTRIBUTED: dict[str, Rule] = {
+    "Attention": _attention,
+    "FusedConv": _conv,
+    "FusedGemm": _gemm,
+    "FusedMatMul": _fused_matmul,
+    "GroupQueryAttention": _multi_head_attention,
+    "MatMulNBits": _matmul_of_bits,
+    "MultiHeadAttention": _multi_head_attention,
+    "TransposeMatMul": _fused_matmul,
+}
+_DOMAINS = {"": _RULES, "com.microsoft": _CONTRIBUTED}
