@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import assert_never
 
 from noyau.dtypes import DType
@@ -124,8 +125,11 @@ class Expressions:
         return f"({text} != 0)" if dtype is DType.BOOL else f"(({TYPES[dtype]}){text})"
 
     def dim(self, dim: Dim) -> str:
-        """An index or an extent, int64, without parentheses around it."""
-        return opened(dim_text(dim, self.scopes.atom, self.operate))
+        """An index or an extent, int64, without parentheses around it. UnsupportedError of larger numbers."""
+        text = opened(dim_text(dim, self.scopes.atom, self.operate))
+        if any(int(number) >= 2**63 for number in re.findall(r"\b\d{19,}\b", text)):
+            raise UnsupportedError(f"c has no integer for {dim}: more than 64 bits; no array has so many cells")
+        return text
 
     def operate(self, op: Op, left: str, right: str) -> str:
         """C divides towards zero, Dims downwards: one stands for the other only where nothing can be negative. A size
