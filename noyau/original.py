@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 # What onnxruntime brings; operators of other domains come in libraries that noyau does not have.
 DOMAINS = ("ai.onnx", "com.microsoft", "com.ms", "noyau")
 OUTSIDE = "it is not on the path that is asked for"
+OPTIMIZED = ("com.microsoft", "com.microsoft.nchwc")  # what its optimizer makes others into
+IN_DEFAULT_DOMAIN = ("SimplifiedLayerNormalization",)  # of its optimizer's too, for its kernels stand there
 LARGE = 1 << 30  # bytes of external data from which weights are not copied into the layout that a runtime likes best
 
 
@@ -82,6 +84,12 @@ def foreign(model: onnx.ModelProto) -> dict[int, str]:
             if not brought and (each.domain, each.op_type) not in own:
                 found.setdefault(position, f"{each.domain}::{each.op_type}")
     return found
+
+
+def already_fused(model: onnx.ModelProto) -> dict[str, int]:
+    """How many nodes there are of each operator that onnxruntime's optimizer made."""
+    names = [node.op_type for node in model.graph.node if node.domain in OPTIMIZED or node.op_type in IN_DEFAULT_DOMAIN]
+    return {name: names.count(name) for name in dict.fromkeys(names)}
 
 
 def _inside(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:

@@ -11,7 +11,7 @@ from noyau.checking.inputs import printable
 from noyau.errors import InputError
 from noyau.feeding import Feeds
 from noyau.judging import Bench, Judged, Whole
-from noyau.original import Original, foreign
+from noyau.original import Original, already_fused, foreign
 from noyau.passes.costs import bytes_moved
 from noyau.passes.partition import Partition
 from noyau.planning import Plan
@@ -46,6 +46,10 @@ def remarks(original: Original, feeds: Feeds, judged: Sequence[Judged], whole: W
         sizes = (f"{printable(called.get(name, name))}={size}" for name, size in feeds.small.sizes.items())
         yield f"kernels are checked on smaller ones, of {', '.join(sizes)}"
     yield from (f"{one.planned.operator}: {one.note}" for one in judged if one.note)
+    found = already_fused(original.model)
+    if found:
+        names = ", ".join(printable(f"{count} {name}") for name, count in found.items())
+        yield f"already fused by onnxruntime: {names}{'' if judged else '; nothing else is left to fuse'}"
     for operator in dict.fromkeys(foreign(original.model).values()):
         yield f"{printable(operator)} is no operator of plain onnxruntime: what needs it is neither captured nor timed"
     for name in feeds.missing:

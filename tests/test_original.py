@@ -7,7 +7,7 @@ from onnx import helper
 
 from noyau import original
 from noyau.errors import ModelError
-from noyau.original import external_bytes, foreign, open_model
+from noyau.original import already_fused, external_bytes, foreign, open_model
 from noyau.runtimes.onnxruntime import run
 from tests.large_model import write_large_model
 from tests.small_models import (
@@ -55,6 +55,19 @@ def test_operators_that_only_a_library_of_the_user_has():
     assert foreign(with_strange_operator()) == {3: "com.example::Strange"}
     for model in (twice(), with_branches(), KINDS["function"], KINDS["loop"]):
         assert foreign(model) == {}
+
+
+def test_operators_that_onnxruntime_has_made():
+    assert already_fused(twice()) == {}
+    nodes = [
+        NODE("FusedMatMul", ["x", "x"], ["a"], domain="com.microsoft", transB=1),
+        NODE("SimplifiedLayerNormalization", ["a", "g"], ["b"]),
+        NODE("QuickGelu", ["b"], ["c"], domain="com.microsoft"),
+        NODE("QuickGelu", ["c"], ["d"], domain="com.microsoft"),
+        NODE("Tanh", ["d"], ["y"]),
+    ]
+    model = model_of(nodes, [value("x", ("n", 6)), value("g", ("n",))], [value("y", ("n", "n"))])
+    assert already_fused(model) == {"FusedMatMul": 1, "SimplifiedLayerNormalization": 1, "QuickGelu": 2}
 
 
 @pytest.mark.parametrize(

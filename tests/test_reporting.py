@@ -2,28 +2,33 @@ from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
 import pytest
 
-from noyau import planning, reporting
+from noyau import planning
+from noyau.benching import Bench
 from noyau.builders import cc
+from noyau.deciding import Timing
 from noyau.feeding import feeds_for
-from noyau.judging import Bench, Judged, Whole, certified
+from noyau.judging import Judged, certified
 from noyau.original import open_model
+from noyau.passes.traffic import Traffic
 from noyau.planning import Plan
-from noyau.reporting import ceiling, end_to_end, moved_bytes, not_fused, record, remarks, report_of
+from noyau.reporting import ceiling, doubts, end_to_end, not_fused, record, remarks, report_of
 from noyau.reports.records import EndToEnd
-from noyau.seeing import Seen, look
-from noyau.timing.comparing import Verdict
+from noyau.seeing import look
+from noyau.timing.comparing import Comparison, Verdict
+from noyau.timing.conditions import Conditions
+from noyau.whole import Settled, Whole
 from tests.small_models import KINDS, compared, twice, written
 
-ROW = 2 * 4 * 6  # bytes of a row of `twice`, read and written
+CALM = Conditions(None, 1e-4, 0.1, None)
+FEW, MANY = {"rows": 1}, {"rows": 100}
 
 
-@pytest.fixture(autouse=True)
-def _machine_that_copies_a_gigabyte_a_second(monkeypatch):
-    monkeypatch.setattr(reporting, "copy_rate", lambda moved, threads: 1e9)
-    monkeypatch.setattr(reporting, "floor_ratio", lambda moved, time_s, threads: moved / time_s / 1e9)
+def timing(ratio: float, after_s: float = 1.0, **given: object) -> Timing:
+    """So many times as fast; a megabyte in each direction, of which the floor is a millisecond."""
+    found = Comparison((ratio * after_s,) * 10, (after_s,) * 10)
+    return Timing(**{"sizes": MANY, "hot": found, "traffic": Traffic(10**6, 10**6), "floor_s": 1e-3, **given})
 
 
 @pytest.fixture
@@ -38,46 +43,59 @@ def scene(tmp_path):
 def test_a_record_has_what_is_known(scene):
     _, _, plan, _, seen = scene
     options = cc.Options(export=True)
-    one = dataclasses.replace(certified(Judged(plan.kernels[0]), seen, options, 0), comparison=compared(2), kept=True)
-    made = record(one, seen, 1)
+    judged = certified(Judged(plan.kernels[0]), seen, options, 0)
+    made = record(dataclasses.replace(judged, timings=(timing(2, 2e-3),), kept=True))
     assert (made.name, made.places, made.replaces) == (plan.kernels[0].operator, 2, ("Tanh", "Mul", "Sigmoid"))
     assert (made.verdict, made.speedup, made.speedup_low, made.speedup_high) == (Verdict.FASTER, 2, 2, 2)
-    assert (made.bytes, made.after_s, made.kept, made.reason) == (100 * ROW, 1.0, True, "")
-    assert made.floor_ratio == pytest.approx(100 * ROW / 1e9)
-    assert 0 < made.error == one.certificate.kernel.worst_relative < 1e-6
-    assert 0 < made.error_unfused == one.certificate.unfused.worst_relative < 1e-6
+    assert (made.bytes, made.after_s, made.kept, made.reason) == (2 * 10**6, 2e-3, True, "")
+    assert made.floor_ratio == pytest.approx(0.5)
+    assert 0 < made.error == judged.certificate.kernel.worst_relative < 1e-6
+    assert 0 < made.error_unfused == judged.certificate.unfused.worst_relative < 1e-6
+
+
+def test_a_record_has_what_came_of_each_binding(scene):
+    cold = Comparison((3.0,) * 10, (1.0,) * 10)
+    timings = (timing(2, sizes=FEW, cold=cold, timed_on="2026-01-02"), timing(4, 1e-3, recalled=True))
+    made = record(Judged(scene[2].kernels[0], timings=timings, kept=True))
+    few, many = made.bindings
+    assert (few.sizes, few.verdict, few.speedup, few.cold) == (FEW, Verdict.FASTER, 2, (3, 3, 3))
+    assert (few.timed_on, few.recalled, few.before_s, few.after_s) == ("2026-01-02", False, 2.0, 1.0)
+    assert (many.sizes, many.speedup, many.cold, many.floor_ratio, many.recalled) == (MANY, 4, None, 1.0, True)
+    assert made.speedup == 2  # there is the most to do
+
+
+def test_the_numbers_are_of_the_binding_that_decides(scene):
+    lost = record(Judged(scene[2].kernels[0], timings=(timing(5), timing(0.5, sizes=FEW)), reason="no"))
+    assert (lost.verdict, lost.speedup) == (Verdict.SLOWER, 0.5)
 
 
 def test_a_record_of_a_kernel_that_does_not_build(scene):
-    _, _, plan, _, seen = scene
-    made = record(Judged(plan.kernels[0], reason="does not build"), seen, 1)
+    made = record(Judged(scene[2].kernels[0], reason="does not build"))
     assert (made.verdict, made.speedup, made.error, made.error_unfused, made.kept) == (None, None, None, None, False)
-    assert made.reason == "does not build"
+    assert (made.reason, made.bindings) == ("does not build", ())
 
 
-def test_bytes_are_not_known_where_a_size_is_not(scene):
-    _, _, plan, _, seen = scene
-    assert moved_bytes(Judged(plan.kernels[0]), seen) == 100 * ROW
-    assert moved_bytes(Judged(plan.kernels[0]), Seen({}, {}, made_up=True)) is None
-    wrong = Seen({"x": np.ones((2, 7), np.float32)}, {}, made_up=True)
-    assert moved_bytes(Judged(plan.kernels[0]), wrong) is None
-    assert record(Judged(plan.kernels[0], comparison=compared(2)), Seen({}, {}, made_up=True), 1).floor_ratio is None
+def test_bytes_and_floor_are_not_known_where_a_size_is_not(scene):
+    made = record(Judged(scene[2].kernels[0], timings=(timing(2, traffic=None, floor_s=None),)))
+    assert (made.bytes, made.floor_ratio, made.verdict) == (None, None, Verdict.FASTER)
 
 
-def test_the_ceiling_is_every_place_at_the_time_of_a_copy(scene):
-    _, _, plan, _, seen = scene
-    judged = [Judged(plan.kernels[0], comparison=compared(2)), Judged(plan.kernels[1])]
-    whole = Whole(compared(10))
-    # Two places of 2 s each, less the copies of 4.8 us; the other kernel was not timed.
-    assert ceiling(judged, whole, seen, 1) == pytest.approx(10 / (10 - 2 * (2 - 4.8e-6)))
-    assert ceiling(judged, Whole(), seen, 1) is None
-    assert ceiling([], whole, seen, 1) == 1
-    assert ceiling([Judged(plan.kernels[0], comparison=compared(50))], whole, seen, 1) is None
+def test_the_ceiling_is_every_place_at_its_floor(scene):
+    plan = scene[2]
+    judged = [Judged(plan.kernels[0], timings=(timing(2), timing(9, sizes=FEW))), Judged(plan.kernels[1])]
+    whole = timing(10)
+    # Two places of 2 s each, less the floors of a millisecond; the other kernel was not timed.
+    assert ceiling(judged, whole) == pytest.approx(10 / (10 - 2 * (2 - 1e-3)))
+    assert ceiling([], whole) == 1
+    assert ceiling([Judged(plan.kernels[0], timings=(timing(50),))], whole) is None
+    assert ceiling(judged, timing(10, sizes={"rows": 7})) == 1
 
 
 def test_end_to_end():
-    assert end_to_end(Whole(note="not timed")) == EndToEnd()
-    assert end_to_end(Whole(compared(2), 1e-7)) == EndToEnd(2.0, 1.0, Verdict.FASTER, 2.0, 1e-7)
+    assert end_to_end(Whole(notes=("not timed",)), []) == EndToEnd()
+    made = end_to_end(Whole((timing(2), timing(1, sizes=FEW)), 1e-7), [])
+    assert (made.before_s, made.after_s, made.verdict, made.speedup, made.apart) == (2, 1, Verdict.FASTER, 2, 1e-7)
+    assert [(each.sizes, each.speedup, each.ceiling) for each in made.bindings] == [(MANY, 2, 1), (FEW, 1, 1)]
 
 
 def test_what_no_kernel_replaces_is_told_by_reason(scene):
@@ -93,16 +111,40 @@ def test_what_no_kernel_replaces_is_told_by_reason(scene):
 
 def test_the_whole_report(scene):
     original, cut, plan, feeds, seen = scene
-    judged = [Judged(kernel, comparison=compared(2), kept=True, note="left out") for kernel in plan.kernels]
-    bench = Bench(original, original.model, None, seen)
-    report = report_of(bench, cut, plan, feeds, judged, Whole(note="whole: no"), cc.DEFAULTS)
+    judged = [Judged(kernel, timings=(timing(2),), kept=True, note="left out") for kernel in plan.kernels]
+    settled = Settled(Bench(original, original.model, None, seen), tuple(judged), Whole(notes=("whole: no",)))
+    slower = dataclasses.replace(CALM, pulse_s=1.5e-4)
+    report = report_of(settled, cut, plan, feeds, cc.DEFAULTS, (CALM, slower), ["and more"])
     assert (report.model, report.nodes_before, report.nodes_after, len(report.kept)) == ("model.onnx", 10, 10, 2)
-    assert report.inputs == (
+    assert report.inputs[:-1] == (
         "x f32[100, 6]: made up, standard normal",
         "kernels are checked on smaller ones, of rows=64",
         *(f"{kernel.operator}: left out" for kernel in plan.kernels),
         "whole: no",
+        "and more",
     )
+    assert report.inputs[-1].startswith("the times are doubtful: the processor became 1.50x slower meanwhile")
+    assert report.to_json()["conditions"] == [CALM.to_json(), slower.to_json()]
+
+
+def test_what_makes_times_doubtful_is_told_with_what_to_do():
+    assert list(doubts((CALM, CALM), 2)) == []
+    (told,) = doubts((CALM, dataclasses.replace(CALM, load=5.0)), 2)
+    assert told == (
+        "the times are doubtful: 5.0 processes wanted to run on 2 cores; "
+        "end other work on this machine and run it again with --fresh"
+    )
+
+
+@pytest.mark.parametrize(
+    ("recalled", "some"), [((False, False), None), ((True, True), ""), ((True, False), "some of the ")]
+)
+def test_times_of_an_earlier_run_are_told(recalled, some, scene):
+    original, _, plan, feeds, _ = scene
+    timings = tuple(timing(2, recalled=each, timed_on="2026-11-21") for each in recalled)
+    told = [line for line in remarks(original, feeds, [Judged(plan.kernels[0], timings=timings)], Whole())]
+    wanted = f"{some}times are of earlier runs: timed on 2026-11-21; --fresh times anew"
+    assert told[1:] == ([] if some is None else [wanted])
 
 
 def test_remarks_name_what_does_not_run_and_what_is_missing(tmp_path):
@@ -111,3 +153,17 @@ def test_remarks_name_what_does_not_run_and_what_is_missing(tmp_path):
         feeds = feeds_for(original.imported, [group.original for group in original.cut().groups], {"n": 3}, None, 0)
         (told,) = remarks(original, feeds, [], Whole())
         assert told.startswith(words)
+
+
+def test_remarks_say_what_was_fused_already(tmp_path):
+    nodes = [NODE("FusedMatMul", ["x", "x"], ["a"], domain="com.microsoft", transB=1), NODE("Tanh", ["a"], ["y"])]
+    model = model_of(nodes, [value("x", ("n", 6))], [value("y", ("n", "n"))])
+    model.opset_import.add(domain="com.microsoft", version=1)
+    original = open_model(written(model, tmp_path))
+    feeds = feeds_for(original.imported, [], {}, None, 0)
+    assert list(remarks(original, feeds, [], Whole())) == [
+        "already fused by onnxruntime: 1 FusedMatMul; nothing else is left to fuse"
+    ]
+    (left,) = not_fused(original.cut(), Plan(()), original.operators)[:1]
+    assert left.nodes == ("FusedMatMul#0",)
+    assert left.reason == "already fused by onnxruntime: FusedMatMul is a library call with what surrounds it"
