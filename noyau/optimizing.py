@@ -19,6 +19,7 @@ from noyau.paths.enclosing import cut_of
 from noyau.paths.ends import Between
 from noyau.reporting import report_of
 from noyau.reports.records import Report
+from noyau.runtimes import provenance as origin
 from noyau.runtimes.bodies import DOMAIN
 from noyau.runtimes.onnxruntime import open_session, version
 from noyau.runtimes.putting_back import fitting, library, put_back
@@ -107,6 +108,7 @@ def optimize(path: str | Path, wishes: Wishes = Wishes(), say: Say = log.info) -
         kept = [one.planned for one in judged if one.kept]
         fused, built = put_back(original.model, kept, original.folder), library(kept, options)
         sign(fused, judged)
+        origin.sign(fused, original.path, options.target, {one.operator: one.text for one in kept}, built)
         say("timing the whole model")
         bench = replace(bench, fused=fused, library=built, budget_s=3 * wishes.budget_s)
         whole = timed_whole(bench)

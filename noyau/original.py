@@ -13,6 +13,7 @@ from noyau.frontends import onnx as frontend
 from noyau.passes.partition import Partition, partition
 from noyau.runtimes.bodies import subgraphs
 from noyau.runtimes.onnxruntime import open_session
+from noyau.runtimes.provenance import Provenance, provenance_of, taken_apart
 
 if TYPE_CHECKING:
     import onnx
@@ -28,12 +29,18 @@ LARGE = 1 << 30  # bytes of external data from which weights are not copied into
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """A model that is to be optimised. `folder` is where its external data lies."""
+    """A model that is to be optimised. `folder` is where its external data lies; `written` is what it says of where it
+    comes from, where noyau has written it: its kernels were then taken apart, and it is as it was before them."""
 
     name: str
     folder: Path
     model: onnx.ModelProto
     imported: frontend.Imported
+    written: Provenance | None = None
+
+    @property
+    def path(self) -> Path:
+        return self.folder / self.name
 
     @property
     def operators(self) -> tuple[str, ...]:
@@ -64,7 +71,10 @@ class Original:
 def open_model(path: Path) -> Original:
     """The model of a file, read and imported; ModelError where it is none that can be used."""
     model = frontend.read(path)
-    return Original(path.name, path.parent, model, frontend.import_model(model, path.parent))
+    plain = taken_apart(model)
+    if plain is not model:
+        frontend.verify(plain)
+    return Original(path.name, path.parent, plain, frontend.import_model(plain, path.parent), provenance_of(model))
 
 
 def external_bytes(model: onnx.ModelProto) -> int:

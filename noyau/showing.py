@@ -14,13 +14,15 @@ from noyau.builders import cc
 from noyau.checking.inputs import printable
 from noyau.errors import BuildError, InputError
 from noyau.judging import Judged, certified, compiled
-from noyau.original import open_model
+from noyau.original import Original, open_model
 from noyau.passes.partition import Cut, Partition
 from noyau.paths.enclosing import cut_of
 from noyau.paths.ends import Between
 from noyau.planning import Plan, Planned, no_such, plan, spell
 from noyau.reports.wrapping import hanging
+from noyau.runtimes.provenance import library_state
 from noyau.runtimes.putting_back import fitting
+from noyau.runtimes.saving import library_path
 from noyau.seeing import Seen
 
 _MOST_PLACES = 4
@@ -36,6 +38,7 @@ class Shown:
     partition: Partition
     plan: Plan
     target: str
+    origin: str = ""
 
     def source(self, kernel: str, language: str = "c") -> str:
         """The text of one kernel under its certificate: it is built and tried on adversarial inputs for that.
@@ -53,6 +56,8 @@ class Shown:
         covered = sum(len(group.positions) for group in places)
         count = f": {covered} of {len(self.operators)} operators in {len(self.plan.kernels)} kernels"
         yield Text.assemble((printable(self.title), "bold"), count)
+        if self.origin:
+            yield from hanging(self.origin, options.max_width, rest="  ", style="dim")
         for planned in self.plan.kernels:
             yield from _kernel(planned, options.max_width)
         left = list(reasons(self.partition.cuts, self.operators))
@@ -111,4 +116,19 @@ def show(path: str | Path, *, target: str = "native", between: Between | None = 
     original = open_model(Path(path))
     cut, level = cut_of(original, between), cc.resolve_target(target)
     planned = fitting(plan(cut.groups, original.operators, level), original.model, original.folder)
-    return Shown(original.name, original.operators, cut, planned, level)
+    return Shown(original.name, original.operators, cut, planned, level, origin(original))
+
+
+def origin(original: Original) -> str:
+    """Where a model comes from, where noyau has written it, and whether its library is beside it; else ""."""
+    told, path = original.written, original.path
+    if told is None:
+        return ""
+    library = f"its library {library_path(path).name}: {library_state(path, told)}" if told.library_sha256 else ""
+    facts = [
+        f"written by noyau {told.version} for {told.target}",
+        f"from a model of SHA-256 {told.source_sha256}",
+        library,
+        "its kernels are taken apart here",
+    ]
+    return printable("; ".join(filter(None, facts)))

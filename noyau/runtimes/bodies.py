@@ -119,7 +119,7 @@ def refusal(fused: Fused, values: Values) -> str | None:
     made = {name for position in fused.nodes for name in values.nodes[position].output if name}
     if any(True for position in fused.nodes for _ in subgraphs(values.nodes[position])):
         return "one of its nodes has a subgraph"
-    if any(_is_foreign(values.nodes[position], values) for position in fused.nodes):
+    if any(is_foreign(values.nodes[position], values) for position in fused.nodes):
         return f"one of its nodes is of the domain {DOMAIN!r}, and no body that noyau could have written is there"
     if not all(fused.inputs) or len(set(fused.inputs)) < len(fused.inputs):
         return "an input has no name or is there twice"
@@ -150,7 +150,7 @@ def body_of(fused: Fused, values: Values) -> Body:
         constants.extend(constant for constant in found[1] if constant not in constants)
     taken = {*known, *values.producers, *values.constants}
     nodes = [_constant_node(values, name) for name in constants]
-    nodes += [each for position in sorted(positions) for each in _unfused(values.nodes[position], values, taken)]
+    nodes += [each for position in sorted(positions) for each in unfused(values.nodes[position], values, taken)]
     return Body(tuple(nodes), fused.inputs, tuple(extras), fused.outputs)
 
 
@@ -284,7 +284,7 @@ def _constant_node(values: Values, name: str) -> onnx.NodeProto:
     return node
 
 
-def _is_foreign(node: onnx.NodeProto, values: Values) -> bool:
+def is_foreign(node: onnx.NodeProto, values: Values) -> bool:
     """Whether a node claims to be fused already, without the plain body that such a node has."""
     if node.domain != DOMAIN:
         return False
@@ -294,7 +294,7 @@ def _is_foreign(node: onnx.NodeProto, values: Values) -> bool:
     return any(each.domain == DOMAIN or any(subgraphs(each)) for each in function.node)
 
 
-def _unfused(node: onnx.NodeProto, values: Values, taken: set[str]) -> list[onnx.NodeProto]:
+def unfused(node: onnx.NodeProto, values: Values, taken: set[str]) -> list[onnx.NodeProto]:
     """The node itself; of one that is fused already the nodes of its body, under names of their own."""
     if node.domain != DOMAIN:
         return [node]

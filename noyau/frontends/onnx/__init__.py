@@ -9,6 +9,7 @@ except ModuleNotFoundError as error:
 
 from noyau.frontends.onnx.importing import Imported, import_model
 from noyau.frontends.onnx.reading import read
+from noyau.frontends.onnx.verifying import verify
 from noyau.frontends.onnx.wiring import wired
 
-__all__ = ["Imported", "import_model", "onnx", "read", "wired"]
+__all__ = ["Imported", "import_model", "onnx", "read", "verify", "wired"]
