@@ -162,23 +162,7 @@ class Report:
 
     def write(self, path: Path) -> None:
         """Write it as JSON, whole or not at all; OutputError where the folder is missing, read-only or full."""
-        text = json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n"
-        fresh = path.parent / f".noyau-{secrets.token_hex(8)}.tmp"
-        try:
-            try:
-                with fresh.open("x", encoding="ascii") as file:
-                    file.write(text)
-                    file.flush()
-                    os.fsync(file.fileno())
-                fresh.replace(path)
-            finally:
-                with contextlib.suppress(OSError):
-                    fresh.unlink(missing_ok=True)
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            raise OutputError(
-                f"{path} cannot be written: {reason}; give a folder that exists, with room in it"
-            ) from error
+        write_json(self.to_json(), path)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         from noyau.reports.terminal import render
@@ -190,6 +174,25 @@ class Report:
         with console.capture() as captured:
             console.print(self)
         return captured.get().rstrip("\n")
+
+
+def write_json(record: Mapping[str, Any], path: Path) -> None:
+    """Write a record as JSON, whole or not at all; OutputError where the folder is missing, read-only or full."""
+    text = json.dumps(record, indent=2, allow_nan=False) + "\n"
+    fresh = path.parent / f".noyau-{secrets.token_hex(8)}.tmp"
+    try:
+        try:
+            with fresh.open("x", encoding="ascii") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(path)
+        finally:
+            with contextlib.suppress(OSError):
+                fresh.unlink(missing_ok=True)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise OutputError(f"{path} cannot be written: {reason}; give a folder that exists, with room in it") from error
 
 
 def number(value: float | None) -> float | None:

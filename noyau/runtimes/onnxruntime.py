@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+OPTIMIZED, WEIGHTS = "optimized.onnx", "weights.bin"
 
 
 def shim_text(operators: Sequence[str], simulated_level: int | None = None) -> str:
@@ -83,17 +84,22 @@ def open_session(
     optimized: bool = True,
     folder: Path | None = None,
     prepacked: bool = True,
+    trace: Path | None = None,
 ) -> onnxruntime.InferenceSession:
     """A CPU session of a model file, or of a model's bytes, with a library's operators where one is given.
 
     `folder` is where the external data of a model's bytes lies. `prepacked` False leaves weights as they are in the
-    file: opening is quick and takes no memory, running is slower.
+    file: opening is quick and takes no memory, running is slower. `trace` is a folder: what onnxruntime made of the
+    model is left there (OPTIMIZED, with the tensors of 1 KiB or more in WEIGHTS), and `session.end_profiling()` writes
+    a file there on when each node ran.
 
     `threads` 0 leaves the number to onnxruntime. `spinning` lets idle threads wait without sleep: sessions in one
     process then slow each other. ModelError where onnxruntime refuses the model, BuildError where the library.
     """
     runtime = _import()
     options = _options(threads, spinning, optimized, folder, prepacked)
+    if trace is not None:
+        _leave_traces(options, trace.absolute())
     if library is not None:
         try:
             options.register_custom_ops_library(str(library.absolute()))
@@ -136,6 +142,13 @@ def _options(threads: int, spinning: bool, optimized: bool, folder: Path | None,
     levels = runtime.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
     return options
+
+
+def _leave_traces(options: Any, folder: Path) -> None:
+    options.enable_profiling, options.profile_file_prefix = True, str(folder / "trace")
+    options.optimized_model_filepath = str(folder / OPTIMIZED)
+    for key, entry in (("file_name", WEIGHTS), ("min_size_in_bytes", "1024")):
+        options.add_session_config_entry(f"session.optimized_model_external_initializers_{key}", entry)
 
 
 def run(session: onnxruntime.InferenceSession, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -1,0 +1,70 @@
+"""Tables of names and numbers for terminals of any width: where a line is too short for a row, the row has two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from noyau.reports.wrapping import hanging
+
+_GAP = 2
+_LONGEST_NAME, _SHORTEST_NAME = 36, 16
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A name, the cells beside it, and a remark under it."""
+
+    name: str
+    cells: tuple[str, ...]
+    remark: str = ""
+
+
+def table(title: str, headings: Sequence[str], rows: Sequence[Row], width: int) -> Iterator[Text]:
+    """The lines of a table with a heading for each cell; nothing where there are no rows. Names are cut in their middle
+    where a line would be too long, and have a line of their own where they would be cut too much."""
+    if not rows:
+        return
+    widths = [max(map(cell_len, column)) for column in zip(headings, *(row.cells for row in rows), strict=True)]
+    room = width - sum(each + _GAP for each in widths)
+    longest = max(cell_len(text) for text in (title, *(row.name for row in rows)))
+    if room < min(_SHORTEST_NAME, longest) or room < cell_len(title):
+        yield Text(title, style="bold")
+        for row in rows:
+            yield from _stacked(row, headings, width)
+        return
+    beside = min(room, longest, max(_LONGEST_NAME, cell_len(title)))
+    yield Text.assemble((title.ljust(beside), "bold"), (_aligned(headings, widths), "dim"))
+    for row in rows:
+        name = shortened(row.name, beside)
+        line = Text(name + " " * (beside - cell_len(name)) + _aligned(row.cells, widths))
+        line.rstrip()
+        yield line
+        yield from _remark(row, width)
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "".join(" " * (width - cell_len(text) + _GAP) + text for text, width in zip(cells, widths, strict=True))
+
+
+def _stacked(row: Row, headings: Sequence[str], width: int) -> Iterator[Text]:
+    told = [f"{heading} {' '.join(cell.split())}" for heading, cell in zip(headings, row.cells, strict=True) if cell]
+    yield Text(shortened(row.name, max(width, 8)))
+    yield from hanging(", ".join(told), width, "    ")
+    yield from _remark(row, width)
+
+
+def _remark(row: Row, width: int) -> Iterator[Text]:
+    if row.remark:
+        yield from hanging(row.remark, width, "    ", "      ", "dim")
+
+
+def shortened(name: str, longest: int) -> str:
+    """The name, without its middle where it is longer."""
+    if cell_len(name) <= longest:
+        return name
+    head = (longest - 2) // 2
+    return f"{name[:head]}..{name[head + 2 - longest :]}"

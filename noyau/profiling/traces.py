@@ -1,0 +1,140 @@
+"""What onnxruntime's profiler writes, read: when each node ran, run by run.
+
+It is a list of events in the order in which they ended, whose times are whole microseconds, cut off. A node with a
+subgraph (If, Loop, Scan) has the nodes that ran in it within its own time.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from noyau.errors import OutputError
+
+_ENDING = "_kernel_time"
+_RUN = "model_run"
+_CUT_OFF = 0.5  # of a microsecond, on average
+
+Tensor = tuple[str, tuple[int, ...]]  # the element type as onnxruntime calls it, and the shape
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A node that ran once: from `start_us`, for `lasted_us`."""
+
+    name: str
+    operator: str
+    start_us: int
+    lasted_us: int
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+
+
+@dataclass(slots=True)
+class NodeRuns:
+    """A node over all runs. `own_us` has the microseconds of each run, without those of the nodes that ran in it;
+    `calls` and `inner` count, of the last run, how often it ran and how many nodes ran directly in it.
+
+    `within` is the node of the model that it ran in, if that is another one."""
+
+    name: str
+    operator: str
+    within: str | None = None
+    own_us: list[float] = field(default_factory=list)
+    calls: int = 0
+    inner: int = 0
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+
+    @property
+    def median_us(self) -> float:
+        """Microseconds of a run: the median of grouped data, which finds its place within the microsecond."""
+        return statistics.median_grouped(self.own_us) if self.own_us else 0.0
+
+    @property
+    def tensors(self) -> int:
+        return len(self.inputs) + len(self.outputs)
+
+    @property
+    def extents(self) -> int:
+        """How many numbers the shapes of its inputs and outputs have."""
+        return sum(len(shape) for _, shape in (*self.inputs, *self.outputs))
+
+
+def read_trace(path: Path) -> list[list[Event]]:
+    """The nodes that ran in each run, in the order in which they ended. OutputError where the file is not whole."""
+    try:
+        told = json.loads(path.read_text("utf-8", "replace"))
+    except (OSError, ValueError) as error:
+        raise OutputError(
+            f"onnxruntime did not write its whole profile to {path.parent}: is there room for it? "
+            "TMPDIR=FOLDER names another place"
+        ) from error
+    runs: list[list[Event]] = []
+    current: list[Event] = []
+    for each in told:
+        name = each.get("name", "")
+        if name == _RUN:
+            runs.append(current)
+            current = []
+        elif each.get("cat") == "Node" and name.endswith(_ENDING):
+            current.append(_event(each, name.removesuffix(_ENDING)))
+    return runs
+
+
+def _event(told: Mapping[str, Any], name: str) -> Event:
+    arguments = told.get("args", {})
+    return Event(
+        name,
+        str(arguments.get("op_name", "")),
+        int(told["ts"]),
+        int(told["dur"]),
+        tuple(_tensors(arguments.get("input_type_shape"))),
+        tuple(_tensors(arguments.get("output_type_shape"))),
+    )
+
+
+def _tensors(told: Any) -> Iterator[Tensor]:
+    for each in told if isinstance(told, list) else ():
+        for element, shape in each.items():
+            yield element, tuple(shape)
+
+
+def node_runs(runs: Iterable[Sequence[Event]], outer: Collection[str]) -> list[NodeRuns]:
+    """Each node over the runs, in the order in which they first ended; `outer` names the nodes that have subgraphs."""
+    found: dict[tuple[str, str], NodeRuns] = {}
+    for number, events in enumerate(runs):
+        for node in found.values():
+            node.calls = node.inner = 0
+        for event, own_us, inner, within in nested(events, outer):
+            node = found.setdefault((event.name, event.operator), NodeRuns(event.name, event.operator))
+            node.own_us += [0.0] * (number + 1 - len(node.own_us))
+            node.own_us[-1] += own_us
+            node.calls, node.inner = node.calls + 1, node.inner + inner
+            node.within, node.inputs, node.outputs = within, event.inputs, event.outputs
+        for node in found.values():
+            node.own_us += [0.0] * (number + 1 - len(node.own_us))
+    return list(found.values())
+
+
+def nested(events: Sequence[Event], outer: Collection[str]) -> Iterator[tuple[Event, float, int, str | None]]:
+    """Each event, its own microseconds, how many ran directly in it, and the outermost node that it ran in, if any."""
+    own = [event.lasted_us + _CUT_OFF for event in events]
+    inner, parents = [0] * len(events), [-1] * len(events)
+    open_ones: list[int] = []  # that no node is known to hold yet, in order
+    for number, event in enumerate(events):
+        while event.name in outer and open_ones and events[open_ones[-1]].start_us >= event.start_us:
+            child = open_ones.pop()
+            parents[child] = number
+            own[number] -= events[child].lasted_us + _CUT_OFF
+            inner[number] += 1
+        open_ones.append(number)
+    for number, event in enumerate(events):
+        top = number
+        while parents[top] >= 0:
+            top = parents[top]
+        yield event, own[number], inner[number], events[top].name if top != number else None

@@ -1,0 +1,15 @@
+"""Where tests of `noyau.profiling` run what they profile."""
+
+from __future__ import annotations
+
+import pytest
+
+from noyau.profiling import running
+from tests.profiling.near import NearWorker
+
+
+@pytest.fixture
+def near(monkeypatch):
+    """Here, and in no process of its own."""
+    monkeypatch.setattr(running, "Worker", NearWorker)
+    monkeypatch.setattr(running, "pin", lambda *_: None)

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from noyau.profiling.onnx_chains import LENGTH
+from noyau.profiling.overheads import CHAINS, Measured, Overhead, fitted, measured_overhead
+from noyau.profiling.running import Bench
+from noyau.profiling.traces import NodeRuns
+from noyau.timing.comparing import Comparison
+
+PLANTED = Overhead(2e-6, 0.25e-6, 0.125e-6, 3e-6, 7e-6)
+
+
+def node(tensors: int = 2, extents: int = 0, us: float = 10.0, calls: int = 1, inner: int = 0) -> NodeRuns:
+    shapes = [("float", ())] * (tensors - 1) + [("float", (1,) * extents)]
+    return NodeRuns("n", "Mul", None, [us] * 5, calls, inner, tuple(shapes[:-1]), tuple(shapes[-1:]))
+
+
+def chain_of(planted: Overhead, inputs: int, rank: int, length: int) -> Measured:
+    """What would be measured if a node took 0.5 us and the profiler added what is planted."""
+    one = node(inputs + 1, (inputs + 1) * rank)
+    told_s = 0.5e-6 + planted.told_s(one)
+    return Measured(one, told_s, told_s + planted.after_s + planted.run_s / length, 0.5e-6)
+
+
+def test_what_was_planted_is_found():
+    found = fitted([chain_of(PLANTED, *each, 10**9) for each in CHAINS], chain_of(PLANTED, 1, 0, 1))
+    for name in ("node_s", "tensor_s", "extent_s", "after_s", "run_s"):
+        assert getattr(found, name) == pytest.approx(getattr(PLANTED, name), rel=1e-3), name
+
+
+def test_nothing_is_below_zero():
+    found = fitted(
+        [chain_of(Overhead(-1e-6, -1e-7, -1e-7, -1e-6, 0), *each, 1) for each in CHAINS], Measured(node(), 0, 0, 1)
+    )
+    assert found == Overhead()
+
+
+def test_what_is_not_the_node_s_is_taken_off():
+    assert PLANTED.told_s(node(2, 4)) == pytest.approx(3e-6)
+    assert PLANTED.own_s(node(2, 4, us=10.0)) == pytest.approx(7e-6)
+    assert PLANTED.own_s(node(2, 4, us=1.0)) == 0
+    assert PLANTED.told_s(node(2, 4, calls=3)) == pytest.approx(9e-6)
+    assert PLANTED.told_s(node(2, 4, inner=6)) == pytest.approx(3e-6 + 6 * 3e-6)
+
+
+def test_what_comes_after_a_node_within_another_is_in_that_one():
+    assert PLANTED.outside_s([node(calls=2), node(inner=2)]) == pytest.approx(7e-6 + 3e-6 * (2 + 1 - 2))
+
+
+@pytest.mark.parametrize(("added", "factor"), [(1.5, 1.5), (1.0, 1.0), (0.8, 0.8), (7.0, 2.0), (-1.0, 0.5)])
+def test_the_whole_is_what_it_is_on_the_model(added, factor):
+    """Within bounds, for on a large model it is lost in noise."""
+    nodes = [node(2, 4), node(9, 0)]
+    known_s = sum(map(PLANTED.told_s, nodes)) + PLANTED.outside_s(nodes)
+    found = PLANTED.fitted_to(Comparison((1e-3,) * 9, (1e-3 + added * known_s,) * 9), nodes)
+    assert found.node_s == pytest.approx(factor * PLANTED.node_s)
+    assert found.run_s == pytest.approx(factor * PLANTED.run_s)
+
+
+def test_without_nodes_nothing_changes():
+    assert Overhead().fitted_to(Comparison((1.0,), (2.0,)), []) == Overhead()
+    assert replace(PLANTED, run_s=0).fitted_to(Comparison((1.0,), (2.0,)), []) == replace(PLANTED, run_s=0)
+
+
+def test_it_is_measured_on_chains(near):
+    """No time is judged: each node was seen, and none of the parts is below zero."""
+    with Bench(1) as bench:
+        found = measured_overhead(bench)
+    assert min(found.node_s, found.tensor_s, found.extent_s, found.after_s, found.run_s) >= 0
+    assert LENGTH > 1
