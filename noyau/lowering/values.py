@@ -33,6 +33,7 @@ from noyau.ir.graph import (
 from noyau.ir.loops import Call, Const, Expr, Fold, If, Index, Let, Load, Require, Statement, Var
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.ranges import at_least_one, simplify, within
+from noyau.lowering.constants import cell_of
 from noyau.lowering.dependence import dependence
 from noyau.lowering.names import Names
 from noyau.lowering.scans import lower_scan
@@ -71,6 +72,7 @@ class Lowering:
         self.around: list[Dim] = []  # the extents of the loops that a Fold was lifted out of
         self.guard: Expr | None = None  # where the values that are made now are used
         self.guarded: set[str] = set()  # looked-up indices that are 0 where nothing uses them
+        self.found_at: dict[str, frozenset[str]] = {}  # looked-up indices, with the variables that tell where
         self.lifted = False  # whether a value was guarded for the loops that it was lifted out of
         self.count = 0
 
@@ -116,6 +118,11 @@ class Lowering:
             used |= _names_in(self.guard)
         return max((at for at, scope in enumerate(self.scopes) if scope.variables & used), default=0)
 
+    def variables(self, index: Shape) -> frozenset[str]:
+        """The variables of loops that an index depends on, through what is looked up too."""
+        names = [name for dim in index for name in dim.names if name.startswith("#")]
+        return frozenset[str]().union(*(self.found_at.get(name, {name}) for name in names))
+
     def left_out(self, depth: int) -> tuple[Dim, ...]:
         """The extents of the loops that a value at this depth is lifted out of."""
         inner = [self.extents[name] for scope in self.scopes[depth + 1 :] for name in sorted(scope.variables)]
@@ -140,8 +147,8 @@ class Lowering:
                 guard = self.guard_of(index, node.shape, self.depth(index))
                 other = None if guard is None else Const(0, node.dtype.compute)
                 return Load(self.buffers[node.output], index, node.dtype.compute, guard, other)
-            case Constant(value) if value.size == 1:
-                return Const(value.reshape(()).astype(node.dtype.compute.numpy).item(), node.dtype.compute)
+            case Constant(value):
+                return cell_of(node, value, index)
             case Iota(dim):
                 counted = Index(simplify(dim.replace(here), self.extents))
                 return counted if node.dtype is DType.I64 else Call("cast", (counted,), node.dtype.compute)
@@ -160,7 +167,7 @@ class Lowering:
                 return self.fold(node, monoid, axes, index)
             case Scan():
                 return lower_scan(self, node, node.kind, index)
-            case Constant() | Scatter() | Contract() | Opaque() | Part():
+            case Scatter() | Contract() | Opaque() | Part():
                 raise UnsupportedError(f"{node.output}: no loop strategy for {type(node.kind).__name__} yet")
             case _:
                 assert_never(node.kind)
@@ -235,7 +242,7 @@ class Lowering:
                 inside = If(guard, (inside,))
             scope.statements += [Let(variable, wide), inside]
             scope.variables.add(variable)
-            self.extents[variable] = extent
+            self.extents[variable], self.found_at[variable] = extent, self.variables(at)
             scope.known[key] = Index(Dim.of(variable))
         known = scope.known[key]
         assert isinstance(known, Index)
@@ -247,8 +254,7 @@ class Lowering:
             raise UnsupportedError(f"{node.output}: no {monoid} of {operand.dtype.value}")
         if (self.folded.setdefault(node.output, self.inside) > 0) != (self.inside > 0) and not _is_exact(node, monoid):
             raise UnsupportedError(f"{node.output}, within a reduction and outside it, would be rounded in two orders")
-        used = {name for dim in index for name in dim.names if name.startswith("#")}
-        self.folds.append(frozenset(used))
+        self.folds.append(self.variables(index))
         loops, full, rest = [], [], list(index)
         for axis, extent in enumerate(operand.shape):
             if axis in axes:

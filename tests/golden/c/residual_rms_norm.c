@@ -63,18 +63,18 @@ static inline int64_t noyau_maximum_i64(int64_t a, int64_t b)
 
 static int32_t residual_rms_norm_0(const noyau_call *call, int64_t begin, int64_t end)
 {
-    const float *restrict x = call->buffers[0]; /* [rows, n] */
-    const float *restrict r = call->buffers[1]; /* [rows, n] */
-    const float *restrict w = call->buffers[2]; /* [n] */
-    const float *restrict v10 = call->buffers[3]; /* [] */
-    float *restrict v3 = call->buffers[4]; /* [rows, n] */
-    float *restrict v17 = call->buffers[5]; /* [rows, n] */
+    const float *restrict v10 = call->buffers[0]; /* [] */
+    const float *restrict x = call->buffers[1]; /* [rows, n] */
+    const float *restrict r = call->buffers[2]; /* [rows, n] */
+    const float *restrict w = call->buffers[3]; /* [n] */
+    float *restrict v17 = call->buffers[4]; /* [rows, n] */
+    float *restrict v3 = call->buffers[5]; /* [rows, n] */
     const int64_t n = call->sizes[1];
 
     /* Items: rows. */
     for (int64_t i0 = begin; i0 < end; ++i0) {
-        const float v8 = (float)n;
         const float v10_i = v10[0];
+        const float v8 = (float)n;
         double v5_sum = 0.0;
         for (int64_t block = 0; block < n / 2048; ++block) {
             float v5_lanes_sum[32];
@@ -122,17 +122,17 @@ static int32_t residual_rms_norm_0(const noyau_call *call, int64_t begin, int64_
         v5_sum += (double)v5_lanes_sum[0];
         const float v5 = (float)v5_sum;
         const float v9 = v5 / v8;
-        const float v12 = v9 + v10_i;
+        const float v12 = v10_i + v9;
         const float v13 = noyau_rsqrt_f32(v12);
         NOYAU_LANES
         for (int64_t i1 = 0; i1 < n; ++i1) {
             const float x_i = x[i0 * n + i1];
             const float v_r_i = r[i0 * n + i1];
             const float v3_2 = x_i + v_r_i;
-            v3[i0 * n + i1] = v3_2;
+            const float v15 = v13 * v3_2;
             const float w_i = w[i1];
-            const float v15 = v3_2 * v13;
-            v17[i0 * n + i1] = w_i * v15;
+            v17[i0 * n + i1] = v15 * w_i;
+            v3[i0 * n + i1] = v3_2;
         }
     }
     return NOYAU_OK;
@@ -140,13 +140,13 @@ static int32_t residual_rms_norm_0(const noyau_call *call, int64_t begin, int64_
 
 static int32_t residual_rms_norm_bind(const int64_t *const *shapes, int64_t *sizes)
 {
-    const int64_t rows = shapes[0][0];
+    const int64_t rows = shapes[1][0];
     sizes[0] = rows;
-    const int64_t n = shapes[0][1];
+    const int64_t n = shapes[1][1];
     sizes[1] = n;
-    if (shapes[1][0] != rows) return 2;
-    if (shapes[1][1] != n) return 2;
-    if (shapes[2][0] != n) return 3;
+    if (shapes[2][0] != rows) return 3;
+    if (shapes[2][1] != n) return 3;
+    if (shapes[3][0] != n) return 4;
     return 0;
 }
 
@@ -196,7 +196,7 @@ static int32_t residual_rms_norm_run(const noyau_call *call, int64_t begin, int6
 }
 
 static const int32_t residual_rms_norm_dtypes[] = {1, 1, 1, 1, 1, 1};
-static const int32_t residual_rms_norm_ranks[] = {2, 2, 1, 0, 2, 2};
+static const int32_t residual_rms_norm_ranks[] = {0, 2, 2, 1, 2, 2};
 
 #ifndef NOYAU_EXPORT
 #define NOYAU_EXPORT

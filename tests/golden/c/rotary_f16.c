@@ -113,9 +113,9 @@ static int32_t rotary_f16_0(const noyau_call *call, int64_t begin, int64_t end)
             const float v6 = -x_i;
             const float v_sin_i = noyau_f16_to_f32(v_sin[i2 * 8 + i3]);
             const float v11 = v6 * v_sin_i;
-            const float x_i_2 = noyau_f16_to_f32(x[i0 * s * 16 + i2 * 16 + i1 * 8 + i3]);
             const float v_cos_i = noyau_f16_to_f32(v_cos[i2 * 8 + i3]);
-            const float v9 = x_i_2 * v_cos_i;
+            const float x_i_2 = noyau_f16_to_f32(x[i0 * s * 16 + i2 * 16 + i1 * 8 + i3]);
+            const float v9 = v_cos_i * x_i_2;
             v12[(i0 * 16 + i1 * 8) * s + i2 * 8 + i3] = noyau_f32_to_f16(v11 + v9);
         }
         NOYAU_LANES
@@ -123,9 +123,9 @@ static int32_t rotary_f16_0(const noyau_call *call, int64_t begin, int64_t end)
             const float x_i = noyau_f16_to_f32(x[i0 * s * 16 + i2 * 16 + i1 * 8 + i3]);
             const float v_sin_i = noyau_f16_to_f32(v_sin[i2 * 8 + i3 + 4]);
             const float v11 = x_i * v_sin_i;
-            const float x_i_2 = noyau_f16_to_f32(x[i0 * s * 16 + i2 * 16 + i1 * 8 + i3 + 4]);
             const float v_cos_i = noyau_f16_to_f32(v_cos[i2 * 8 + i3 + 4]);
-            const float v9 = x_i_2 * v_cos_i;
+            const float x_i_2 = noyau_f16_to_f32(x[i0 * s * 16 + i2 * 16 + i1 * 8 + i3 + 4]);
+            const float v9 = v_cos_i * x_i_2;
             v12[(i0 * 16 + i1 * 8) * s + i2 * 8 + i3 + 4] = noyau_f32_to_f16(v11 + v9);
         }
         if (++i2 == s) { i2 = 0; if (++i1 == 2) { i1 = 0; ++i0; } }

@@ -1,0 +1,36 @@
+"""Arrays that are known now, as expressions of their index: a kernel has no memory for constants."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.ir.dims import Dim, Shape
+from noyau.ir.graph import Node
+from noyau.ir.loops import Call, Const, Expr, Index
+
+MOST = 4096  # cells that are looked at for steps
+
+
+def cell_of(node: Node, value: np.ndarray, index: Shape) -> Expr:
+    """A cell of a constant whose cells are all alike, or integers in even steps; else UnsupportedError."""
+    cells, dtype = value.astype(node.dtype.compute.numpy), node.dtype.compute
+    if not cells.size or cells.tobytes() == cells.flat[0].tobytes() * cells.size:
+        return Const(cells.flat[0].item() if cells.size else 0, dtype)
+    steps = _steps(cells)
+    if steps is None:
+        raise UnsupportedError(f"{node.output}: no loop strategy for Constant yet, if its cells follow no rule")
+    counted = Index(sum((at * step for at, step in zip(index, steps, strict=True)), Dim.of(int(cells.flat[0]))))
+    return counted if dtype is DType.I64 else Call("cast", (counted,), dtype)
+
+
+def _steps(cells: np.ndarray) -> list[int] | None:
+    """How far integers go up along each axis, if it is always as far."""
+    if cells.dtype.kind not in "iu" or cells.size > MOST or cells.dtype == np.uint64:
+        return None
+    first, shape = int(cells.flat[0]), cells.shape
+    steps = [int(cells.take(1, axis).flat[0]) - first if shape[axis] > 1 else 0 for axis in range(cells.ndim)]
+    grid = np.indices(shape, object)
+    whole = sum((along * step for along, step in zip(grid, steps, strict=True)), np.full(shape, first, object))
+    return steps if (whole == cells).all() else None
