@@ -6,6 +6,7 @@ float16 and bfloat16 are types of buffers only: a Load of one gives float32, and
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
@@ -122,12 +123,15 @@ class Let:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Values into one cell of each buffer; with `merge`, the monoid joins them, as a state, to what is there."""
+    """Values into one cell of each buffer; with `merge`, the monoid joins them, as a state, to what is there.
+
+    `non_temporal`: a hint that the cell is not read again soon, and need not go through the caches."""
 
     buffers: tuple[str, ...]
     index: Shape
     values: tuple[Expr, ...]
     merge: str | None = None
+    non_temporal: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +170,14 @@ class Sync:
 
 
 @dataclass(frozen=True, slots=True)
+class Prefetch:
+    """A hint that the line of memory around a cell is read soon; it may lie outside of the buffer."""
+
+    buffer: str
+    index: Shape
+
+
+@dataclass(frozen=True, slots=True)
 class Require:
     """The kernel fails with "index out of bounds" unless 0 <= index < extent."""
 
@@ -173,7 +185,7 @@ class Require:
     extent: Dim
 
 
-Statement: TypeAlias = Let | Store | Loop | If | Alloc | Sync | Require
+Statement: TypeAlias = Let | Store | Loop | If | Alloc | Sync | Prefetch | Require
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +202,13 @@ class Guard:
     cells: Dim
     left: Dim
     right: Dim
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        """Whether sizes obey it; they do not where they divide by 0."""
+        try:
+            return not self.cells.evaluate(sizes) or bool(self.left.evaluate(sizes) <= self.right.evaluate(sizes))
+        except ZeroDivisionError:
+            return False
 
 
 @dataclass(frozen=True, slots=True)

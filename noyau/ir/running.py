@@ -58,7 +58,8 @@ def translated(kernel: Kernel) -> tuple[Any, tuple[Any, ...]]:
 
 
 def bind_sizes(kernel: Kernel, inputs: Sequence[Array], given: Mapping[str, int]) -> dict[str, int]:
-    """The sizes, as the kernel's own binding says; InputError where an input has another dtype or shape."""
+    """The sizes, as the kernel's own binding says; InputError where an input has another dtype or shape, or where the
+    sizes do not obey a guard."""
     wanted, sizes = kernel.of(Role.INPUT), dict(given)
     if len(wanted) != len(inputs):
         raise InputError(f"{kernel.name} takes {len(wanted)} inputs, not {len(inputs)}")
@@ -75,6 +76,9 @@ def bind_sizes(kernel: Kernel, inputs: Sequence[Array], given: Mapping[str, int]
             natural = all(sizes.get(size, 0) >= 0 for size in dim.names)
             if not natural or (dim.names <= sizes.keys() and dim.evaluate(sizes) != extent):
                 raise InputError(f"{buffer.name} has shape {array.shape}, which does not fit where {_spell(sizes)}")
+    for guard in kernel.guards:
+        if not guard.holds(sizes):
+            raise InputError(f"{kernel.name} needs {guard.left} <= {guard.right}, but {_spell(sizes)}")
     return sizes
 
 

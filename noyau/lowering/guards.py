@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from noyau.ir.binding import Demand, plan
-from noyau.ir.dims import Dim, maximum, product
+from noyau.ir.dims import Dim, maximum, never_negative, product
 from noyau.ir.graph import Gather, Graph, Lookup, Node, View
 from noyau.ir.loops import Guard
 from noyau.ir.ranges import simplify, within
@@ -33,6 +33,9 @@ def _asked(demand: Demand) -> Iterator[Guard]:
         case _:
             apart = (left - right) * (left - 1) * (right - 1)
             yield from (Guard(always, apart, Dim.of(0)), Guard(always, Dim.of(0), apart))
+            if not never_negative(left - 2) and not never_negative(right - 2):  # 0 and 1 are 0, which no larger one is
+                empty_left, empty_right = maximum(1 - left, 0), maximum(1 - right, 0)
+                yield from (Guard(always, empty_left, empty_right), Guard(always, empty_right, empty_left))
 
 
 def _of(graph: Graph, node: Node) -> Iterator[Guard]:

@@ -192,14 +192,30 @@ class _Partitioning:
         for positions in sorted(self.sets.values(), key=min):
             if positions <= self.alone.keys() and len(positions) == 1:
                 continue
-            extracted = self.wires.extract(positions)
-            graph = normalise(extracted)
-            if not worth(positions, graph):
-                self.lonely[min(positions)] = "a single operator: there is nothing to fuse it with"
+            try:
+                group = self.group(positions)
+            except UnsupportedError as error:  # cellwise ones were joined without a look at their kernel
+                self.dissolve(positions, str(error))
                 continue
-            original = replace(extracted, outputs=graph.outputs)
-            stand_ins = self.wires.ends(positions)[1]
-            yield Group(tuple(sorted(positions)), original, graph, lower(graph, "kernel"), stand_ins)
+            if worth(positions, group.graph):
+                yield group
+            else:
+                self.lonely[min(positions)] = "a single operator: there is nothing to fuse it with"
+
+    def group(self, positions: Positions) -> Group:
+        """The group of some operators, lowered."""
+        extracted = self.wires.extract(positions)
+        graph = normalise(extracted)
+        original = replace(extracted, outputs=graph.outputs)
+        stand_ins = self.wires.ends(positions)[1]
+        return Group(tuple(sorted(positions)), original, graph, lower(graph, "kernel"), stand_ins)
+
+    def dissolve(self, positions: Positions, reason: str) -> None:
+        """Leave operators as they are after all."""
+        for position in positions:
+            del self.member[position]
+            self.alone[position] = reason
+        del self.sets[next(name for name, found in self.sets.items() if found == positions)]
 
     def reasons(self) -> Iterable[Cut]:
         """Why operators are in no group, and why neighbouring groups are not one."""

@@ -10,7 +10,7 @@ from noyau.ir.binding import Demand
 from noyau.ir.dims import same_shape
 from noyau.ir.graph import Constant, Graph, Input, Iota, Node, View, dims_of
 from noyau.lowering.nest import unbound
-from noyau.passes.sizes import own_sizes
+from noyau.passes.sizes import bound_sizes, own_sizes
 
 Positions = frozenset[int]
 
@@ -81,7 +81,7 @@ class Wires:
             graph = own_sizes(self.collect(positions, read))
             loose = self.loose(graph, positions)
             if not loose:
-                return graph
+                return require_told(graph)
             read |= loose
 
     def collect(self, positions: Positions, read: frozenset[str]) -> Graph:
@@ -95,7 +95,7 @@ class Wires:
                 nodes[node.output] = node
         places = dict.fromkeys(self.model.made_at.get(name, -1) for name in nodes)
         demands = tuple(demand for place in places for demand in self.model.demands.get(place, ()))
-        return Graph(tuple(nodes.values()), self.ends(positions)[0], demands)
+        return needed(Graph(tuple(nodes.values()), self.ends(positions)[0], demands))
 
     def enter(self, name: str, nodes: dict[str, Node], read: frozenset[str]) -> None:
         """A value from outside: a known scalar or an index stays one, anything else is an input."""
@@ -173,3 +173,23 @@ class Wires:
 
 def is_scalar(node: Node) -> bool:
     return isinstance(node.kind, Constant) and node.kind.value.size == 1
+
+
+def needed(graph: Graph) -> Graph:
+    """The graph without the values, inputs among them, that no output needs: dead code tells no kernel its sizes."""
+    names, kept = set(graph.outputs), list[Node]()
+    for node in reversed(graph.nodes):
+        if node.output in names:
+            names.update(node.inputs)
+            kept.append(node)
+    return replace(graph, nodes=tuple(reversed(kept)))
+
+
+def require_told(graph: Graph) -> Graph:
+    """The graph itself; UnsupportedError where one of its operators demands something of a size that no input tells:
+    the operator would look, and the kernel could not."""
+    told = bound_sizes(graph)
+    for demand in graph.demands:
+        if not demand.left.names | demand.right.names <= told:
+            raise UnsupportedError(f"whether {demand} does not follow from the shapes of the inputs")
+    return graph

@@ -36,30 +36,29 @@ def _with_swap(graph: Graph, unit: Monomial, value: Dim) -> Graph:
 
 
 def _one_of_two(graph: Graph) -> Swap | None:
-    """A size that must equal another one, or a number, and that other. Where inputs bear both, their shapes will then
-    be compared."""
-    for demand in graph.demands:
+    """A size that must equal another one, or a number, and that other. Inputs bear both, so that their shapes will then
+    be compared: a size that none bears would be taken for equal and never looked at."""
+    equal = [demand for demand in graph.demands if demand.relation == "equal"]
+    bound = bound_sizes(graph) if equal else frozenset[str]()
+    for demand in equal:
         for one, other in ((demand.left, demand.right), (demand.right, demand.left)):
-            if demand.relation == "equal" and _is_name(one) and (_is_name(other) or (other.constant or -1) >= 0):
+            if str(one) in bound and (str(other) in bound or (other.constant or -1) >= 0):
                 return one.terms[0][0], other
     return None
-
-
-def _is_name(dim: Dim) -> bool:
-    return len(dim.names) == 1 and str(dim) in dim.names
 
 
 def _typed(graph: Graph) -> list[Node]:
     return [node for node in graph.inputs if node.dtype is not DType.OTHER]
 
 
-def _bound(graph: Graph) -> frozenset[str]:
+def bound_sizes(graph: Graph) -> frozenset[str]:
+    """The sizes that the shapes of the inputs tell."""
     return frozenset(binding.size for binding in plan([node.shape for node in _typed(graph)]))
 
 
 def _extent(graph: Graph) -> Swap | None:
     """The next product of sizes to be replaced, and what by: short formulas come first, for others may use them."""
-    bound = _bound(graph)
+    bound = bound_sizes(graph)
     extents = [dim for node in _typed(graph) for dim in node.shape if not dim.names <= bound]
     for dim in sorted(extents, key=lambda dim: (len(dim.terms), len(dim.terms[0][0]), str(dim))):
         found = _single(dim) or next(_among(dim, bound), None)

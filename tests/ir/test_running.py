@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from noyau.ir.loops import (
     Axis,
     Const,
     Fold,
+    Guard,
     If,
     Index,
     Let,
@@ -267,3 +270,19 @@ def test_every_dtype_comes_back_as_it_is():
             assert got.dtype == x.dtype
             assert got.tolist() == x.tolist()
             assert run(made, [x[:0]])[0].shape == (0,)
+
+
+def test_sizes_obey_the_guards():
+    """Unless no cell is at stake; what divides by 0 obeys none."""
+    n = Dim.of("n")
+    made = kernel(loop("#i", "n", store("y", load("x", ROW), ROW)))
+    for guard, fine in ((Guard(n, n, n - 1), [0]), (Guard(Dim.of(1), n, Dim.of(2)), [0, 1, 2])):
+        for count in range(4):
+            one, x = replace(made, guards=(guard,)), np.zeros(count, np.float32)
+            if count in fine:
+                assert run(one, [x])[0].shape == (count,)
+            else:
+                with pytest.raises(InputError, match=r"needs n <= "):
+                    run(one, [x])
+    with pytest.raises(InputError):
+        run(replace(made, guards=(Guard(Dim.of(1), Dim.of(8) // n, Dim.of(9)),)), [np.zeros(0, np.float32)])

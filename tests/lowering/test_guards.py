@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from noyau.builders.cc import Options, compile_library
 from noyau.builders.native import Native
 from noyau.dtypes import DType
 from noyau.errors import InputError
+from noyau.ir.binding import Demand
 from noyau.ir.dims import Dim, indices, maximum, shape_of
 from noyau.ir.graph import Graph, Input, Map, Node, View, expand_index
 from noyau.languages import c
@@ -45,6 +48,25 @@ def test_extents_that_broadcast_are_taken(a, b):
     x, y = np.arange(a, dtype=np.float32), np.arange(b, dtype=np.float32)
     (got,) = native(added(expand_index)).call_guarded(x, y)
     np.testing.assert_array_equal(got, x + y)
+
+
+def demanding(relation, left, right):
+    """The guards of a graph of x[a] and y[b] that demands something of sizes."""
+    nodes = (Node("x", Input(), (), DType.F32, A), Node("y", Input(), (), DType.F32, B))
+    return guards(Graph(nodes, ("x", "y"), (Demand(Dim.of(left), Dim.of(right), relation),)))
+
+
+@pytest.mark.parametrize("relation", ["equal", "broadcast", "at most"])
+@pytest.mark.parametrize(("left", "right"), [("a", "b"), ("a", 3), ("a", 1), ("a", 0), (2, "b")])
+def test_a_demand_is_asked_to_the_letter(relation, left, right):
+    demand, asked = Demand(Dim.of(left), Dim.of(right), relation), demanding(relation, left, right)
+    for a, b in itertools.product(range(6), repeat=2):
+        sizes = {"a": a, "b": b}
+        assert all(guard.holds(sizes) for guard in asked) == demand.holds(sizes), (sizes, demand)
+
+
+def test_a_demand_of_sizes_that_no_input_tells_is_not_asked():
+    assert demanding("equal", "a", "c") == ()
 
 
 @pytest.mark.parametrize(("a", "b"), [(3, 2), (2, 3), (5, 4)])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from noyau.errors import UnsupportedError
 from noyau.frontends.onnx.sites import Importer, Site
-from noyau.ir.dims import Dim, Shape, indices, product
+from noyau.ir.dims import Dim, Shape, indices, maximum, product
 from noyau.ir.graph import Node
 
 
@@ -30,8 +30,24 @@ def reshaped(shape: Shape, target: Sequence[Dim], *, keep_zero: bool) -> Shape:
 
 
 def _reshape(site: Site) -> Node:
-    value, target = site.input(), site.known(1, "the extents")
-    return site.reshape(value, reshaped(value.shape, target.dims, keep_zero=bool(site.attribute("allowzero", 0))))
+    value, target = site.input(), site.known(1, "the extents").dims
+    keep_zero = bool(site.attribute("allowzero", 0))
+    shape = reshaped(value.shape, target, keep_zero=keep_zero)
+    if not keep_zero:
+        _demand_extents(site, value.shape, target)
+    if Dim.of(-1) in target:
+        free = target.index(Dim.of(-1))
+        others = product(dim for axis, dim in enumerate(shape) if axis != free)
+        if others * shape[free] != product(value.shape):
+            site.demand_at_most(Dim.of(1), others)
+    return site.reshape(value, shape)
+
+
+def _demand_extents(site: Site, shape: Shape, target: Sequence[Dim]) -> None:
+    """That a size of the target is 0 only where the old extent is, for which it would stand."""
+    for old, dim in zip(shape, target, strict=False):
+        if dim.constant is None and old % dim != Dim.of(0):
+            site.demand_at_most(old * maximum(1 - dim, 0), Dim.of(0))
 
 
 def _flatten(site: Site) -> Node:

@@ -108,3 +108,22 @@ def test_extents_that_must_agree_are_demanded():
     found = imported("(float[a, b] x, float[c, d] z) => (float y) { y = Concat<axis = 1>(x, z) }")
     assert [(str(d.left), str(d.right), d.relation) for d in found.demands] == [("a", "c", "equal")]
     assert found.graph["y"].shape == (Dim.of("a"), Dim.of("b") + "d")
+
+
+@pytest.mark.parametrize(
+    ("shapes", "target", "demands"),
+    [
+        (("a, b", "c"), "s, k", ["a*max(-1*c + 1, 0) <= 0", "1 <= c"]),
+        (("a, b", "a"), "s, k", []),  # its 0 is the old extent, and it divides the cells
+        (("2, a, b", "a"), "s, k", ["2*max(-1*a + 1, 0) <= 0"]),
+        (("c, b", "c, b"), "s", []),
+    ],
+)
+def test_an_extent_of_0_in_a_target_is_the_old_one(shapes, target, demands):
+    """A size there must not be 0 where the old extent is not."""
+    found = imported(
+        f"(float[{shapes[0]}] x, float[{shapes[1]}] v) => (float y) <int64[1] k = {{-1}}> "
+        f"{{ s = Shape(v) t = Concat<axis = 0>({target}) y = Reshape(x, t) }}"
+    )
+    told = [f"{d.left} <= {d.right}" for d in found.demands if d.relation == "at most"]
+    assert told == demands
