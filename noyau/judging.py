@@ -116,6 +116,9 @@ def compiled(kernels: Sequence[Planned], options: cc.Options) -> list[Judged]:
     pool = ThreadPoolExecutor(usable_cores())
     try:
         return list(pool.map(lambda kernel: _compiled(kernel, options), kernels))
+    except BaseException:
+        cc.end_all()  # the pool waits for its threads, and they for their compilers
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -4,7 +4,7 @@ import numpy as np
 def path(input_ids, embed_tokens_weight, input_layernorm_weight, *, eps=1e-06):
     embedding_6 = np.where(input_ids < 0, input_ids + 1024, input_ids)
     embedding = embed_tokens_weight[embedding_6]
-    pow_1 = embedding ** 2
+    pow_1 = embedding**2
     mean = pow_1.sum(-1, keepdims=True) / 64
     add_115 = mean + np.float32(eps)
     val_78 = np.sqrt(add_115)
@@ -19,7 +19,7 @@ import numpy as np
 from noyau.functions import cast
 
 
-def path(attention_mask, *, fill=-3.4028235e+38):
+def path(attention_mask, *, fill=-3.4028235e38):
     sequence = attention_mask.shape[1]
     to_copy = attention_mask != 0
     arange = np.arange(sequence)

@@ -4,7 +4,7 @@ import numpy as np
 def path(input_ids, embed_tokens_weight, input_layernorm_weight, *, eps=1e-06):
     embed_tokens_Gather_6 = np.where(input_ids < 0, input_ids + 1024, input_ids)
     embed_tokens_Gather = embed_tokens_weight[embed_tokens_Gather_6]
-    input_layernorm_Pow = embed_tokens_Gather ** 2
+    input_layernorm_Pow = embed_tokens_Gather**2
     input_layernorm_ReduceMean = input_layernorm_Pow.sum(-1, keepdims=True) / 64
     input_layernorm_Add = input_layernorm_ReduceMean + np.float32(eps)
     input_layernorm_Sqrt = np.sqrt(input_layernorm_Add)
@@ -19,7 +19,7 @@ import numpy as np
 from noyau.functions import cast
 
 
-def path(attention_mask, *, fill=-3.4028235e+38):
+def path(attention_mask, *, fill=-3.4028235e38):
     batch = attention_mask.shape[0]
     sequence = attention_mask.shape[1]
     model_Cast_1 = attention_mask != 0
