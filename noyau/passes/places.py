@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from noyau.errors import UnsupportedError
@@ -78,7 +78,8 @@ class Wires:
         Indices are computed anew where their sizes follow from the inputs; else they are read."""
         read: frozenset[str] = frozenset()
         while True:
-            graph = own_sizes(self.collect(positions, read))
+            collected = self.collect(positions, read)
+            graph = own_sizes(collected, self.facts(collected))
             loose = self.loose(graph, positions)
             if not loose:
                 return require_told(graph)
@@ -93,9 +94,17 @@ class Wires:
                     if name not in made:
                         self.enter(name, nodes, read)
                 nodes[node.output] = node
-        places = dict.fromkeys(self.model.made_at.get(name, -1) for name in nodes)
-        demands = tuple(demand for place in places for demand in self.model.demands.get(place, ()))
-        return needed(Graph(tuple(nodes.values()), self.ends(positions)[0], demands))
+        graph = needed(Graph(tuple(nodes.values()), self.ends(positions)[0]))
+        return replace(graph, demands=self.demands_of(node for node in graph.nodes if not isinstance(node.kind, Input)))
+
+    def facts(self, graph: Graph) -> tuple[Demand, ...]:
+        """What the operators that make the inputs of a group see to."""
+        return self.demands_of(graph.inputs)
+
+    def demands_of(self, nodes: Iterable[Node]) -> tuple[Demand, ...]:
+        """What the operators that make some values need of sizes."""
+        places = dict.fromkeys(self.model.made_at.get(node.output, -1) for node in nodes)
+        return tuple(demand for place in places for demand in self.model.demands.get(place, ()))
 
     def enter(self, name: str, nodes: dict[str, Node], read: frozenset[str]) -> None:
         """A value from outside: a known scalar or an index stays one, anything else is an input."""

@@ -5,11 +5,11 @@ Where an input is `past + now` long, and no other input tells the two apart, the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from noyau.dtypes import DType
-from noyau.ir.binding import plan
+from noyau.ir.binding import Demand, plan
 from noyau.ir.dims import Dim, Monomial, Op, maximum
 from noyau.ir.graph import Graph, Node
 from noyau.passes.rewriting import with_dims
@@ -17,11 +17,13 @@ from noyau.passes.rewriting import with_dims
 Swap = tuple[Monomial, Dim]
 
 
-def own_sizes(graph: Graph) -> Graph:
+def own_sizes(graph: Graph, facts: Sequence[Demand] = ()) -> Graph:
     """The graph with each extent of an input that no shape of an input determines as one size, named by its formula;
-    wherever else the formula stands, there the size stands too. Sizes that must be equal are one."""
+    wherever else the formula stands, there the size stands too. Sizes that must be equal are one. `facts` are demands
+    that others have seen to."""
     for find in (_one_of_two, _extent):
-        while (swap := find(graph)) is not None:
+        while (swap := find(graph, facts)) is not None:
+            facts = _changed(facts, *swap)
             graph = _with_swap(graph, *swap)
     return graph
 
@@ -30,19 +32,28 @@ def _with_swap(graph: Graph, unit: Monomial, value: Dim) -> Graph:
     def change(dim: Dim) -> Dim:
         return _swapped(dim, unit, value)
 
-    demands = [replace(demand, left=change(demand.left), right=change(demand.right)) for demand in graph.demands]
     nodes = tuple(with_dims(node, change) for node in graph.nodes)
-    return replace(graph, nodes=nodes, demands=tuple(demand for demand in demands if demand.left != demand.right))
+    return replace(graph, nodes=nodes, demands=_changed(graph.demands, unit, value))
 
 
-def _one_of_two(graph: Graph) -> Swap | None:
+def _changed(demands: Iterable[Demand], unit: Monomial, value: Dim) -> tuple[Demand, ...]:
+    """Demands after a swap, without those that are met for certain."""
+    changed = [
+        replace(demand, left=_swapped(demand.left, unit, value), right=_swapped(demand.right, unit, value))
+        for demand in demands
+    ]
+    return tuple(demand for demand in changed if demand.left != demand.right)
+
+
+def _one_of_two(graph: Graph, facts: Sequence[Demand]) -> Swap | None:
     """A size that must equal another one, or a number, and that other. Inputs bear both, so that their shapes will then
-    be compared: a size that none bears would be taken for equal and never looked at."""
-    equal = [demand for demand in graph.demands if demand.relation == "equal"]
-    bound = bound_sizes(graph) if equal else frozenset[str]()
-    for demand in equal:
+    be compared, or others have compared them: else they would be taken for equal and never looked at."""
+    told = bound_sizes(graph) if graph.demands else frozenset[str]()
+    for demand in (*graph.demands, *facts):
+        sizes = told if demand in graph.demands else demand.left.names | demand.right.names
         for one, other in ((demand.left, demand.right), (demand.right, demand.left)):
-            if str(one) in bound and (str(other) in bound or (other.constant or -1) >= 0):
+            fits = str(other) in sizes or (other.constant or -1) >= 0
+            if demand.relation == "equal" and str(one) in sizes and fits:
                 return one.terms[0][0], other
     return None
 
@@ -56,7 +67,7 @@ def bound_sizes(graph: Graph) -> frozenset[str]:
     return frozenset(binding.size for binding in plan([node.shape for node in _typed(graph)]))
 
 
-def _extent(graph: Graph) -> Swap | None:
+def _extent(graph: Graph, _: Sequence[Demand]) -> Swap | None:
     """The next product of sizes to be replaced, and what by: short formulas come first, for others may use them."""
     bound = bound_sizes(graph)
     extents = [dim for node in _typed(graph) for dim in node.shape if not dim.names <= bound]

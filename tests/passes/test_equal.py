@@ -10,7 +10,7 @@ import pytest
 from noyau.ir.checking import check
 from noyau.ir.dims import shape_of
 from noyau.ir.graph import Iota, Map, Reduce, Select, constant
-from noyau.passes.equal import COMMUTATIVE, contexts, merge_equal, order_operands, structure
+from noyau.passes.equal import COMMUTATIVE, contexts, merge_equal, order_operands, roles_of_sizes, structure
 from noyau.passes.unused import drop_unused
 from tests.nodes import F32, F64, I64, at, given, graph, value, view
 from tests.passes.cases import changed_bits
@@ -159,3 +159,27 @@ def test_a_piece_knows_its_place():
 def test_random_graphs_compute_the_same_bits():
     assert changed_bits(merge_equal) == []
     assert changed_bits(order_operands, signed_zeros=False) == []  # of 0 and -0 either is the larger
+
+
+def test_sizes_have_roles_that_do_not_depend_on_their_names():
+    def roles(n, m):
+        found = roles_of_sizes(graph("x", given("x", F32, n, m), given("b", F32, m), given("c", F32, n, 1)))
+        return found[n], found[m]
+
+    assert roles("n", "m") == roles("m", "n") == roles("zz", "a")
+    assert len(set(roles("n", "m"))) == 2
+
+
+def test_names_of_sizes_do_not_order_operands():
+    def products(n, m):
+        return order_operands(
+            graph(
+                "y",
+                given("x", F32, n),
+                given("z", F32, n, m),
+                value("w", view(at(0)), "x", F32, n, m),
+                value("y", Map("multiply"), "w z", F32, n, m),
+            )
+        )["y"].inputs
+
+    assert len({products(n, m) for n, m in itertools.permutations(["a", "b", "n", "batch"], 2)}) == 1

@@ -7,6 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from noyau.errors import UnsupportedError
 from noyau.passes.costs import PASSES
 from noyau.passes.partition import BUFFERS, LARGEST
 from noyau.planning import plan
@@ -242,3 +243,15 @@ def test_random_graphs_with_boundaries(seed):
     ends = ", ".join(f"float[n, n] {name}" for name in sorted(outputs))
     text = f"(float[n, n] x, float[n, n] z) => ({ends}) <int64[1] i = {{1}}> {{ {' '.join(steps)} }}"
     fused(text, x=array(3, 3) / 2, z=array(3, 3) / 2)
+
+
+def test_a_group_without_a_kernel_is_left_with_the_reason(monkeypatch):
+    """Cellwise steps are joined without a look at their kernel; should there be none, the model stays as it is."""
+
+    def refuse(graph, name):
+        raise UnsupportedError("no loops today")
+
+    monkeypatch.setattr("noyau.passes.partition.lower", refuse)
+    made = fused("(float[n] x) => (float[n] y) { a = Exp(x) y = Tanh(a) }", x=array(3))
+    assert made.positions == []
+    assert made.reason(0) == made.reason(1) == "no loops today"

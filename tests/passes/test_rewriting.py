@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from noyau.ir.binding import Demand
 from noyau.ir.checking import check
 from noyau.ir.dims import Dim, shape_of
 from noyau.ir.graph import Gather, Input, Iota, Lookup, Map, Scatter, Select, dims_of
-from noyau.passes.rewriting import Rebuilder, rebuilt, same_as, through_views, with_dims
+from noyau.passes.rewriting import Rebuilder, nameless, rebuilt, same_as, sizes_in_order, through_views, with_dims
 from tests.nodes import F32, I64, at, given, graph, value, view
 
 
@@ -88,3 +89,36 @@ def test_every_dim_of_a_node_is_seen_and_changed(node):
     other = with_dims(node, lambda dim: dim.replace({"n": "m"}))
     assert {name for dim in dims_of(other) for name in dim.names} - {"#0"} == {"m"}
     assert with_dims(other, lambda dim: dim.replace({"m": "n"})) == node
+
+
+def named(x, a, y, n, m):
+    """exp of a slice, under any names."""
+    nodes = [
+        given(x, F32, n, m),
+        value(a, view(at(1), at(0)), x, F32, m, n),
+        value(y, Map("exp"), a, F32, m, n),
+    ]
+    made = graph(y, *(replace(node, sources=(x, y)) for node in nodes))
+    return replace(made, demands=(Demand(Dim.of(n), Dim.of(m) * 2, "at most"),))
+
+
+def test_without_names_graphs_that_differ_in_them_are_equal():
+    one, other = named("x", "a", "y", "n", "m"), named("y", "x", "a", "m", "n")
+    found = check(nameless(one))
+    assert found == nameless(other)
+    assert [node.output for node in found.nodes] == ["v0", "v1", "v2"]
+    assert (found.outputs, found["v0"].shape, found["v0"].sources) == (("v2",), shape_of(["s0", "s1"]), ())
+    assert found.demands == (Demand(Dim.of("s0"), Dim.of("s1") * 2, "at most"),)
+    assert nameless(found) == found
+
+
+def test_sizes_come_as_they_stand_alone_then_in_formulas():
+    made = graph("x", given("x", F32, Dim.of("c") + "a", "b", Dim.of("d") * 2))
+    assert sizes_in_order(made) == ("b", "a", "c", "d")
+
+
+def test_what_differs_in_more_than_names_stays_apart():
+    other = named("x", "a", "y", "n", "n")
+    assert nameless(named("x", "a", "y", "n", "m")) != nameless(other)
+    flat = replace(other, demands=())
+    assert nameless(other) != nameless(flat)
