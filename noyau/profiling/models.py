@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,9 +25,13 @@ from noyau.profiling.overheads import Overhead, measured_overhead
 from noyau.profiling.records import At, Memory, NodeTime, Profile
 from noyau.profiling.running import Bench
 from noyau.reports.machine import this_machine, usable_cores
+from noyau.runtimes.bodies import subgraphs
 from noyau.runtimes.onnxruntime import version
 from noyau.runtimes.putting_back import fitting
 from noyau.timing.conditions import conditions, unsteady
+
+if TYPE_CHECKING:
+    import onnx
 
 log = logging.getLogger("noyau")
 Say = Callable[[str], None]
@@ -145,13 +150,20 @@ def profiled(subject: Subject, inputs: Inputs, overhead: Overhead, bench: Bench,
         found.between_s,
         len(ran.runs),
         records,
-        by_operator(records, original.operators),
+        by_operator(records, every_operator(original.model.graph, *original.model.functions)),
         found.paths,
         Memory(weights_bytes(original), **steps, largest=largest_values(ran)),
         found.scaled,
         unrun,
         (*inputs.notes, *remarks(records, unrun, doubt)),
     )
+
+
+def every_operator(*graphs: onnx.GraphProto | onnx.FunctionProto) -> Iterator[str]:
+    """The operator types of some graphs, and of the graphs within them."""
+    for node in (node for graph in graphs for node in graph.node):
+        yield node.op_type
+        yield from every_operator(*subgraphs(node))
 
 
 def remarks(nodes: Sequence[NodeTime], unrun: int, doubt: str) -> Iterator[str]:

@@ -1,11 +1,12 @@
 """What onnxruntime's profiler adds to the time of a node: it spells out shapes and counts memory while its clock runs.
 
 That is some microseconds a node, more than a small node takes. How it goes by inputs, outputs and dimensions is
-measured on chains of nodes that do nothing; how much it is in all, on the model itself.
+measured on chains of nodes that do nothing; how much it is in all, on the model too.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,7 +19,9 @@ from noyau.timing.comparing import Comparison
 
 CHAINS = ((1, 0), (1, 4), (8, 0), (8, 4))  # inputs, dimensions
 _BUDGET_S = 0.08
-_FACTORS = 0.5, 2.0  # between the chains and a model: caches differ
+_FACTORS = 0.5, 2.0
+_NOISE = 0.1  # of what is known, from which on the median says nothing
+_CLOSE = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +49,30 @@ class Overhead:
         return max(node.median_us * 1e-6 - self.told_s(node), 0.0)
 
     def fitted_to(self, model: Comparison, nodes: Sequence[NodeRuns]) -> Overhead:
-        """The overhead with every part multiplied by one factor, so that it makes up for the time of the model with the
-        profiler on; where that is lost in noise, the factor is within bounds."""
-        added_s = float(np.median(np.subtract(model.after_s, model.before_s)))
+        """The overhead with every part multiplied by one factor, for the caches of a model are not those of a chain.
+
+        The factor is between 1 and that which makes up for what the profiler adds to a run of the model, where that is
+        not lost in noise; of these the one with which the nodes come nearest to a run."""
+        told_s = np.array([self.told_s(node) for node in nodes])
+        lasted_s = np.array([node.median_us * 1e-6 for node in nodes])
+        low, high = sorted((1.0, self._factor(model, nodes)))
+        while high - low > _CLOSE:
+            factor = (low + high) / 2
+            if np.maximum(lasted_s - factor * told_s, 0.0).sum() > model.before_median_s:
+                low = factor
+            else:
+                high = factor
+        parts = (self.node_s, self.tensor_s, self.extent_s, self.after_s, self.run_s)
+        return Overhead(*((low + high) / 2 * part for part in parts))
+
+    def _factor(self, model: Comparison, nodes: Sequence[NodeRuns]) -> float:
+        """What the profiler adds to a run of the model over what it would add to a chain; 1 where noise hides it."""
         known_s = sum(map(self.told_s, nodes)) + self.outside_s(nodes)
-        factor = float(np.clip(added_s / known_s, *_FACTORS)) if known_s > 0 else 1.0
-        return Overhead(
-            *(factor * part for part in (self.node_s, self.tensor_s, self.extent_s, self.after_s, self.run_s))
-        )
+        added_s = np.subtract(model.after_s, model.before_s)
+        noise_s = float(np.subtract(*np.quantile(added_s, (0.75, 0.25)))) / math.sqrt(model.pairs)
+        if known_s <= 0 or noise_s > _NOISE * known_s:
+            return 1.0
+        return float(np.clip(np.median(added_s) / known_s, *_FACTORS))
 
 
 @dataclass(frozen=True, slots=True)
