@@ -8,22 +8,37 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from noyau.checking.ops import check
     from noyau.handwritten.buffers import Buffer
     from noyau.ops import Op, ReferenceWarning, op
     from noyau.optimizing import Optimized
     from noyau.paths.ends import Between
+    from noyau.paths.extracting import Extracted
     from noyau.profiling.records import Profile
     from noyau.references import reference
     from noyau.showing import Shown
 
 __version__ = "0.1.0.dev0"
-__all__ = ["Buffer", "Op", "ReferenceWarning", "__version__", "op", "optimize", "profile", "reference", "show"]
+__all__ = [
+    "Buffer",
+    "Op",
+    "ReferenceWarning",
+    "__version__",
+    "check",
+    "extract",
+    "op",
+    "optimize",
+    "profile",
+    "reference",
+    "show",
+]
 
 # Public names that stand in modules which are imported when the first of them is asked for.
 _ELSEWHERE = {
     "Buffer": "noyau.handwritten.buffers",
     "Op": "noyau.ops",
     "ReferenceWarning": "noyau.ops",
+    "check": "noyau.checking.ops",
     "op": "noyau.ops",
     "reference": "noyau.references",
 }
@@ -58,6 +73,18 @@ def show(model: str | Path, *, between: Between | None = None) -> Shown:
     from noyau import showing
 
     return showing.show(model, between=between)
+
+
+def extract(model: str | Path, between: Between, **wishes: Any) -> Extracted:
+    """The path between some values of an ONNX model, (["A", "B"], ["C"]), as an op: `.save("path.py")` writes its
+    reference in NumPy, what it reads in one run of the model beside it, and a C kernel to begin with.
+
+    `wishes`: dims={"sequence": 128} or inputs="arrays.npz" to run it with; seed=0. Raises ModelError for a file that is
+    no model, InputError where the ends enclose no graph or the model does not run, UnsupportedError for a path with an
+    operator that noyau does not look into, MissingExtraError without onnx or onnxruntime."""
+    from noyau.paths import extracting
+
+    return extracting.extract(model, between, **wishes)
 
 
 def profile(model: str | Path, **wishes: Any) -> Profile:

@@ -229,7 +229,7 @@ class Op(Generic[P, R]):
         if unknown is not None:
             told = ", ".join({**numbers, **dict.fromkeys(self.signature.integers)}) or "none"
             raise SignatureError(f"{self.name} has no size {unknown}; its sizes are: {told}")
-        return tuple(a[()] if not a.shape else a for a in make(instance, numbers, known, rng))
+        return tuple(a[()] if not a.shape else a for a in make(instance, numbers, {**known, **numbers}, rng))
 
     @overload
     def kernel(self, what: str | Path, **said: Unpack[SaidOfText]) -> HandKernel: ...

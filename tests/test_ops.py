@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -265,3 +268,36 @@ def test_a_path_is_from_the_file_of_the_op():
 def test_what_is_no_reference(what):
     with pytest.raises(SignatureError):
         noyau.op("f32[n] -> f32[n]")(what)
+
+
+def test_every_form_passes_the_type_checker_and_the_linter_and_runs(tmp_path):
+    mypy = pytest.importorskip("mypy.api")
+    from tests import signature_forms
+
+    evaluated = tmp_path / "evaluated.py"  # annotations that Python evaluates
+    text = Path(signature_forms.__file__).read_text()
+    evaluated.write_text(text.replace("from __future__ import annotations\n", ""))
+    exec(compile(evaluated.read_text(), str(evaluated), "exec"), {"__name__": "evaluated"})
+    paths = [signature_forms.__file__, str(evaluated)]
+    told, faults, status = mypy.run(["--strict", "--no-error-summary", "--follow-imports=silent", *paths])
+    assert (told, faults, status) == ("", "", 0)
+    pytest.importorskip("ruff")
+    linted = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", "--select", "E4,E7,E9,F,B,UP,C4", *paths],
+        check=False,
+        capture_output=True,
+    )
+    assert (linted.returncode, linted.stderr) == (0, b"")
+    doubled, low, kernels = signature_forms.results()
+    assert doubled.tolist() == [2, 2, 2]
+    assert low == 1
+    assert kernels == ["twice", "double", "other", "twice"]
+
+
+def test_a_wrong_call_is_a_type_error_before_it_runs(tmp_path):
+    mypy = pytest.importorskip("mypy.api")
+    (tmp_path / "wrong.py").write_text("from tests.signature_forms import ends\nends(3)\nends().x\n")
+    told, _, status = mypy.run(["--strict", "--follow-imports=silent", str(tmp_path / "wrong.py")])
+    assert status == 1
+    assert 'Argument 1 to "__call__" of "Op" has incompatible type "int"' in told
+    assert "Missing positional argument" in told or "Too few arguments" in told

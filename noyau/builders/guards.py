@@ -10,14 +10,16 @@ from noyau.dtypes import DType
 
 GUARD_BYTES = 4096
 _ALIGNMENT = 64
-SCRATCH_POISONS = (b"\xff", b"\x7f")  # of bytes of any type; the first is NaN in every float type
+SCRATCH_POISONS = (b"\xff", b"\x7f", b"\x5a")  # of bytes of any type; the first is NaN in every float type
+PLAIN = 2  # the poison that is a number: a NaN that is divided or added to keeps its bits
 
-# Two poisons a type, no cell alike: quiet NaNs for floats, so that what is read beyond a buffer spreads.
+# Three poisons a type, no cell alike: for floats two quiet NaNs, so that what is read beyond a buffer spreads, and a
+# number, so that what is read there and written back changes.
 _POISONS = {
-    DType.F16: (b"\xad\xfe", b"\x5a\x7f"),
-    DType.BF16: (b"\xed\xff", b"\xda\x7f"),
-    DType.F32: (b"\xad\xde\xc0\xff", b"\x5a\x5a\xda\x7f"),
-    DType.F64: (b"\xad\xde\xc0\xad\xde\xc0\xff\xff", b"\x5a\x5a\x5a\x5a\x5a\x5a\xfa\x7f"),
+    DType.F16: (b"\xad\xfe", b"\x5a\x7f", b"\x5a\x5a"),
+    DType.BF16: (b"\xed\xff", b"\xda\x7f", b"\x5a\x45"),
+    DType.F32: (b"\xad\xde\xc0\xff", b"\x5a\x5a\xda\x7f", b"\x5a\x5a\x5a\x45"),
+    DType.F64: (b"\xad\xde\xc0\xad\xde\xc0\xff\xff", b"\x5a\x5a\x5a\x5a\x5a\x5a\xfa\x7f", b"\x5a" * 7 + b"\x40"),
 }
 
 
@@ -42,9 +44,9 @@ class Guarded:
         return cls(label, array, around, poison)
 
     @classmethod
-    def holding(cls, label: str, array: np.ndarray, dtype: DType) -> Guarded:
-        """A copy of an array, between zones of its type's first poison."""
-        made = cls.poisoned(label, array.shape, dtype, poison_of(dtype, 0))
+    def holding(cls, label: str, array: np.ndarray, dtype: DType, poison: int = 0) -> Guarded:
+        """A copy of an array, between zones of one of its type's poisons."""
+        made = cls.poisoned(label, array.shape, dtype, poison_of(dtype, poison))
         made.array[...] = array
         return made
 
@@ -69,5 +71,5 @@ class Guarded:
 
 
 def poison_of(dtype: DType, which: int) -> bytes:
-    """The bytes of one cell of the type's first (0) or second (1) poison."""
-    return _POISONS.get(dtype, (b"\xa5" * dtype.bytes, b"\x5a" * dtype.bytes))[which]
+    """The bytes of one cell of the type's first (0) or second (1) poison, or of the one that is a number (PLAIN)."""
+    return _POISONS.get(dtype, (b"\xa5" * dtype.bytes, b"\x5a" * dtype.bytes, b"\x3c" * dtype.bytes))[which]

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from noyau.builders import cc
-from noyau.builders.guards import Guarded, poison_of
+from noyau.builders.guards import PLAIN, Guarded, poison_of
 from noyau.builders.native import Native, Order
 from noyau.errors import CheckError, NoyauError, SignatureError, UnsupportedError
 from noyau.handwritten.asking import ask
 from noyau.handwritten.buffers import CPU, Buffer, buffer_of
 from noyau.handwritten.c_text import c_source
 from noyau.handwritten.kernels import HandKernel, check_init
+from noyau.handwritten.layouts import Layout, contiguous
 from noyau.references import bind_sizes
 from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance
@@ -57,11 +58,12 @@ def call_kernel(
 
 @dataclass(frozen=True, slots=True)
 class FunctionKernel:
-    """A kernel that Python calls, for one instance."""
+    """A kernel that Python calls, for one instance; between guards, its inputs lie as `layout` has it."""
 
     kernel: HandKernel
     instance: Instance
     constants: Mapping[str, Any]
+    layout: Layout = contiguous
 
     def __call__(self, *arrays: Array) -> list[Array]:
         """Its results; inputs that it updates are copied before."""
@@ -72,8 +74,9 @@ class FunctionKernel:
     def call_guarded(self, *arrays: Array, pieces: int = 1, order: Order = range) -> list[Array]:
         """As a call, on copies between guard zones, the outputs poisoned before; it is never cut into pieces.
 
-        CheckError where a guard was overwritten, an input was changed, or a cell of an output was never written."""
-        results, made = self.guarded_run(arrays, 0)
+        `pieces` beyond 1: the poison of floats is a number, as Native has it. CheckError where a guard was
+        overwritten, an input was changed, or a cell of an output was never written."""
+        results, made = self.guarded_run(arrays, PLAIN if pieces > 1 else 0)
         suspects = [guarded.still_poisoned() for guarded in made]
         fills = not self.kernel.usage.returns and not self.kernel.usage.updates
         if fills and any(suspect.any() for suspect in suspects):
@@ -91,19 +94,23 @@ class FunctionKernel:
         """One run between guards; its results and its outputs, once nothing else is found to be touched."""
         shapes = shapes_of(self.instance.outputs, bind_sizes(self.instance, arrays))
         inputs, outputs = self.instance.inputs, self.instance.outputs
-        given = [Guarded.holding(v.name, array, v.dtype) for v, array in zip(inputs, arrays, strict=True)]
+        around = PLAIN if poison == PLAIN else 0
+        laid = [
+            self.layout(v.name, np.asarray(array), v.dtype, around) for v, array in zip(inputs, arrays, strict=True)
+        ]
+        before = [memory.around.tobytes() for memory, _ in laid]
         made = [
             Guarded.poisoned(v.name, shape, v.dtype, poison_of(v.dtype, poison))
             for v, shape in zip(outputs, shapes, strict=True)
         ]
-        results = self.run([guarded.array for guarded in given], [guarded.array for guarded in made])
-        for guarded in (*given, *made):
+        results = self.run([view for _, view in laid], [guarded.array for guarded in made])
+        for guarded in (*(memory for memory, _ in laid), *made):
             fault = guarded.fault()
             if fault:
                 raise CheckError(f"{self.kernel.called} {fault}")
-        for guarded, array in zip(given, arrays, strict=True):
-            if guarded.array.tobytes() != np.ascontiguousarray(array).tobytes():
-                raise CheckError(f"{self.kernel.called} changed its input {guarded.label}")
+        for (memory, _), bits in zip(laid, before, strict=True):
+            if memory.around.tobytes() != bits:
+                raise CheckError(f"{self.kernel.called} changed its input {memory.label}")
         return self.fitting(results, shapes), made
 
     def run(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:

@@ -18,17 +18,19 @@ from noyau.timing.workers import Worker
 
 Array = np.ndarray
 _FACTORY = f"{__name__}:served"
-_FEW, _REVERSED = 1, "reversed"
 
 
 class Isolated:
     """A kernel of a built library, run in a process of its own; use it in a `with`.
 
-    `called` is its name in messages; `patience_s`: how long one run may take. After a crash the process starts anew."""
+    `called` is its name in messages; `patience_s`: how long one run may take. After a crash the process starts anew.
+    `worker`: a process that is there already, which outlives this kernel."""
 
-    def __init__(self, library: Path, symbol: str, called: str, patience_s: float = 20.0) -> None:
-        self.library, self.symbol = library, symbol
-        self.worker = Worker(called, patience_s)
+    def __init__(
+        self, library: Path, symbol: str, called: str, patience_s: float = 20.0, worker: Worker | None = None
+    ) -> None:
+        self.library, self.symbol, self.is_shared = library, symbol, worker is not None
+        self.worker = worker or Worker(called, patience_s)
         self.folder = Path(tempfile.mkdtemp(prefix="noyau-"))
 
     def __enter__(self) -> Isolated:
@@ -37,7 +39,8 @@ class Isolated:
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.worker.end()
+        if not self.is_shared:
+            self.worker.end()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def call_guarded(self, *arrays: Array, pieces: int = 1, order: Order = range) -> list[Array]:

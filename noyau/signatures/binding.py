@@ -11,7 +11,7 @@ from noyau.dtypes import DType, from_numpy
 from noyau.errors import SignatureError
 from noyau.ir.binding import plan
 from noyau.ir.dims import Dim
-from noyau.signatures.instances import bound_names, dtype_fault, instance_of, rank_fault, shapes_of
+from noyau.signatures.instances import dtype_fault, instance_of, rank_fault, shapes_of, sizing_integers
 from noyau.signatures.types import Family, Instance, Rest, Signature, Term, is_integer
 
 Array = np.ndarray
@@ -145,12 +145,11 @@ def _misfit(term: Term, given: object, fitting: Sequence[tuple[Term, Array]]) ->
 
 def _integers(signature: Signature, arrays: Sequence[Array]) -> dict[str, int]:
     """The integer parameters that give a dim which no shape gives."""
-    shaped = bound_names(signature, ())
     named = {term.name: int(a) for term, a in zip(signature.inputs, arrays, strict=True) if _is_size(term, signature)}
     negative = next((name for name, size in named.items() if size < 0), None)
     if negative is not None:
         raise SignatureError(f"{negative} is {named[negative]}, and a size is never negative")
-    return {name: size for name, size in named.items() if name not in shaped}
+    return {name: named[name] for name in sizing_integers(signature)}
 
 
 def _is_size(term: Term, signature: Signature) -> bool:

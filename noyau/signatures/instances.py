@@ -22,6 +22,12 @@ def bound_names(signature: Signature, known: Iterable[str]) -> frozenset[str]:
     return frozenset(binding.size for binding in plan(shapes))
 
 
+def sizing_integers(signature: Signature) -> tuple[str, ...]:
+    """The integer parameters that give a dim which no shape gives."""
+    shaped = bound_names(signature, ())
+    return tuple(name for name in signature.integers if name not in shaped)
+
+
 def unbound_names(signature: Signature, known: Iterable[str]) -> list[str]:
     """The names of dims that neither the shapes of the inputs nor `known` give, in order."""
     known = {*known, *signature.integers}

@@ -11,7 +11,7 @@ import numpy as np
 from noyau.dtypes import DType
 from noyau.errors import SignatureError
 from noyau.ir.binding import plan
-from noyau.signatures.instances import instance_of, shapes_of
+from noyau.signatures.instances import instance_of, shapes_of, sizing_integers
 from noyau.signatures.types import Family, Instance, Signature, Term, Value
 
 Maker = Callable[..., Any]
@@ -40,8 +40,8 @@ def usual_sizes(instance: Instance, wanted: Mapping[str, int]) -> dict[str, int]
 
 
 def integers_of(signature: Signature, wanted: Mapping[str, int]) -> dict[str, int]:
-    """A number for each integer parameter that gives a dim."""
-    names = signature.integers
+    """A number for each integer parameter that gives a dim which no shape gives."""
+    names = sizing_integers(signature)
     return {name: wanted.get(name, USUAL_SIZES[at % len(USUAL_SIZES)]) for at, name in enumerate(names)}
 
 

@@ -3,23 +3,24 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noyau.builders.guards import GUARD_BYTES, SCRATCH_POISONS, Guarded, poison_of
+from noyau.builders.guards import GUARD_BYTES, PLAIN, SCRATCH_POISONS, Guarded, poison_of
 from noyau.dtypes import DType
 
 DTYPES = [dtype for dtype in DType if dtype is not DType.OTHER]
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.value)
-def test_two_poisons_of_a_type_have_its_size_and_differ(dtype):
-    first, second = poison_of(dtype, 0), poison_of(dtype, 1)
-    assert len(first) == len(second) == dtype.bytes
-    assert first != second
+def test_poisons_of_a_type_have_its_size_and_differ(dtype):
+    poisons = [poison_of(dtype, which) for which in (0, 1, PLAIN)]
+    assert {len(poison) for poison in poisons} == {dtype.bytes}
+    assert len(set(poisons)) == 3
 
 
 @pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if dtype.is_float], ids=lambda dtype: dtype.value)
 def test_poisons_of_floats_are_nan(dtype):
     for which in (0, 1):
         assert np.isnan(np.frombuffer(poison_of(dtype, which), dtype.numpy).astype(np.float64)).all()
+    assert np.isfinite(np.frombuffer(poison_of(dtype, PLAIN), dtype.numpy).astype(np.float64)).all()
     assert np.isnan(np.frombuffer(SCRATCH_POISONS[0] * dtype.bytes, dtype.numpy).astype(np.float64)).all()
 
 

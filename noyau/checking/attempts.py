@@ -1,0 +1,175 @@
+"""What the kernels of an op are tried on: dtypes, ranks, sizes and numbers, by its signature or by its maker."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+
+from noyau.checking.adversarial import NORMAL, CaseMaker, Pattern, cells, schedule, spell
+from noyau.dtypes import DType
+from noyau.errors import InputError, SignatureError
+from noyau.ir.graph import Graph
+from noyau.ops import Op
+from noyau.references import graph_of
+from noyau.signatures.binding import bind
+from noyau.signatures.instances import instance_of, sizing_integers
+from noyau.signatures.making import made_by, usual_sizes
+from noyau.signatures.types import Family, Instance, Signature
+
+Array = np.ndarray
+Sizes = Mapping[str, int]
+Make = Callable[[Sizes], tuple[Array, ...] | None]
+
+MOST, FEW = 50, 12  # cases of the first instance, and of each other one
+TOTAL = 1 << 20  # cells over all cases of an instance
+AXES = (1, 0, 2)  # of a Rest, in the order in which they are tried
+INTEGERS = (10, 1, 7, 0)  # for a parameter that gives a dim
+EDGES = (1, 33, 31, 0, 32, 65, 64, 129, 257)  # the first ones are tried on every instance
+AWKWARD = (0, 1, 2, 5, 31, 32, 33, 97)  # sizes that a maker of inputs is asked for, beside its usual ones
+SEEDS = 3
+_DTYPES = {
+    Family.FLOAT: (DType.F32, DType.F64, DType.F16, DType.BF16),
+    Family.INT: (DType.I64, DType.I32, DType.U8),
+    Family.ANY: (DType.F32, DType.I32, DType.BOOL),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One set of inputs: `make` gives those of other sizes too, None where there are none; `label` is for messages."""
+
+    instance: Instance
+    graph: Graph
+    label: str
+    sizes: Sizes
+    make: Make
+
+
+def attempts(op: Op[..., Any], wanted: Sizes, seed: int, accepts: Callable[[Instance], bool]) -> Iterator[Attempt]:
+    """The attempts for a kernel: `accepts` says which instances it takes; `wanted` are usual sizes."""
+    if op.signature is None:
+        raise SignatureError(f"{op.name} has no signature, so its kernels cannot be checked; give it one")
+    if op.inputs is not None:
+        yield from _by_maker(op, op.signature, wanted, seed, accepts)
+        return
+    for number, (instance, integers) in enumerate(_instances(op, op.signature, wanted, accepts)):
+        count = MOST if number == 0 else FEW
+        yield from islice(_by_signature(op, instance, integers, wanted, seed), count)
+
+
+def _instances(
+    op: Op[..., Any], signature: Signature, wanted: Sizes, accepts: Callable[[Instance], bool]
+) -> Iterator[tuple[Instance, Sizes]]:
+    """The dtypes, ranks and integers to try, the most usual first; those that the kernel takes."""
+    known = op.known(op.description.reference.constants)
+    families = {term.element for term in signature.inputs if isinstance(term.element, Family)}
+    has_rest = any(term.rest for term in signature.inputs)
+    usual = {family: _DTYPES[family][0] for family in families}
+    chosen = [usual, *({**usual, f: dtype} for f in families for dtype in _DTYPES[f][1:])]
+    seen = set()
+    for dtypes in chosen:
+        for axes in (AXES if dtypes is usual else AXES[:1]) if has_rest else (1,):
+            for integer in INTEGERS if sizing_integers(signature) else (1,):
+                integers = {name: wanted.get(name, integer) for name in sizing_integers(signature)}
+                made = _instance(signature, dtypes, axes, {**known, **integers})
+                if made is not None and (made, integer) not in seen and accepts(made):
+                    seen.add((made, integer))
+                    yield made, integers
+
+
+def _instance(signature: Signature, dtypes: Mapping[Family, DType], axes: int, known: Sizes) -> Instance | None:
+    elements = [term.element for term in signature.inputs]
+    settled = tuple(dtypes[each] if isinstance(each, Family) else each for each in elements)
+    ranks = tuple(len(term.fixed) + axes * (term.rest is not None) for term in signature.inputs)
+    try:
+        return instance_of(signature, settled, ranks, tuple(sorted(known.items())))
+    except SignatureError:
+        return None
+
+
+def _by_signature(op: Op[..., Any], instance: Instance, integers: Sizes, wanted: Sizes, seed: int) -> Iterator[Attempt]:
+    """Adversarial inputs: patterns and sizes in turns."""
+    reference = op.description.reference
+    graph = graph_of(reference, instance, reference.constants)
+    has_floats = any(value.dtype.is_float for value in instance.inputs)
+    spent, plan = 0, schedule(graph, wanted, False, has_floats)
+    for number, (sizes, pattern) in enumerate(chain(_edges(instance), plan)):
+
+        def make(other: Sizes, number: int = number, pattern: Pattern = pattern) -> tuple[Array, ...] | None:
+            maker = CaseMaker(graph, np.random.default_rng([seed, number]))
+            with np.errstate(all="ignore"):
+                made = maker.inputs(other, pattern)
+            if made is None:
+                return None
+            fixed = {**integers, **{name: other[name] for name in _agreeing(instance, other)}}
+            return tuple(
+                np.array(fixed[v.name], v.dtype.numpy) if v.scalar and v.name in fixed else made[v.name]
+                for v in instance.inputs
+            )
+
+        spent += cells(graph, sizes)
+        yield Attempt(instance, graph, spell(pattern, sizes), sizes, make)
+        if spent > TOTAL:
+            return
+
+
+def _edges(instance: Instance) -> Iterator[tuple[Sizes, Pattern]]:
+    """Each size at the edges of blocks, the others small."""
+    usual = usual_sizes(instance, {})
+    yield usual, NORMAL
+    for name in usual:
+        yield from (({**usual, name: size}, NORMAL) for size in EDGES)
+
+
+def _agreeing(instance: Instance, sizes: Sizes) -> list[str]:
+    """Integer parameters that shapes give as well."""
+    return [value.name for value in instance.inputs if value.scalar and value.name in sizes]
+
+
+def _by_maker(
+    op: Op[..., Any], signature: Signature, wanted: Sizes, seed: int, accepts: Callable[[Instance], bool]
+) -> Iterator[Attempt]:
+    """What the maker gives: at its usual sizes with several seeds, then each size at awkward ones."""
+    assert op.inputs is not None
+    parameters = list(inspect.signature(op.inputs).parameters.values())[1:]
+    usual = {parameter.name: int(wanted.get(parameter.name, parameter.default)) for parameter in parameters}
+    plans = [(usual, seed + k) for k in range(SEEDS)]
+    plans += [({**usual, name: size}, seed) for name in usual for size in AWKWARD if size != usual[name]]
+    for sizes, chosen in plans:
+
+        def make(other: Sizes, chosen: int = chosen) -> tuple[Array, ...] | None:
+            return _bound(op, signature, other, chosen, strict=other == usual)[1]
+
+        instance, arrays = _bound(op, signature, sizes, chosen, strict=sizes == usual)
+        if instance is None or arrays is None or not accepts(instance):
+            continue
+        reference = op.description.reference
+        told = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+        label = f"inputs(rng){f', {told}' if told else ''}"
+        yield Attempt(instance, graph_of(reference, instance, reference.constants), label, sizes, make)
+
+
+def _bound(
+    op: Op[..., Any], signature: Signature, sizes: Sizes, seed: int, *, strict: bool
+) -> tuple[Instance | None, tuple[Array, ...] | None]:
+    """What the maker gives and what it binds. Where it has nothing for these sizes: None, but at its usual ones, an
+    InputError."""
+    reference = op.description.reference
+    assert op.inputs is not None
+    try:
+        given = made_by(op.inputs, np.random.default_rng(seed), sizes, reference.parameters, op.name)
+        bound = bind(signature, given, op.known(reference.constants), f"inputs= of {op.name}")
+    except SignatureError:
+        if strict:
+            raise
+        return None, None
+    except Exception as fault:
+        if strict:
+            raise InputError(f"inputs= of {op.name} fails with {type(fault).__name__}: {fault}") from fault
+        return None, None
+    return bound.instance, bound.arrays

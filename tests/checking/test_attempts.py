@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import noyau
+from noyau.checking.attempts import attempts
+from noyau.dtypes import DType
+from noyau.errors import InputError, SignatureError
+
+
+def every(_) -> bool:
+    return True
+
+
+def first_x(x, *others):
+    return x
+
+
+def op_of(signature: str, parameters: int = 1, **said):
+    functions = {1: lambda x: x, 2: lambda x, y: x}
+    return noyau.op(signature, **said)(functions[parameters])
+
+
+def made(op, accepts=every, wanted=None, seed=0):
+    return [(each, each.make(each.sizes)) for each in attempts(op, wanted or {}, seed, accepts)]
+
+
+def test_sizes_are_awkward_and_numbers_too():
+    found = made(op_of("f32[rows, n] -> f32[rows, n]"))
+    sizes = [tuple(each.sizes.values()) for each, _ in found]
+    assert {0, 1, 31, 32, 33, 129, 257} <= {n for _, n in sizes} | {rows for rows, _ in sizes}
+    labels = " ".join(each.label for each, _ in found)
+    for words in ("normal numbers", "infinities mixed in", "denormals", "all equal", "huge numbers"):
+        assert words in labels
+    for each, (x,) in found:
+        assert x.shape == tuple(each.sizes.values())
+        assert x.dtype == np.float32
+
+
+def test_the_same_seed_makes_the_same_inputs_and_other_sizes_can_be_asked_for():
+    op = op_of("f32[n] -> f32[n]")
+    for (first, one), (second, other) in zip(made(op, seed=4), made(op, seed=4), strict=True):
+        assert first.label == second.label
+        assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(one, other, strict=True))
+    attempt = made(op)[0][0]
+    assert attempt.make({"n": 3})[0].shape == (3,)
+
+
+def test_families_take_each_dtype_and_rests_several_ranks():
+    instances = {each.instance for each, _ in made(op_of("float[*rows, n] -> float[*rows, n]"))}
+    assert {(i.dtypes, i.ranks) for i in instances} >= {
+        ((DType.F32,), (1,)),
+        ((DType.F32,), (2,)),
+        ((DType.F32,), (3,)),
+        ((DType.F64,), (2,)),
+        ((DType.F16,), (2,)),
+        ((DType.BF16,), (2,)),
+    }
+
+
+def test_only_instances_that_are_accepted():
+    op = op_of("float[n] -> float[n]")
+    found = made(op, lambda instance: instance.dtypes == (DType.F64,))
+    assert {each.instance.dtypes for each, _ in found} == {(DType.F64,)}
+
+
+def test_integers_that_give_a_size_agree_with_the_instance():
+    found = made(noyau.op("f32[n], i64 -> f32[bins]")(lambda x, bins: x))
+    assert {int(arrays[1]) for _, arrays in found} == {10, 1, 7, 0}
+    for each, arrays in found:
+        assert each.instance.outputs[0].shape[0].constant == arrays[1]
+
+
+def test_an_integer_that_a_shape_gives_too():
+    for each, (x, n) in made(noyau.op("f32[n], i64 -> f32[n]")(lambda x, n: x)):
+        assert len(x) == n == each.sizes["n"]
+
+
+def test_a_maker_is_asked_for_its_sizes_and_others():
+    op = op_of("f32[n] -> f32[n]", inputs=lambda rng, n=12: rng.standard_normal(n).astype(np.float32))
+    found = made(op)
+    assert [each.sizes["n"] for each, _ in found] == [12, 12, 12, 0, 1, 2, 5, 31, 32, 33, 97]
+    assert found[0][0].label == "inputs(rng), n = 12"
+    assert not np.array_equal(found[0][1][0], found[1][1][0])
+
+
+def test_sizes_that_a_maker_does_not_take_are_left_out():
+    def maker(rng, n=4):
+        return rng.choice(n, 4, replace=False).astype(np.float32)
+
+    assert {each.sizes["n"] for each, _ in made(op_of("f32[m] -> f32[m]", inputs=maker))} == {4, 5, 31, 32, 33, 97}
+
+
+def test_a_maker_that_fails_at_its_usual_sizes():
+    with pytest.raises(InputError, match="inputs= of <lambda> fails with ValueError: no"):
+        made(op_of("f32[n] -> f32[n]", inputs=lambda rng: _raise()))
+    with pytest.raises(SignatureError, match=r"inputs= of <lambda>: x: f64\[3\] does not fit f32\[n\]"):
+        made(op_of("f32[n] -> f32[n]", inputs=lambda rng: np.zeros(3)))
+
+
+def test_wanted_sizes_are_the_usual_ones():
+    sizes = [each.sizes["n"] for each, _ in made(op_of("f32[n] -> f32[n]"), wanted={"n": 100})]
+    assert sizes.count(100) > 5
+
+
+def _raise():
+    raise ValueError("no")

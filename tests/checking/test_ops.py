@@ -1,0 +1,264 @@
+from __future__ import annotations
+
+import json
+import re
+import warnings
+
+import numpy as np
+import pytest
+
+import noyau
+from noyau.errors import CheckError, InputError, SignatureError
+from noyau.handwritten import trusting
+
+SOFTMAX = """
+#include <math.h>
+#include <stdint.h>
+void softmax(const float *x, float *out, int64_t rows, int n) {
+    for (int64_t r = 0; r < rows; ++r) {
+        float top = -INFINITY, total = 0;
+        for (int i = 0; i < n; ++i) top = x[r * n + i] > top || x[r * n + i] != x[r * n + i] ? x[r * n + i] : top;
+        for (int i = 0; i < n; ++i) total += out[r * n + i] = expf(x[r * n + i] - top);
+        for (int i = 0; i < n; ++i) out[r * n + i] /= total;
+    }
+}
+"""
+
+
+@pytest.fixture
+def softmax(empty_cache, monkeypatch):
+    monkeypatch.setattr(trusting, "_SEEN", set())
+
+    @noyau.op("f32[*rows, n] -> f32[*rows, n]")
+    def softmax(x):
+        e = np.exp(x - x.max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True)
+
+    return softmax
+
+
+def finding(op, text: str | None = None, **said):
+    """The first finding of a check of one kernel in C."""
+    if text is not None:
+        op.kernel(text, language="c")
+    found = noyau.check(op, **{"patience_s": 5.0, **said})
+    assert not found.ok
+    return found.findings[0]
+
+
+def test_a_right_kernel_is_right_and_then_runs(softmax):
+    softmax.kernel(SOFTMAX, language="c")
+    found = noyau.check(softmax)
+    assert found.ok
+    found.raise_if_bad()
+    told = str(found)
+    assert told.startswith("softmax[softmax]: right on ")
+    assert "what it reads is not seen" in told
+    assert "cases left out that the reference refuses" in told  # max of no columns
+    shapes = found.kernels[0].shapes
+    assert {"x: f32[5, 3]", "x: f32[5, 33]", "x: f32[5, 1]", "x: f32[0, 3]", "x: f32[33]", "x: f32[5, 3, 7]"} <= set(
+        shapes
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        softmax(np.ones((2, 3), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind", "told"),
+    [
+        (
+            "out[r * n + i] /= total",
+            "out[r * n + i] /= i < 40 ? total : 2 * total",
+            "wrong-value",
+            r"wrong at out\[0, 40\] for x: f32\[1, 41\] \(normal numbers, .*n = 41\): got .*, want .* \(float64\)",
+        ),
+        ("/= total", "/= total + 1e-4f", "wrong-value", r"wrong at out\[0, 0\] for x: f32\[1, 1\]"),
+        (
+            "i < n; ++i) out[r * n + i] /",
+            "i <= n; ++i) out[r * n + i] /",
+            "out-of-bounds",
+            "wrote outside out, 1 cells after its end; for x: f32",
+        ),
+        ("float top", "if (n == 33) *(volatile int *)0 = 1; float top", "crash", r"crashed .*; for x: f32\[1, 33\]"),
+        ("float top", "((float *)x)[0] += 1; float top", "mutated-input", "changed its input x; for x: f32"),
+        (
+            "out[r * n + i] = expf(x[r * n + i] - top)",
+            "expf(x[r * n + i] - top)",
+            "unwritten",
+            "never wrote 1 cells of out; the first is",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named_at_the_smallest_size(softmax, before, after, kind, told):
+    assert before in SOFTMAX
+    text = SOFTMAX.replace(before, after)
+    if kind == "unwritten":
+        text = re.sub(r"for \(int i = 0; i < n; \+\+i\) out\[r \* n \+ i\] /= total;", "(void)total;", text)
+    one = finding(softmax, text)
+    assert one.kind == kind
+    assert re.search(told, one.message), one.message
+    assert one.remedy
+    with pytest.warns(noyau.ReferenceWarning, match="has not been checked yet"):
+        softmax(np.ones((2, 3), np.float32))
+
+
+def test_a_kernel_that_hangs_is_ended_once(softmax):
+    text = SOFTMAX.replace("float top", "for (volatile int k = 1; k;) ; float top")
+    one = finding(softmax, text, patience_s=1.0)
+    assert one.kind == "crash"
+    assert "did not answer within 1 s and was ended" in one.message
+
+
+def test_a_kernel_that_does_not_build(softmax):
+    one = finding(softmax, SOFTMAX.replace("float top", "oops top"))
+    assert one.kind == "launch"
+    assert "does not compile it" in one.message
+
+
+def test_the_error_has_the_first_finding(softmax):
+    softmax.kernel(SOFTMAX.replace("/= total", "= 0"), language="c")
+    with pytest.raises(CheckError, match=r"softmax\[softmax\] is wrong at out\[0, 0\] for x: f32\[1, 1\]"):
+        noyau.check(softmax).raise_if_bad()
+
+
+def test_the_record_as_json(softmax):
+    softmax.kernel(SOFTMAX, language="c", name="good")
+    softmax.kernel(SOFTMAX.replace("/= total", "= 0"), language="c", name="bad")
+    softmax.kernel("__global__ void f() {}", language="cuda", entry="f")
+    found = noyau.check(softmax)
+    told = json.loads(json.dumps(found.to_json()))
+    assert told["schema_version"] == 1
+    assert told["ok"] is False
+    first = told["findings"][0]
+    assert (first["op"], first["kernel"], first["language"], first["severity"]) == ("softmax", "bad", "c", "error")
+    assert first["cell"] == [0, 0]
+    assert first["file"] == "a text"
+    assert [each["kernel"] for each in told["checked"]] == ["good", "bad", "f"]
+    assert "needs a GPU" in told["checked"][2]["skipped"]
+    assert "softmax[f]: not tried: it is in cuda" in str(found)
+
+
+def test_an_op_without_kernels(softmax):
+    found = noyau.check(softmax)
+    assert found.ok
+    assert "softmax has no kernel to check" in str(found)
+
+
+def test_python_callables_are_tried_on_strided_arrays():
+    @noyau.op("f32[rows, n] -> f32[rows]")
+    def sums(x):
+        return x.sum(-1)
+
+    @sums.kernel
+    def right(x, out):
+        out[...] = x.sum(-1)
+
+    @sums.kernel
+    def packed(x, out):
+        rows = np.lib.stride_tricks.as_strided(x, x.shape, (4 * x.shape[1], 4))
+        out[...] = rows.sum(-1)
+
+    found = noyau.check(sums)
+    assert found.kernels[0].ok
+    assert "it ran in this process" in str(found)
+    first = found.findings[0]
+    assert first.kernel == "packed"
+    assert "transposed arrays, normal numbers" in first.message
+    assert "for x: f32[2, 2]" in first.message
+
+
+def test_a_kernel_that_is_never_twice_the_same():
+    @noyau.op("f32[n] -> f32[n]")
+    def double(x):
+        return x + x
+
+    state = {"turn": 0}
+
+    @double.kernel
+    def drifting(x, out):
+        state["turn"] += 1
+        out[...] = (x + x) * np.float32(1 + (state["turn"] % 2) * 2.0**-23)
+
+    one = finding(double)
+    assert one.kind == "order-dependent"
+    assert "two runs on the same inputs differ" in one.message
+
+
+def test_a_kernel_that_raises():
+    @noyau.op("f32[n] -> f32[n]")
+    def double(x):
+        return x + x
+
+    @double.kernel
+    def picky(x, out):
+        out[...] = x + x
+        if len(x) > 6:
+            raise ValueError("too long")
+
+    one = finding(double)
+    assert one.kind == "crash"
+    assert "raised ValueError: too long; for x: f32[7]" in one.message
+
+
+def test_inputs_that_are_constrained_come_from_the_maker():
+    @noyau.op(
+        "f32[n], i64[m] -> f32[m]",
+        inputs=lambda rng, n=20, m=30: (rng.standard_normal(n).astype(np.float32), rng.integers(0, n, m)),
+    )
+    def take(x, at):
+        return x[at]
+
+    text = """void take(const float *x, const long *at, float *out, long m) {
+        for (long i = 0; i < m; ++i) out[i] = x[at[i]]; }"""
+    take.kernel(text, language="c")
+    found = noyau.check(take)
+    assert found.ok, str(found)
+    assert {"x: f32[20], at: i64[30]", "x: f32[1], at: i64[30]", "x: f32[20], at: i64[97]"} <= set(
+        found.kernels[0].shapes
+    )
+    take.kernel(text.replace("i < m", "i < m / 4 * 4"), language="c", name="tail")
+    assert "x: f32[1], at: i64[1] (inputs(rng), n = 1, m = 1)" in noyau.check(take).findings[0].message
+
+
+def test_an_integer_that_gives_a_size_takes_several():
+    @noyau.op("i32[n], i64 -> hist: i32[bins]")
+    def histogram(x, bins):
+        return np.bincount(np.mod(x, bins), minlength=bins).astype(np.int32)
+
+    text = """void histogram(const int *x, long bins, int *hist, long n) {
+        for (long i = 0; i < n; ++i) hist[((x[i] % bins) + bins) % bins] += 1; }"""
+    histogram.kernel(text, language="c", init={"hist": 0})
+    assert noyau.check(histogram).ok
+    histogram.kernel(text.replace("% bins]", "% 10]"), language="c", init={"hist": 0}, name="ten")
+    assert noyau.check(histogram).findings[0].kernel == "ten"
+
+
+def test_a_reference_that_takes_none_of_the_inputs():
+    @noyau.op("f32[n], i64[m] -> f32[m]")
+    def take(x, at):
+        return x[at + 1000]
+
+    take.kernel("void take(const float *x, const long *at, float *out) {}", language="c")
+    with pytest.raises(InputError, match=r"no inputs could be made up that its reference takes: .*; give inputs="):
+        noyau.check(take)
+
+
+def test_a_reference_that_is_not_as_it_is_signed():
+    @noyau.op("f32[n] -> f32[n]")
+    def halved(x):
+        return x * np.float64(0.5)
+
+    halved.kernel(lambda x, out: None, name="k")
+    with pytest.raises(SignatureError, match="gives out as f64, and it is signed f32"):
+        noyau.check(halved)
+
+
+def test_an_op_without_a_signature_cannot_be_checked():
+    @noyau.op
+    def double(x):
+        return x + x
+
+    double.kernel(lambda x: x * 2, name="k")
+    with pytest.raises(SignatureError, match="double has no signature, so its kernels cannot be checked; give it one"):
+        noyau.check(double)

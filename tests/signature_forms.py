@@ -1,0 +1,87 @@
+"""Every form of a signature, of a reference and of a kernel: linters and type checkers take it as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import noyau
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int32]
+
+
+@noyau.op
+def plain(x: Floats) -> Floats:
+    return x + x
+
+
+@noyau.op()
+def called(x: Floats) -> Floats:
+    return x + x
+
+
+@noyau.op("float32[n] -> float32[n]")
+def long_name(x: Floats) -> Floats:
+    return x + x
+
+
+@noyau.op("float[*batch, n] -> float[*batch, n]", name="soft")
+def softmax(x: NDArray[Any]) -> NDArray[Any]:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return np.asarray(e / e.sum(-1, keepdims=True))
+
+
+@noyau.op(
+    "f32[n], f32, f32 -> hist: i32[bins]", sizes={"bins": 10}, inputs=lambda rng, n=500: (rng.random(n), 0.0, 1.0)
+)
+def histogram(x: Floats, xmin: float, xmax: float) -> Ints:
+    return np.histogram(x, 10, (xmin, xmax))[0].astype(np.int32)
+
+
+@noyau.op("f32[n] -> low: f32, high: f32")
+def ends(x: Floats) -> tuple[np.float32, np.float32]:
+    return x.min(), x.max()
+
+
+@noyau.op("any[..., 2, n], i64[n - 1] -> any[..., n // 2 + 1]")
+def odd(x: NDArray[Any], at: NDArray[np.int64]) -> NDArray[Any]:
+    return np.asarray(x[..., 0, : x.shape[-1] // 2 + 1])
+
+
+@noyau.op("f32[rows, n], int -> f32[k]")
+def first(x: Floats, k: int, *, eps: float = 1e-5) -> Floats:
+    return x[0, :k] + np.float32(eps)
+
+
+@noyau.op("f32[n] -> f32[n]")
+def filled(x: Floats, out: Floats) -> None:
+    for i in range(len(x)):
+        out[i] = x[i]
+
+
+@long_name.kernel
+def double(x: Floats, out: Floats) -> None:
+    out[...] = 2 * x
+
+
+@long_name.kernel(
+    name="other", init={"out": 0}, args=lambda x, out, n: (x, out), launch=lambda n, device: (n, 128), trust=True
+)
+def add_twice(x: Floats, out: Floats) -> None:
+    out += 2 * x
+
+
+TEXT = "void twice(const float *x, float *out, long n) { for (long i = 0; i < n; ++i) out[i] = 2 * x[i]; }"
+text = long_name.kernel(TEXT, language="c", entry="twice", constants={"BLOCK": [4, 8]}, options={"flags": ["-O2"]})
+
+
+def results() -> tuple[Floats, np.float32, Sequence[str]]:
+    x = np.ones(3, np.float32)
+    double(x, out=np.empty_like(x))
+    with noyau.reference():
+        low, _ = ends(x)
+        return long_name(x), low, [text.name, *long_name.kernels]
