@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
 
 from noyau.dtypes import DType
+from noyau.errors import InputError
 from noyau.ir.checking import check
 from noyau.ir.evaluation import evaluate
 from noyau.ir.graph import Constant, Graph, Map, constant
@@ -17,6 +19,7 @@ from tests.nodes import given, graph, value, view
 from tests.random_graphs import Case, generate
 
 COUNT = 200
+Arrays = Mapping[str, np.ndarray]
 
 
 def inputs_of(made: Graph, case: Case) -> dict[str, np.ndarray]:
@@ -32,10 +35,39 @@ def changed_bits(change: Callable[[Graph], Graph], *, signed_zeros: bool = True)
 
 def _changes_bits(change: Callable[[Graph], Graph], case: Case, signed_zeros: bool) -> bool:
     made = check(change(case.graph))
+    return made.outputs != case.graph.outputs or not all(
+        _same(before[name], after[name], signed_zeros)
+        for before, after in _both(case, made)
+        for name in case.graph.outputs
+    )
+
+
+def _both(case: Case, made: Graph) -> Iterator[tuple[Arrays, Arrays]]:
+    """What a graph and a changed one give: at the sizes of the case, and at others that it can be evaluated at."""
     before = evaluate(case.graph, case.inputs, sizes=case.sizes)
-    after = evaluate(made, inputs_of(made, case), sizes=case.sizes)
-    same = all(_same(before[name], after[name], signed_zeros) for name in made.outputs)
-    return made.outputs != case.graph.outputs or not same
+    yield before, evaluate(made, inputs_of(made, case), sizes=case.sizes)
+    for other in _resized(case):
+        try:
+            before = evaluate(case.graph, other.inputs, sizes=other.sizes)
+        except (InputError, ValueError, IndexError, ZeroDivisionError):  # of an index that is beyond a smaller array
+            continue
+        yield before, evaluate(made, inputs_of(made, other), sizes=other.sizes)
+
+
+def _resized(case: Case) -> Iterator[Case]:
+    """The case at other sizes, its arrays repeated or cut."""
+    for sizes in [dict.fromkeys(case.sizes, 1), {name: k for k, name in enumerate(case.sizes)}] if case.sizes else []:
+        shapes = {n.output: [int(dim.evaluate(sizes)) for dim in n.shape] for n in case.graph.inputs}
+        if min((extent for shape in shapes.values() for extent in shape), default=0) >= 0:
+            inputs = {
+                name: np.resize(case.inputs[name], shape) if case.inputs[name].size else _zeros(case, name, shape)
+                for name, shape in shapes.items()
+            }
+            yield replace(case, inputs=inputs, sizes=sizes)
+
+
+def _zeros(case: Case, name: str, shape: list[int]) -> np.ndarray:
+    return np.zeros(shape, case.inputs[name].dtype)
 
 
 def _same(one: np.ndarray, other: np.ndarray, signed_zeros: bool) -> bool:

@@ -7,10 +7,10 @@ import pytest
 
 from noyau.ir.dims import Dim
 from noyau.ir.evaluation import evaluate
-from noyau.ir.graph import Constant, Input, Iota, Map, constant
+from noyau.ir.graph import Constant, Input, Iota, Map, Reduce, constant
 from noyau.passes.constants import fold_constants
 from noyau.passes.normal import normalise
-from tests.nodes import F16, F32, I64, at, given, graph, value, view
+from tests.nodes import F16, F32, I8, I32, I64, U8, at, given, graph, value, view
 from tests.passes.cases import changed_bits
 
 
@@ -86,6 +86,49 @@ def test_what_was_folded_is_no_input_of_the_kernel():
         value("y", Map("multiply"), "x e", F32, "n"),
     )
     assert [node.output for node in normalise(made).nodes if isinstance(node.kind, Input)] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("function", "operands", "dtype", "expected"),
+    [
+        ("multiply", (1 << 30, 4), I32, 0),
+        ("add", (2147483647, 1), I32, -2147483648),
+        ("subtract", (0, 1), U8, 255),
+        ("negative", (-128,), I8, -128),
+        ("power", (3, 21), I32, 1870418611),
+        ("divide", (-7, 2), I32, -3),
+        ("multiply", (-0.0, 3.0), F32, -0.0),
+        ("add", (-0.0, -0.0), F32, -0.0),
+        ("divide", (1.0, -0.0), F32, -np.inf),
+        ("subtract", (np.inf, np.inf), F32, np.nan),
+        ("maximum", (np.nan, 1.0), F32, np.nan),
+        ("fmax", (np.nan, 1.0), F32, 1.0),
+        ("multiply", (1e30, 1e30), F32, np.inf),
+        ("multiply", (300.0, 300.0), F16, np.inf),
+    ],
+)
+def test_numbers_wrap_overflow_and_keep_their_signs(function, operands, dtype, expected):
+    nodes = [scalar(f"c{k}", operand, dtype) for k, operand in enumerate(operands)]
+    names = " ".join(node.output for node in nodes)
+    found = known(fold_constants(graph("y", *nodes, value("y", Map(function), names, dtype))), "y")
+    assert found.dtype == dtype.numpy
+    assert np.array_equal(found.astype(float), float(expected), equal_nan=True)
+    assert np.isnan(expected) or np.signbit(found.astype(float)) == np.signbit(float(expected))
+
+
+def test_a_cast_of_a_number_is_done_too():
+    made = graph("y", scalar("a", 300.7), value("y", Map("cast"), "a", I32))
+    assert known(fold_constants(made), "y").item() == 300
+
+
+def test_arrays_and_reductions_of_numbers_stay():
+    made = graph(
+        "y z",
+        constant("a", np.float32([2, 3])),
+        value("y", Map("exp"), "a", F32, 2),
+        value("z", Reduce("sum", (0,)), "a", F32),
+    )
+    assert fold_constants(made) == made
 
 
 def test_random_graphs_compute_the_same_bits():

@@ -5,10 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from noyau.dtypes import DType
 from noyau.ir.checking import check
 from noyau.ir.evaluation import evaluate
-from noyau.ir.graph import Constant, Graph, Input, Map, Reduce, View, constant
+from noyau.ir.graph import Constant, Graph, Input, Map, Opaque, Part, Reduce, View, constant
+from noyau.passes.algebra import simplify_algebra
+from noyau.passes.constants import fold_constants
+from noyau.passes.equal import merge_equal, order_operands
 from noyau.passes.normal import lift_scalars, normalise, order_ends
+from noyau.passes.sizes import own_sizes
+from noyau.passes.unused import drop_unused
+from noyau.passes.views import compose_views
 from tests.nodes import F32, I64, at, given, graph, value, view
 from tests.passes.cases import changed_bits, changed_results
 
@@ -29,7 +36,7 @@ def test_numbers_of_the_model_become_inputs(number):
     assert [node.output for node in lift_scalars(scaled(number)).inputs] == ["x", "s"]
 
 
-@pytest.mark.parametrize("number", [0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 64.0, 2.5, np.inf, -np.inf])
+@pytest.mark.parametrize("number", [0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 64.0, 2.5, 0.125, -0.03125, np.inf, -np.inf])
 def test_those_of_everyday_formulas_stay(number):
     made = scaled(number)
     assert lift_scalars(made) == made
@@ -119,3 +126,62 @@ def test_random_graphs_compute_the_same():
     assert changed_bits(lift_scalars) == []
     assert changed_results(order_ends) == []
     assert changed_results(normalise) == []
+
+
+PASSES = (
+    fold_constants,
+    compose_views,
+    simplify_algebra,
+    lift_scalars,
+    merge_equal,
+    order_operands,
+    drop_unused,
+    order_ends,
+    own_sizes,
+    normalise,
+)
+
+
+def parted():
+    """Two results of one boundary, one of them an output, beside a value of no cells and outputs that are equal."""
+
+    def halves(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return x[:2], x[2:]
+
+    return graph(
+        "p z u e",
+        given("x", F32, 5),
+        value("o", Opaque("halves", halves), "x", DType.OTHER),
+        value("p", Part(0), "o", F32, 2),
+        value("q", Part(1), "o", F32, 3),
+        value("z", Map("negative"), "q", F32, 3),
+        value("u", Map("negative"), "q", F32, 3),
+        value("e", view(at(0)), "x", F32, 0),
+    )
+
+
+@pytest.mark.parametrize("change", PASSES, ids=lambda change: change.__name__)
+def test_boundaries_and_outputs_are_left_as_they_are(change):
+    x = np.float32([1, -0.0, np.nan, np.inf, 2])
+    found = check(change(parted()))
+    before, after = evaluate(parted(), {"x": x}), evaluate(found, {"x": x})
+    assert set(found.outputs) == set(before)
+    for name in before:
+        assert before[name].tobytes() == after[name].tobytes()
+    assert sum(isinstance(node.kind, Opaque) for node in found.nodes) == 1
+    assert {node.kind for node in found.nodes if isinstance(node.kind, Part)} == {Part(0), Part(1)}
+
+
+@pytest.mark.parametrize("change", PASSES, ids=lambda change: change.__name__)
+def test_sizes_that_are_not_known_to_be_equal_are_two(change):
+    """Though one would do for the values at hand."""
+    made = graph(
+        "y z",
+        given("x", F32, "n"),
+        given("w", F32, "m"),
+        value("y", Map("exp"), "x", F32, "n"),
+        value("z", Map("exp"), "w", F32, "m"),
+    )
+    found = check(change(made))
+    assert {str(found["y"].shape[0]), str(found["z"].shape[0])} == {"n", "m"}
+    assert [*found["y"].inputs, *found["z"].inputs] == ["x", "w"]
