@@ -70,6 +70,7 @@ class Description:
     file: Path | None
     line: int
     kernels: tuple[HandKernel, ...] = field(default=())
+    gradient: Callable[..., Any] | None = None
 
     @property
     def target(self) -> Target:
@@ -144,8 +145,7 @@ class Op(Generic[P, R]):
         SignatureError where an argument does not fit; the message shows what the others bind."""
         arguments, constants = self.arguments(args, kwargs)
         if self.signature is None:
-            self.warn([])
-            return self.reference(*args, **kwargs)
+            return cast(R, self.unsigned(args, kwargs))
         bound = bind(self.signature, arguments, self.known(constants), self.name)
         if runs_as_written():
             return cast(R, self.packed(self.written(bound, constants), bound))
@@ -157,6 +157,17 @@ class Op(Generic[P, R]):
             reasons.append(f"{kernel.name}: {reason}")
         self.warn(reasons)
         return cast(R, self.packed(self.written(bound, constants), bound))
+
+    def unsigned(self, args: Any, kwargs: Any) -> Any:
+        """A call without a signature, unchecked: a trusted kernel that returns its results, else the reference."""
+        trusted = [kernel for kernel in self.description.kernels if kernel.usage.trust and kernel.function]
+        if not trusted or runs_as_written():
+            told = "without a signature it cannot be checked: give it one, or attach it with trust=True"
+            self.warn([f"{kernel.name}: {told}" for kernel in self.description.kernels])
+            return self.reference(*args, **kwargs)
+        function = trusted[0].function
+        assert function is not None
+        return function(*args, **kwargs)
 
     def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """The inputs in order, and the constants. SignatureError where their number or their names do not fit."""
@@ -259,6 +270,14 @@ class Op(Generic[P, R]):
             raise SignatureError(f"{self.name}: entry= and language= are of texts, and {what!r} is a function")
         self.attach(attach_function(what, usage, target, name, self.kernels))
         return what
+
+    def gradient(self, function: F) -> F:
+        """Supply the gradient, where none can be derived or a better one is known: `@op.gradient`. The function is
+        returned as it was. SignatureError where there is one already."""
+        if self.description.gradient is not None:
+            raise SignatureError(f"{self.name} has a gradient already: {self.description.gradient.__name__}")
+        self.description = replace(self.description, gradient=function)
+        return function
 
     def attach(self, kernel: HandKernel) -> HandKernel:
         """Add a kernel that is made already."""

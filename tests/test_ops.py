@@ -170,6 +170,32 @@ def test_an_op_without_a_signature_runs_its_reference():
         double.make()
 
 
+def test_without_a_signature_a_trusted_kernel_that_returns_runs():
+    @noyau.op
+    def double(x):
+        return x + x
+
+    double.kernel(lambda x: 7, name="seven")
+    with pytest.warns(noyau.ReferenceWarning, match="seven: without a signature it cannot be checked: give it one, or"):
+        assert double(3) == 6
+    double.kernel(lambda x: 8, name="eight", trust=True)
+    assert double(3) == 8
+    with noyau.reference():
+        assert double(3) == 6
+
+
+def test_a_gradient_is_kept_once():
+    scale = scale_op()
+
+    @scale.gradient
+    def slope(x, by, given):
+        return given * by, None
+
+    assert scale.description.gradient is slope
+    with pytest.raises(SignatureError, match="scale has a gradient already: slope"):
+        scale.gradient(slope)
+
+
 def test_kernels_by_name_and_their_sources():
     softmax = softmax_op()
     made = softmax.kernel(ROWS, language="c", name="by_rows")

@@ -256,7 +256,7 @@ class _Printed:
         target = self.pointer(output.name, constant=False)
         if isinstance(value, str):
             source = self.pointer(value, constant=True)
-            return [f"__builtin_memcpy({target}, {source}, (size_t)({cells}) * {output.dtype.bytes});"]
+            return [f"__builtin_memcpy({target}, {source}, (__SIZE_TYPE__)({cells}) * {output.dtype.bytes});"]
         literal = _cell(value, output.dtype)
         return [f"for (int64_t noyau_i = 0; noyau_i < {cells}; ++noyau_i) ({target})[noyau_i] = {literal};"]
 

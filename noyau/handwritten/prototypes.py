@@ -17,6 +17,8 @@ _NOISE = re.compile(
     r"""/\*.*?\*/ | //[^\n]* | "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*' | ^[ \t]*\#(?:\\\n|[^\n])*""",
     re.DOTALL | re.MULTILINE | re.VERBOSE,
 )
+_CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
+_BODY = re.compile(r"\s*(?:__attribute__\s*\(\(.*?\)\)\s*)?\{")
 _QUALIFIERS = frozenset("const restrict __restrict __restrict__ volatile register static inline extern".split())
 _KEYWORDS = frozenset("if for while switch return sizeof do else defined".split())
 _WORDS = frozenset("void char short int long float double signed unsigned bool _Bool _Float16 __bf16".split())
@@ -105,14 +107,16 @@ def _definitions(text: str) -> Iterator[tuple[str, str, str]]:
     """Of each function that is defined: what stands before its name, the name, what stands in its parentheses."""
     clean = _NOISE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
     at = 0
-    while match := re.compile(r"([^;{}()]*?)\b([A-Za-z_]\w*)\s*\(").search(clean, at):
+    while match := _CALLED.search(clean, at):
+        start = max(at, *(clean.rfind(mark, at, match.start()) + 1 for mark in ";{}()"))
+        head = clean[start : match.start()].strip()
         end = _closing(clean, match.end() - 1)
-        after = re.compile(r"\s*(?:__attribute__\s*\(\(.*?\)\)\s*)?\{").match(clean, end)
-        at = end
+        after = _BODY.match(clean, end)
         if after is None:
+            at = end
             continue
-        if match[1].strip() and match[2] not in _KEYWORDS:
-            yield match[1].strip(), match[2], clean[match.end() : end - 1]
+        if head and match[1] not in _KEYWORDS:
+            yield head, match[1], clean[match.end() : end - 1]
         at = _closing(clean, after.end() - 1)
 
 

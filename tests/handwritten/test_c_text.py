@@ -92,6 +92,15 @@ def test_outputs_begin_with_a_number_or_a_copy(dtype):
     assert np.array_equal(copy, given)
 
 
+def test_an_author_who_includes_nothing():
+    op = op_of("f32[n] -> one: f32[n], f32[n]")
+    text = "void f(const float *x, float *one, float *out, long n) { for (long i = 0; i < n; ++i) out[i] += x[i]; }"
+    kernel = op.kernel(text, language="c", init={"one": 1, "out": "x"})
+    one, doubled = called(op, kernel, f32(4))
+    assert one.tolist() == [1] * 4
+    assert np.array_equal(doubled, 2 * f32(4))
+
+
 def test_init_may_be_a_function():
     op = op_of("f32[n] -> f32[n]", "x, *, k=3")
     kernel = attached(op, "void f(const float *x, float *out) {}", init=lambda k: {"out": k})

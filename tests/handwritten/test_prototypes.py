@@ -92,3 +92,21 @@ def test_half_a_text_is_read_as_far_as_it_goes():
     assert prototype_of("void f(int a) { if (a", "f", "op").parameters[0].name == "a"
     with pytest.raises(SignatureError):
         prototype_of('void f(int a " {', "f", "op")
+
+
+def test_a_long_table_is_passed_over():
+    table = f"static const int table[] = {{{'1, 2, 3, ' * 100_000}}};\n"
+    assert functions_of(table + TEXT) == ["other"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "EXPORT(void) f(int a) {}",
+        "struct s { int (*f)(int); };",
+        "int main_loop(void) { f(3); if (f(3)) { } while (f(1)) { } return 0; }",
+    ],
+)
+def test_what_looks_like_a_definition_and_is_none(text):
+    with pytest.raises(SignatureError, match="defines no function f"):
+        prototype_of(text, "f", "op")
