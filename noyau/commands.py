@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import secrets
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -155,6 +156,8 @@ def _dims(texts: list[str]) -> dict[str, int]:
         name, _, value = text.rpartition("=")
         if not name or not value.isascii() or not value.isdecimal() or len(value) > 18:
             raise InputError(f"--dim {text} is not NAME=N, with N from 0: --dim sequence=128")
+        if name in found:
+            raise InputError(f"--dim {name} is given twice: give it once")
         found[name] = int(value)
     return found
 
@@ -205,8 +208,12 @@ def run_demo(arguments: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="noyau-demo-") as temporary:
         folder = arguments.folder or Path(temporary)
         source = folder / "llama_tiny.onnx"
+        fresh = folder / f".noyau-{secrets.token_hex(8)}.tmp"
         try:
-            source.write_bytes(model.read_bytes())
+            fresh.write_bytes(model.read_bytes())
+            fresh.replace(source)
         except OSError as error:
+            with contextlib.suppress(OSError):
+                fresh.unlink(missing_ok=True)
             raise OutputError(f"{source} cannot be written: {error.strerror}; give a folder that exists") from error
         return _optimize(arguments, source, folder / "llama_tiny.fused.onnx", keep=arguments.folder is not None)

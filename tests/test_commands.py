@@ -146,6 +146,7 @@ def test_sizes_and_arrays(model, tmp_path, capsys):
         (["--dim", "rows=1.5"], "is not NAME=N"),
         (["--dim", "=3"], "is not NAME=N"),
         (["--dim", "rows=" + "9" * 30], "is not NAME=N"),
+        (["--dim", "rows=3", "--dim", "rows=5"], "--dim rows is given twice"),
         (["--dim", "columns=3"], "the model has no size columns; its sizes are: rows"),
         (["--dim", "rows=999999999999"], "GB, and this machine has"),
         (["--only", "nonsense"], "no kernel nonsense; its kernels are: "),
