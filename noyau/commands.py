@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import secrets
 import sys
@@ -32,7 +33,13 @@ def declare_optimize(parser: argparse.ArgumentParser) -> None:
 def _declare_wishes(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--inputs", type=Path, metavar="F.npz", help="check and time with these arrays (default: made-up ones)")
-    add("--dim", action="append", default=[], metavar="NAME=N", help="time with this size; can be repeated")
+    add(
+        "--dim",
+        action="append",
+        default=[],
+        metavar="NAME=N[,N]",
+        help="time with this size, or with each of these; can be repeated (default: small, usual and large in turn)",
+    )
     add(
         "--keep",
         choices=("faster", "not-slower", "all"),
@@ -45,6 +52,8 @@ def _declare_wishes(parser: argparse.ArgumentParser) -> None:
     add("--drop", action="append", default=[], metavar="GROUP", help="not this group; as --only")
     add("--target", default="native", metavar="CPU", help="build for: native (default), x86-64-v2, x86-64-v3...")
     add("--threads", type=int, default=1, metavar="N", help="threads of onnxruntime to time with (default: 1)")
+    add("--fresh", action="store_true", help="time everything anew, whatever earlier runs found")
+    add("--within", metavar="SECONDS", help="end after so long: what is not timed by then is not kept")
     add("--require", metavar="1.1x", help="exit with status 1 where the whole model is not so much faster")
     add("--json", type=Path, metavar="F", help="write the full record here")
 
@@ -80,6 +89,8 @@ def _optimize(arguments: argparse.Namespace, model: Path, output: Path, *, keep:
         only=arguments.only,
         drop=arguments.drop,
         between=arguments.between,
+        fresh=arguments.fresh,
+        within_s=_seconds(arguments.within),
     )
     with progress() as say:
         made = optimize(model, wishes, say)
@@ -149,17 +160,27 @@ def plain(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
 
 
-def _dims(texts: list[str]) -> dict[str, int]:
-    """`["seq=128"]` as a mapping; InputError where one is not NAME=N with N from 0."""
+def _dims(texts: list[str]) -> dict[str, tuple[int, ...]]:
+    """`["seq=1,128"]` as a mapping; InputError where one is not NAME=N or NAME=N,N with N from 0."""
     found = {}
     for text in texts:
-        name, _, value = text.rpartition("=")
-        if not name or not value.isascii() or not value.isdecimal() or len(value) > 18:
-            raise InputError(f"--dim {text} is not NAME=N, with N from 0: --dim sequence=128")
+        name, _, values = text.rpartition("=")
+        numbers = values.split(",")
+        if not name or not all(each.isascii() and each.isdecimal() and len(each) <= 18 for each in numbers):
+            raise InputError(f"--dim {text} is not NAME=N, with N from 0: --dim sequence=128, or sequence=1,128,1024")
         if name in found:
-            raise InputError(f"--dim {name} is given twice: give it once")
-        found[name] = int(value)
+            raise InputError(f"--dim {name} is given twice: give it once, as {name}=N,N for several")
+        found[name] = tuple(map(int, numbers))
     return found
+
+
+def _seconds(text: str | None) -> float:
+    """The seconds of --within; without end where it is not given. InputError where it is no number."""
+    if text is None:
+        return math.inf
+    if not text.replace(".", "", 1).isdecimal() or not text.isascii():
+        raise InputError(f"--within {text} is no number of seconds: --within 60")
+    return float(text)
 
 
 def _required(text: str | None) -> float | None:

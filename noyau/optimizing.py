@@ -3,29 +3,39 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from noyau import planning
+from noyau.benching import Bench
+from noyau.bindings import Dims, first_of
 from noyau.builders import cc
+from noyau.certifying import Certifiers
+from noyau.deciding import KEEPS
 from noyau.errors import InputError
 from noyau.feeding import feeds_for
-from noyau.judging import KEEPS, Bench, Judged, certified, compiled, right, timed, timed_whole
-from noyau.original import open_model
+from noyau.judging import Judged, certified, compiled, right
+from noyau.original import Original, open_model
+from noyau.passes.partition import Partition
 from noyau.paths.choosing import chosen
 from noyau.paths.enclosing import cut_of
 from noyau.paths.ends import Between
 from noyau.reporting import report_of
+from noyau.reports.machine import usable_cores
 from noyau.reports.records import Report
+from noyau.rounds import Course, Deadline, raced, told
 from noyau.runtimes import provenance as origin
 from noyau.runtimes.bodies import DOMAIN
 from noyau.runtimes.onnxruntime import open_session, version
-from noyau.runtimes.putting_back import fitting, library, put_back
+from noyau.runtimes.putting_back import fitting
 from noyau.runtimes.saving import save
-from noyau.seeing import look
+from noyau.seeing import Seen, look
+from noyau.timing.conditions import conditions
 from noyau.timing.onnxruntime_workers import Workers
+from noyau.whole import LIMIT_S, settled, with_kernels
 
 if TYPE_CHECKING:
     import onnx
@@ -36,17 +46,20 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What is asked of `optimize`. `keep`: "faster", "not-slower" or "all"; `dims` are sizes to time with, `inputs` an
-    .npz file of arrays instead; `only` and `drop` name kernels, or values that a kernel writes, for that place alone;
-    `between` are the ends of the path to work on, (["A", "B"], ["C"]) or "A,B:C"; `budget_s` is for the clock, a
-    kernel."""
+    """What is asked of `optimize`. `keep`: "faster", "not-slower" or "all"; `dims` are sizes to time with, one number
+    each or several, `inputs` an .npz file of arrays instead; `only` and `drop` name kernels, or values that a kernel
+    writes, for that place alone; `between` are the ends of the path to work on, (["A", "B"], ["C"]) or "A,B:C";
+    `budget_s` is for the clock, a kernel and binding, `within_s` for everything; `fresh`: no timing of an earlier run
+    is taken."""
 
     keep: str = "faster"
-    dims: Mapping[str, int] = field(default_factory=dict)
+    dims: Dims = field(default_factory=dict)
     inputs: str | Path | None = None
     target: str = "native"
     threads: int = 1
     budget_s: float = 0.6
+    within_s: float = math.inf
+    fresh: bool = False
     seed: int = 0
     only: Sequence[str] = ()
     drop: Sequence[str] = ()
@@ -85,58 +98,76 @@ def optimize(path: str | Path, wishes: Wishes = Wishes(), say: Say = log.info) -
     `say` is told of each step. ModelError for a file that is no model, or that onnxruntime does not run; InputError for
     wishes or inputs that do not fit; BuildError where there is no compiler; MissingExtraError without onnxruntime."""
     check(wishes)
+    deadline = Deadline(wishes.within_s)
     say(f"reading {Path(path).name}")
     original = open_model(Path(path))
-    cut = cut_of(original, wishes.between)
     options = cc.Options(target=cc.resolve_target(wishes.target), export=True)
-    plan = planning.plan(cut.groups, original.operators, options.target)
-    plan = chosen(fitting(plan, original.model, original.folder), wishes.only, wishes.drop)
+    cut, plan = planned(original, wishes, options.target)
 
     say(f"compiling {len(plan.kernels)} kernels for {sum(len(kernel.groups) for kernel in plan.kernels)} places")
     judged = compiled(plan.kernels, options)
     say("running the model on small inputs and on those asked for")
     graphs = [group.original for kernel in plan.kernels for group in kernel.groups[:1]]
-    feeds = feeds_for(original.imported, graphs, wishes.dims, wishes.inputs, wishes.seed)
+    feeds = feeds_for(original.imported, graphs, first_of(wishes.dims), wishes.inputs, wishes.seed)
     small, asked = look(original, plan.kernels, feeds)
-    judged = each("checking", judged, lambda one: certified(one, small, options, wishes.seed), say)
-
-    fused, built = put_back(original.model, right(judged), original.folder), library(right(judged), options)
+    start, course = conditions(), Course(original, feeds, asked, wishes.dims, wishes.seed)
     with Workers() as workers:
-        bench = Bench(original, fused, built, asked, workers, wishes.threads, wishes.budget_s)
-        judged = each("timing", judged, lambda one: timed(one, bench, wishes.keep), say)
+        judged = checked(judged, small, options, wishes, deadline, workers, say)
+        bench = Bench(
+            original, original.model, None, asked, workers, wishes.threads, wishes.budget_s, fresh=wishes.fresh
+        )
+        found = raced(with_kernels(bench, right(judged), options), judged, course, deadline, wishes.keep, say)
+        bench = replace(bench, budget_s=3 * wishes.budget_s)
+        limit_s = math.inf if wishes.dims else LIMIT_S
+        made = settled(bench, found.judged, found.scenes, options, wishes.keep, limit_s, say)
+    sign(made.bench, made.judged, options.target)
+    report = report_of(made, cut, plan, feeds, options, (start, conditions()), course.notes)
+    return Optimized(made.bench.fused, made.bench.library, original.folder, report, made.judged)
 
-        kept = [one.planned for one in judged if one.kept]
-        fused, built = put_back(original.model, kept, original.folder), library(kept, options)
-        sign(fused, judged)
-        origin.sign(fused, original.path, options.target, {one.operator: one.text for one in kept}, built)
-        say("timing the whole model")
-        bench = replace(bench, fused=fused, library=built, budget_s=3 * wishes.budget_s)
-        whole = timed_whole(bench)
-    report = report_of(bench, cut, plan, feeds, judged, whole, options)
-    return Optimized(fused, built, original.folder, report, tuple(judged))
+
+def planned(original: Original, wishes: Wishes, target: str) -> tuple[Partition, planning.Plan]:
+    """The groups of the model, and the kernels that are asked for."""
+    cut = cut_of(original, wishes.between)
+    plan = planning.plan(cut.groups, original.operators, target)
+    return cut, chosen(fitting(plan, original.model, original.folder), wishes.only, wishes.drop)
 
 
-def each(doing: str, judged: Sequence[Judged], step: Callable[[Judged], Judged], say: Say) -> list[Judged]:
-    """A step with each kernel that is still in the race, said aloud."""
-    made = []
-    for number, one in enumerate(judged, 1):
-        say(f"{doing} {one.planned.operator}, {number} of {len(judged)}")
-        made.append(one if one.reason else step(one))
-    return made
+def checked(
+    judged: Sequence[Judged],
+    small: Seen,
+    options: cc.Options,
+    wishes: Wishes,
+    deadline: Deadline,
+    workers: Workers,
+    say: Say,
+) -> list[Judged]:
+    """The kernels with their certificates, several at once in processes of their own, while there is time."""
+    with Certifiers(workers.workers, min(usable_cores(), len(judged))) as certifiers:
+
+        def check_one(one: Judged) -> Judged:
+            if not one.reason and deadline.passed:
+                return replace(one, reason=f"not checked: {deadline.fault}")
+            return certified(one, small, options, wishes.seed, certifiers.certificate)
+
+        return list(certifiers.each(check_one, told("checking", judged, say)))
 
 
 def check(wishes: Wishes) -> None:
     """InputError for a wish that means nothing; MissingExtraError where onnxruntime is not there to fulfil it."""
     if wishes.keep not in KEEPS:
         raise InputError(f"keep={wishes.keep!r} is none of {', '.join(KEEPS)}")
-    if wishes.threads < 0 or wishes.budget_s < 0:
-        raise InputError(f"threads={wishes.threads} and budget_s={wishes.budget_s} must not be negative")
+    if min(wishes.threads, wishes.budget_s, wishes.within_s) < 0:
+        told = f"threads={wishes.threads}, budget_s={wishes.budget_s} and within_s={wishes.within_s}"
+        raise InputError(f"{told} must not be negative")
     version()
 
 
-def sign(fused: onnx.ModelProto, judged: Sequence[Judged]) -> None:
-    """Write what each kernel is, and its certificate, into the function that stands for it in the model."""
+def sign(bench: Bench, judged: Sequence[Judged], target: str) -> None:
+    """Write what each kernel is, and its certificate, into the function that stands for it in the fused model, and
+    where all of it comes from into the metadata."""
+    texts = {one.planned.operator: one.planned.text for one in judged}
+    origin.sign(bench.fused, bench.original.path, target, texts, bench.library)
     told = {one.planned.operator: planning.describe(one.planned, one.evidence) for one in judged if one.kept}
-    for function in fused.functions:
+    for function in bench.fused.functions:
         if function.domain == DOMAIN and function.name in told:
             function.doc_string = told[function.name]

@@ -8,34 +8,41 @@ from dataclasses import replace
 
 from noyau.builders import cc
 from noyau.checking.inputs import printable
-from noyau.errors import InputError
+from noyau.deciding import Timing, deciding, overall
 from noyau.feeding import Feeds
-from noyau.judging import Bench, Judged, Whole
+from noyau.judging import Judged
 from noyau.original import Original, already_fused, foreign
-from noyau.passes.costs import bytes_moved
 from noyau.passes.partition import Partition
 from noyau.planning import Plan
 from noyau.reports.machine import this_machine
-from noyau.reports.records import EndToEnd, KernelRecord, NotFused, Report
-from noyau.seeing import Seen
-from noyau.timing.bandwidth import copy_rate, floor_ratio
+from noyau.reports.records import BindingRecord, EndToEnd, KernelRecord, NotFused, Report
+from noyau.timing.conditions import Conditions
+from noyau.whole import Settled, Whole
 
 
 def report_of(
-    bench: Bench, cut: Partition, plan: Plan, feeds: Feeds, judged: Sequence[Judged], whole: Whole, options: cc.Options
+    settled: Settled,
+    cut: Partition,
+    plan: Plan,
+    feeds: Feeds,
+    options: cc.Options,
+    meanwhile: tuple[Conditions, Conditions],
+    notes: Sequence[str] = (),
 ) -> Report:
-    """The report of one run; the bench has the model as it was and as it came out."""
-    original, seen, threads = bench.original, bench.seen, bench.threads
+    """The report of one run: what was settled on, and why the rest is as it is. `notes`: what else is to be said."""
+    bench, judged, whole = settled.bench, settled.judged, settled.whole
+    original, decider = bench.original, deciding(whole.timings)
     return Report(
         this_machine(options),
         original.name,
         len(original.model.graph.node),
         len(bench.fused.graph.node),
-        ceiling(judged, whole, seen, threads),
-        tuple(record(one, seen, threads) for one in judged),
-        end_to_end(whole),
+        None if decider is None else ceiling(judged, decider),
+        tuple(record(one) for one in judged),
+        end_to_end(whole, judged),
         tuple(not_fused(cut, plan, original.operators)),
-        (*feeds.asked.notes, *remarks(original, feeds, judged, whole)),
+        (*feeds.asked.notes, *remarks(original, feeds, judged, whole), *notes),
+        meanwhile,
     )
 
 
@@ -54,66 +61,77 @@ def remarks(original: Original, feeds: Feeds, judged: Sequence[Judged], whole: W
         yield f"{printable(operator)} is no operator of plain onnxruntime: what needs it is neither captured nor timed"
     for name in feeds.missing:
         yield f"{printable(name)}: of a type that cannot be made up: what needs it is not timed; give --inputs F.npz"
-    yield from filter(None, [whole.note])
+    yield from whole.notes
+    timings = [*whole.timings, *(timing for one in judged for timing in one.timings)]
+    days = sorted({timing.timed_on for timing in timings if timing.recalled})
+    if days:
+        some = "" if all(timing.recalled for timing in timings) else "some of the "
+        yield f"{some}times are of earlier runs: timed on {', '.join(days)}; --fresh times anew"
 
 
-def record(judged: Judged, seen: Seen, threads: int) -> KernelRecord:
-    """One kernel's line."""
-    moved, comparison, exact = moved_bytes(judged, seen), judged.comparison, judged.certificate
+def record(judged: Judged) -> KernelRecord:
+    """One kernel's line; the numbers are of the binding that its verdict rests on."""
+    exact, decider = judged.certificate, deciding(judged.timings)
     made = KernelRecord(
         judged.planned.operator,
         len(judged.planned.groups),
         judged.planned.replaces,
         "c",
-        bytes=moved,
         error=None if exact is None else exact.kernel.worst_relative,
         error_unfused=None if exact is None else exact.unfused.worst_relative,
         kept=judged.kept,
         reason=judged.reason,
+        bindings=tuple(binding(timing) for timing in judged.timings),
     )
-    if comparison is None:
+    if decider is None:
         return made
+    found = decider.comparison
     return replace(
         made,
-        verdict=comparison.verdict,
-        speedup=comparison.speedup,
-        speedup_low=comparison.low,
-        speedup_high=comparison.high,
-        floor_ratio=None if moved is None else floor_ratio(moved, comparison.after_median_s, threads),
-        after_s=comparison.after_median_s,
+        bytes=None if decider.traffic is None else decider.traffic.bytes,
+        verdict=overall(timing.verdict for timing in judged.timings),
+        speedup=found.speedup,
+        speedup_low=found.low,
+        speedup_high=found.high,
+        floor_ratio=decider.floor_ratio,
+        after_s=decider.hot.after_median_s,
     )
 
 
-def moved_bytes(judged: Judged, seen: Seen) -> int | None:
-    """The bytes that the kernel must move in its first place, for the sizes that it was timed with; None where a size
-    is not known."""
-    group = judged.planned.groups[0]
-    moved = bytes_moved(group.kernel)
-    try:
-        sizes = seen.sizes_of(group.original)
-    except InputError:  # its inputs have not the shapes that the import gave them; it is dropped for that
-        return None
-    return int(moved.evaluate(sizes)) if moved.names <= sizes.keys() else None
+def binding(timing: Timing) -> BindingRecord:
+    """What came of one binding."""
+    hot, cold = timing.hot, timing.cold
+    return BindingRecord(
+        timing.sizes,
+        timing.verdict,
+        hot.speedup,
+        hot.low,
+        hot.high,
+        timing.floor_ratio,
+        hot.before_median_s,
+        hot.after_median_s,
+        None if cold is None else (cold.speedup, cold.low, cold.high),
+        timed_on=timing.timed_on,
+        recalled=timing.recalled,
+    )
 
 
-def end_to_end(whole: Whole) -> EndToEnd:
+def end_to_end(whole: Whole, judged: Sequence[Judged]) -> EndToEnd:
     """The record of the whole model; empty where it was not timed."""
     found = whole.comparison
     if found is None:
         return EndToEnd()
-    return EndToEnd(found.before_median_s, found.after_median_s, found.verdict, found.speedup, whole.apart)
+    each = tuple(replace(binding(timing), ceiling=ceiling(judged, timing)) for timing in whole.timings)
+    return EndToEnd(found.before_median_s, found.after_median_s, whole.verdict, found.speedup, whole.apart, each)
 
 
-def ceiling(judged: Iterable[Judged], whole: Whole, seen: Seen, threads: int) -> float | None:
-    """The most that fusing could gain (Amdahl): every place of every kernel at the time of a copy of its bytes."""
-    if whole.comparison is None:
-        return None
-    total_s = left_s = whole.comparison.before_median_s
+def ceiling(judged: Iterable[Judged], whole: Timing) -> float | None:
+    """The most that fusing could gain at one binding (Amdahl): every place of every kernel at its floor."""
+    total_s = left_s = whole.hot.before_median_s
     for one in judged:
-        moved = moved_bytes(one, seen)
-        if one.comparison is not None and moved is not None:
-            floor_s = moved / copy_rate(moved, threads)
-            left_s -= len(one.planned.groups) * max(one.comparison.before_median_s - floor_s, 0.0)
+        for timing in one.timings:
+            if timing.sizes == whole.sizes and timing.floor_s is not None:
+                left_s -= len(one.planned.groups) * max(timing.hot.before_median_s - timing.floor_s, 0.0)
     return total_s / left_s if left_s > 0.05 * total_s else None
 
 

@@ -54,6 +54,12 @@ def look(original: Original, kernels: Sequence[Planned], feeds: Feeds) -> tuple[
         raise InputError(f"the model does not run with its inputs: {error}; {advice}") from error
 
 
+def look_again(original: Original, kernels: Sequence[Planned], inputs: Inputs, made_up: bool) -> Seen:
+    """What kernels read in their first places, with other inputs. ModelError or InputError where it does not run."""
+    first = [kernel.groups[0] for kernel in kernels]
+    return _look(original, first, inputs, foreign(original.model), made_up)
+
+
 def _look_twice(original: Original, kernels: Sequence[Planned], feeds: Feeds) -> tuple[Seen, Seen]:
     lost = foreign(original.model)
     first = [kernel.groups[0] for kernel in kernels]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from noyau.deciding import Timing
 from noyau.planning import Planned
 from noyau.timing.comparing import Comparison
 
@@ -106,7 +107,7 @@ def _of_type(dtype: int) -> onnx.ModelProto:
     return model_of(chain("x", "y"), [value("x", dtype=dtype)], [value("y", dtype=dtype)])
 
 
-# Models in which `chain` becomes a kernel, whatever else is in them.
+# Models in which `chain` becomes a kernel, whatever else is in them; but for what is computed once.
 KINDS = {
     "branches": with_branches(),
     "loop": with_loop(),
@@ -151,6 +152,7 @@ KINDS = {
 }
 # Models in which nothing can be fused.
 BARE = {
+    "computed once": KINDS["no inputs"],
     "no nodes": model_of([], [value("x")], [value("x")]),
     "one operator": model_of([NODE("Tanh", ["x"], ["y"])], [value("x")], [value("y")]),
     "a product alone": model_of([NODE("MatMul", ["x", "x"], ["y"])], [value("x", (3, 3))], [value("y", (3, 3))]),
@@ -189,12 +191,20 @@ def compared(ratio: float) -> Comparison:
     return Comparison((ratio,) * 10, (1.0,) * 10)
 
 
+def timed_as(ratio: float) -> Callable[..., list[Timing]]:
+    """In place of `Bench.compare`: the clock says so many times as fast, at every binding."""
+    return lambda _, before, after, scenes, *rest: [Timing(scene.sizes, compared(ratio)) for scene in scenes]
+
+
 WRONG = "if (call->launch == 0 && begin == 0 && begin < end) *(float *)call->buffers[{inputs}] += 1; return status;"
+CRASHES = "__builtin_trap(); return status;"
+HANGS = "for (volatile int one = 1; one;) {{}} return status;"
 REFUSES = "return status ? status : NOYAU_OUT_OF_MEMORY;"
 
 
 def spoilt(planned: Planned, ending: str) -> Planned:
-    """The kernel, of which the run ends in another way: WRONG in its first cell, or REFUSES to give a result."""
+    """The kernel, of which the run ends in another way: WRONG in its first cell, REFUSES to give a result, CRASHES or
+    HANGS."""
     name, inputs = planned.operator, len(planned.groups[0].inputs)
     signature = f"static int32_t {name}_run(const noyau_call *call, int64_t begin, int64_t end)\n{{"
     assert planned.text.count(signature) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 
@@ -10,17 +11,18 @@ import numpy as np
 import onnx
 import pytest
 
-from noyau import commands, judging
+from noyau import commands
+from noyau.benching import Bench
 from noyau.cli import main
 from noyau.errors import InputError, OutputError
-from tests.small_models import BARE, compared, plain, twice, written
+from tests.small_models import BARE, plain, timed_as, twice, written
 
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
     """The clock says what a test wants: everything is twice as fast. No test waits for it."""
     said = {"ratio": 2.0}
-    monkeypatch.setattr(judging.Bench, "compare", lambda *_, **__: compared(said["ratio"]))
+    monkeypatch.setattr(Bench, "compare", lambda *given: timed_as(said["ratio"])(*given))
     return said
 
 
@@ -133,9 +135,29 @@ def test_the_work_is_limited_to_a_path(model, tmp_path, capsys):
 def test_sizes_and_arrays(model, tmp_path, capsys):
     assert optimize(model, "--dim", "rows=37") == 0
     assert "x f32[37, 6]: made up" in capsys.readouterr().out
+    assert optimize(model, "--dim", "rows=37,2", "--json", tmp_path / "r.json") == 0
+    record = json.loads((tmp_path / "r.json").read_text())
+    for each in (*record["kernels"], record["end_to_end"]):
+        assert [binding["sizes"] for binding in each["bindings"]] == [{"rows": 37}, {"rows": 2}]
     np.savez(tmp_path / "mine.npz", x=np.ones((3, 6), np.float32))
     assert optimize(model, "--inputs", tmp_path / "mine.npz") == 0
     assert "x f32[3, 6]: from mine.npz" in capsys.readouterr().out
+
+
+def test_without_time_the_output_is_the_model_and_it_says_so(model, capsys):
+    assert optimize(model, "--within", "0") == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "not checked: no time is left of the 0 s that were given" in told
+    assert "0 of 2 kernels kept" in told
+    assert "the model as it was, no kernel is in it." in told
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_times_are_made_anew_where_that_is_asked_for(given, model, monkeypatch):
+    asked = []
+    monkeypatch.setattr(Bench, "compare", lambda bench, *rest: asked.append(bench.fresh) or timed_as(2)(bench, *rest))
+    assert optimize(model, *(["--fresh"] if given else [])) == 0
+    assert set(asked) == {given}
 
 
 @pytest.mark.parametrize(
@@ -146,6 +168,10 @@ def test_sizes_and_arrays(model, tmp_path, capsys):
         (["--dim", "rows=1.5"], "is not NAME=N"),
         (["--dim", "=3"], "is not NAME=N"),
         (["--dim", "rows=" + "9" * 30], "is not NAME=N"),
+        (["--dim", "rows=1,,2"], "--dim rows=1,,2 is not NAME=N"),
+        (["--dim", "rows=" + ",".join("3" * 17)], "17 bindings of sizes are asked for"),
+        (["--within", "soon"], "--within soon is no number of seconds: --within 60"),
+        (["--within", "-1"], "is no number of seconds"),
         (["--dim", "rows=3", "--dim", "rows=5"], "--dim rows is given twice"),
         (["--dim", "columns=3"], "the model has no size columns; its sizes are: rows"),
         (["--dim", "rows=999999999999"], "GB, and this machine has"),
@@ -187,6 +213,10 @@ def test_arrays_that_do_not_fit_are_named(arrays, message, model, tmp_path, caps
 
 
 def test_arrays_and_sizes_exclude_each_other(model, tmp_path, capsys):
+    assert optimize(model, "--dim", "rows=37,2", "--json", tmp_path / "r.json") == 0
+    record = json.loads((tmp_path / "r.json").read_text())
+    for each in (*record["kernels"], record["end_to_end"]):
+        assert [binding["sizes"] for binding in each["bindings"]] == [{"rows": 37}, {"rows": 2}]
     np.savez(tmp_path / "mine.npz", x=np.ones((3, 6), np.float32))
     assert optimize(model, "--inputs", tmp_path / "mine.npz", "--dim", "rows=3") == 2
     assert "leave out --dim rows=N, or the arrays" in capsys.readouterr().err
@@ -298,7 +328,8 @@ def test_a_model_without_kernels_is_status_0(kind, tmp_path, capsys):
 
 
 def test_dims_and_ratios():
-    assert commands._dims(["a=1", "b=c=0"]) == {"a": 1, "b=c": 0}
+    assert commands._dims(["a=1", "b=c=0,3"]) == {"a": (1,), "b=c": (0, 3)}
+    assert [commands._seconds(text) for text in (None, "0", "1.5")] == [math.inf, 0.0, 1.5]
     assert [commands._required(text) for text in (None, "1.1x", "2")] == [None, 1.1, 2.0]
     for text in ("", "x", "1.1.1", "-1", "inf"):
         with pytest.raises(InputError):

@@ -17,6 +17,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 
 from noyau.errors import OutputError
 from noyau.timing.comparing import Verdict
+from noyau.timing.conditions import Conditions, unsteady
 
 SCHEMA_VERSION = 1
 _PLAIN_WIDTH = 100
@@ -45,11 +46,48 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
+class BindingRecord:
+    """What came of timing at one binding of the sizes. `cold`: the speed-up with cold caches and its interval, where it
+    was timed with them too; the verdict is of both. `ceiling`, of a whole model: the most that fusing could gain there.
+    `timed_on`: the day, of an earlier run where it is `recalled`."""
+
+    sizes: Mapping[str, int]
+    verdict: Verdict
+    speedup: float
+    low: float
+    high: float
+    floor_ratio: float | None = None
+    before_s: float | None = None
+    after_s: float | None = None
+    cold: tuple[float, float, float] | None = None
+    ceiling: float | None = None
+    timed_on: str = ""
+    recalled: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "sizes": dict(self.sizes),
+            "verdict": self.verdict.value,
+            "speedup": number(self.speedup),
+            "low": number(self.low),
+            "high": number(self.high),
+            "floor_ratio": number(self.floor_ratio),
+            "before_s": number(self.before_s),
+            "after_s": number(self.after_s),
+            "cold": None if self.cold is None else list(map(number, self.cold)),
+            "ceiling": number(self.ceiling),
+            "timed_on": self.timed_on,
+            "recalled": self.recalled,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class KernelRecord:
     """One kernel. `replaces`: the operators that it stands for, in one of its `places`. `bytes` is what one call must
     move, `floor_ratio` the time of a copy of so many over that of the kernel; errors are the
     worst against float64, over the largest value, of the kernel and of the unfused computation on the same cells. None:
-    not known. `reason`: why it is not kept.
+    not known. `reason`: why it is not kept. `bindings`: what came of each binding of the sizes; the verdict is FASTER
+    where it is at one and SLOWER at none, and the numbers are of the binding that it rests on.
     `after_s` is the median time of a call, for the terminal alone."""
 
     name: str
@@ -67,6 +105,7 @@ class KernelRecord:
     kept: bool = False
     reason: str = ""
     after_s: float | None = None
+    bindings: tuple[BindingRecord, ...] = ()
 
     @property
     def rate(self) -> float | None:
@@ -89,12 +128,14 @@ class KernelRecord:
             "error_unfused": number(self.error_unfused),
             "kept": self.kept,
             "reason": self.reason,
+            "bindings": [binding.to_json() for binding in self.bindings],
         }
 
 
 @dataclass(frozen=True, slots=True)
 class EndToEnd:
     """Seconds of the whole model, medians; all None where nothing was fused, so that there was nothing to time.
+    `bindings`: what came of each binding of the sizes; the other numbers are of the one that the verdict rests on.
 
     `apart`, for the terminal alone: how far the outputs of the fused model are from those of the original at most, over
     the largest; infinite where they differ in more than rounding."""
@@ -104,6 +145,7 @@ class EndToEnd:
     verdict: Verdict | None = None
     speedup: float | None = None
     apart: float | None = None
+    bindings: tuple[BindingRecord, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -111,6 +153,7 @@ class EndToEnd:
             "after_s": number(self.after_s),
             "verdict": _verdict(self.verdict),
             "speedup": number(self.speedup),
+            "bindings": [binding.to_json() for binding in self.bindings],
         }
 
 
@@ -128,7 +171,8 @@ class NotFused:
 @dataclass(frozen=True, slots=True)
 class Report:
     """What became of a model; prints itself. `ceiling`: the most that fusing could gain for the whole model, were each
-    kernel at its floor (Amdahl). `inputs`: a line on each input, where it came from or how it was made up."""
+    kernel at its floor (Amdahl). `inputs`: a line on each input, where it came from or how it was made up.
+    `conditions`: how the machine was before and after."""
 
     machine: Machine
     model: str
@@ -139,7 +183,16 @@ class Report:
     end_to_end: EndToEnd = EndToEnd()
     not_fused: tuple[NotFused, ...] = ()
     inputs: tuple[str, ...] = ()
+    conditions: tuple[Conditions, Conditions] | tuple[()] = ()
     schema_version: int = field(default=SCHEMA_VERSION, init=False)
+
+    @property
+    def doubts(self) -> str:
+        """What happened to the machine that makes the times doubtful, and what to do; or nothing."""
+        timed = any(kernel.verdict is not None for kernel in self.kernels)
+        told = unsteady(*self.conditions, self.machine.cores) if timed and self.conditions else ""
+        advice = "end other work on this machine and run it again with --fresh"
+        return f"the times are doubtful: {told}; {advice}" if told else ""
 
     @property
     def kept(self) -> tuple[KernelRecord, ...]:
@@ -158,6 +211,7 @@ class Report:
             "end_to_end": self.end_to_end.to_json(),
             "not_fused": [group.to_json() for group in self.not_fused],
             "inputs": list(self.inputs),
+            "conditions": [each.to_json() for each in self.conditions],
         }
 
     def write(self, path: Path) -> None:

@@ -14,6 +14,7 @@ from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.text import Text
 
+from noyau.bindings import spell
 from noyau.reports.records import EndToEnd, KernelRecord, NotFused, Report
 from noyau.reports.wrapping import hanging
 from noyau.timing.comparing import Verdict, spell_s
@@ -50,6 +51,8 @@ def render(report: Report, width: int, *, ascii_only: bool = False) -> Iterator[
         yield from _kernels(report.kernels, width, show)
     yield from _end_to_end(report.end_to_end, width, bool(report.kernels))
     yield from _ceiling(report, width)
+    if report.doubts:
+        yield from hanging(show(report.doubts[0].upper() + report.doubts[1:] + "."), width, rest="  ", style="yellow")
     if report.not_fused:
         yield Text()
         yield from _not_fused(report.not_fused, width, show)
@@ -139,12 +142,22 @@ def _end_to_end(whole: EndToEnd, width: int, fused: bool) -> Iterator[Renderable
     if whole.before_s is None or whole.after_s is None:
         yield Text("The whole model: not timed." if fused else "No kernel: nothing in this model could be fused.")
         return
-    line = Text(f"The whole model: {spell_s(whole.before_s)} -> {spell_s(whole.after_s)}, ")
-    if whole.verdict is not None:
-        line.append(whole.verdict.value, style=_STYLES[whole.verdict])
-    line.append("" if whole.speedup is None else f" {_ratio(whole.speedup)}")
+    line = _moved("The whole model: ", whole.before_s, whole.after_s, whole.verdict, whole.speedup)
     line.append(_apart(whole.apart), style="yellow" if (whole.apart or 0.0) > _FAR else "default")
     yield from hanging(line, width, rest="  ")
+    for each in whole.bindings if len(whole.bindings) > 1 else ():
+        at = f"  at {spell(each.sizes)}: "
+        line = _moved(at, each.before_s or 0.0, each.after_s or 0.0, each.verdict, each.speedup)
+        line.append("" if each.ceiling is None else f" of {_ratio(each.ceiling)} at most")
+        yield from hanging(line, width, rest="    ")
+
+
+def _moved(head: str, before_s: float, after_s: float, verdict: Verdict | None, speedup: float | None) -> Text:
+    line = Text(f"{head}{spell_s(before_s)} -> {spell_s(after_s)}, ")
+    if verdict is not None:
+        line.append(verdict.value, style=_STYLES[verdict])
+    line.append("" if speedup is None else f" {_ratio(speedup)}")
+    return line
 
 
 def _apart(apart: float | None) -> str:
@@ -210,6 +223,9 @@ def _alarm(kernel: KernelRecord) -> str:
 def _speedup(kernel: KernelRecord) -> str:
     if kernel.speedup is None:
         return "-"
+    if len(kernel.bindings) > 1:
+        found = [binding.speedup for binding in kernel.bindings]
+        return f"{_ratio(min(found))} to {_ratio(max(found))}"
     if kernel.speedup_low is None or kernel.speedup_high is None:
         return _ratio(kernel.speedup)
     return f"{_ratio(kernel.speedup)} [{_ratio(kernel.speedup_low)[:-1]}, {_ratio(kernel.speedup_high)[:-1]}]"

@@ -11,7 +11,7 @@ from threading import Barrier
 import numpy as np
 
 from noyau.timing.kept import kept_curves
-from noyau.timing.rates import loops, memory_rate
+from noyau.timing.rates import memory_loops, memory_rate
 
 Clock = Callable[[], float]
 
@@ -54,14 +54,12 @@ def floor_s(read_bytes: int, written_bytes: int, threads: int) -> float:
 
 
 def mistake(time_s: float, read_bytes: int, written_bytes: int, threads: int) -> str:
-    """Why a time cannot be, or nothing: it is less than 0.9 of the floor, and still is when the copy is timed anew, for
-    what was kept may be of a busier hour."""
-    least_s = floor_s(read_bytes, written_bytes, threads)
-    if time_s >= MISTAKE_BELOW * least_s:
+    """Why a time cannot be, or nothing: it is less than 0.9 of the floor, and still is where the floor is that of the
+    next smaller size, and when it is timed anew: what was kept may be of a busier hour, and what lies between two sizes
+    of the curve may be in a faster cache than the larger one."""
+    if time_s >= MISTAKE_BELOW * floor_s(read_bytes, written_bytes, threads):
         return ""
-    moved = read_bytes + written_bytes
-    fresh = measure_copy(_size_class(moved), max(threads, 1))
-    least_s = min(least_s, moved / max(fresh, copy_rate(moved, threads)))
+    least_s = _least_s(read_bytes, written_bytes, max(threads, 1))
     if time_s >= MISTAKE_BELOW * least_s:
         return ""
     return (
@@ -70,11 +68,21 @@ def mistake(time_s: float, read_bytes: int, written_bytes: int, threads: int) ->
     )
 
 
-def floor_ratio(moved_bytes: int, time_s: float, threads: int) -> float:
-    """The share of the copy's rate that a kernel reaches: 1 is the floor, the time of a copy of the bytes it must move.
+def _least_s(read_bytes: int, written_bytes: int, threads: int) -> float:
+    """As `floor_s`, at the best rate of what is kept and of what is measured now."""
+    moved, alone = read_bytes + written_bytes, abs(read_bytes - written_bytes)
+    copies = max(copy_rate(moved, threads), copy_rate(moved // 2, threads), measure_copy(moved, threads))
+    reads = copies
+    if read_bytes > written_bytes:
+        reads = max(copies, read_rate(moved, threads), read_rate(moved // 2, threads), measure_read(moved, threads))
+    return (moved - alone) / copies + alone / reads
 
-    A kernel that reads more than it writes can be a little above 1; far above it is a wrong count or a wrong clock."""
-    return moved_bytes / time_s / copy_rate(moved_bytes, threads)
+
+def floor_ratio(read_bytes: int, written_bytes: int, time_s: float, threads: int) -> float:
+    """The floor over the time of a kernel: 1 where it is as fast as this machine copies and reads what it must move.
+
+    Far above 1 is a wrong count or a wrong clock: see `mistake`."""
+    return floor_s(read_bytes, written_bytes, threads) / time_s
 
 
 def measure_copy(moved_bytes: int, threads: int, clock: Clock = time.perf_counter) -> float:
@@ -87,9 +95,14 @@ def measure_copy(moved_bytes: int, threads: int, clock: Clock = time.perf_counte
     return _rate_together(part_bytes, threads, rounds, clock)
 
 
+def measure_read(read_bytes: int, threads: int) -> float:
+    """As read_rate, but measured now, with nothing rounded or kept. BuildError where there is no compiler."""
+    return memory_rate(memory_loops().call("noyau_read"), "noyau_read", read_bytes, threads)
+
+
 @cache
 def _read_rate(moved_bytes: int, threads: int) -> float:
-    return memory_rate(loops().call("noyau_read"), "noyau_read", moved_bytes, threads)
+    return measure_read(moved_bytes, threads)
 
 
 @cache

@@ -38,6 +38,7 @@ _MOST_CALLS = 1 << 20
 # Far above the resolution and the cost of a clock, far below the time slices that a busy machine takes away.
 _SAMPLE_S = 200e-6
 _WINDOW_S = 25e-3
+_LONG = 50  # times a sample: what takes so long need not be called again to see that it fills one
 _AGREE = 0.05
 _NARROW, _NARROW_IF_CLEAR, _CLEAR = 0.02, 0.05, 0.10
 _RESAMPLES = 2000
@@ -161,18 +162,19 @@ def compare(
     *,
     budget_s: float = 1.0,
     seed: int = 0,
+    fewest: int = FEWEST_PAIRS,
     clock: Clock = time.perf_counter,
 ) -> Comparison:
     """Time two callables, or two that time themselves, against each other until the interval is narrow or `budget_s` is
     spent.
 
-    The budget holds the warm-up, of at most a quarter; slow callables overrun it, since 6 pairs are always measured.
-    `clock` gives seconds. What a callable raises is not caught."""
+    The budget holds the warm-up, of at most a quarter; slow callables overrun it, since `fewest` pairs are always
+    measured. `clock` gives seconds. What a callable raises is not caught."""
     pairs = _Pairs(_timed(before, clock), _timed(after, clock), np.random.default_rng(seed), clock)
     start_s = clock()
     with _uncollected():
         pairs.settle(start_s + budget_s / 4)
-        pairs.measure(start_s + budget_s, seed)
+        pairs.measure(start_s + budget_s, seed, fewest)
     return pairs.comparison(seed)
 
 
@@ -186,9 +188,21 @@ def compare_swapped(
     """As `compare`, for sides that are each in a place of their own: a process, whose memory and code lie so that all
     in it runs some percent slower or faster. `places(False)` gives both sides, `places(True)` both in each other's
     place; each half of the time goes to one of them."""
-    halves = [compare(*places(swapped), budget_s=budget_s / 2, seed=seed, clock=clock) for swapped in (False, True)]
-    before_s, after_s = (sum((getattr(half, side) for half in halves), ()) for side in ("before_s", "after_s"))
-    return Comparison(before_s, after_s, halves[0].calls, seed, halves[0].pairs)
+    first, second = (half(*places(swapped), budget_s=budget_s, seed=seed, clock=clock) for swapped in (False, True))
+    return joined(first, second)
+
+
+def half(
+    before: Timed, after: Timed, *, budget_s: float, seed: int = 0, clock: Clock = time.perf_counter
+) -> Comparison:
+    """One half of what `compare_swapped` does: with the sides in one place each, in half of the time."""
+    return compare(before, after, budget_s=budget_s / 2, seed=seed, fewest=FEWEST_PAIRS // 2, clock=clock)
+
+
+def joined(first: Comparison, second: Comparison) -> Comparison:
+    """The comparison of two halves, the second with the places swapped."""
+    before_s, after_s = first.before_s + second.before_s, first.after_s + second.after_s
+    return Comparison(before_s, after_s, first.calls, first.seed, first.pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +246,9 @@ class _Pairs:
     def enough_calls(self) -> int:
         """How many calls make a sample of the faster side long enough."""
         while True:
+            took_s = min(self.before_s[-1], self.after_s[-1]) * self.calls
+            if took_s >= _LONG * _SAMPLE_S:
+                return self.calls
             self.take()
             took_s = min(self.before_s[-1], self.after_s[-1]) * self.calls
             if took_s >= _SAMPLE_S or self.calls >= _MOST_CALLS:
@@ -247,9 +264,9 @@ class _Pairs:
             self.take()
         return float(np.median(self.before_s[first:])), float(np.median(self.after_s[first:]))
 
-    def measure(self, deadline_s: float, seed: int) -> None:
+    def measure(self, deadline_s: float, seed: int, fewest: int) -> None:
         look_at = _CHECKED_FROM
-        while len(self.before_s) < FEWEST_PAIRS or (self.clock() < deadline_s and len(self.before_s) < _MOST_PAIRS):
+        while len(self.before_s) < fewest or (self.clock() < deadline_s and len(self.before_s) < _MOST_PAIRS):
             self.take()
             if len(self.before_s) >= look_at:
                 if self.comparison(seed).is_narrow:

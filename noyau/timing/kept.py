@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from noyau.builders import cache as disk
-from noyau.builders import cc
+from noyau.builders import cc, records
 from noyau.reports.machine import this_machine, usable_cores
 from noyau.reports.records import Machine
 from noyau.timing.conditions import Conditions, cache_ladder, conditions, unsteady
@@ -73,12 +71,10 @@ def measured(options: cc.Options = cc.DEFAULTS, *, refresh: bool = False) -> Mea
 
 def kept(options: cc.Options = cc.DEFAULTS) -> Measured | None:
     """What is kept of this machine, or None."""
-    path = disk.lookup(_key(options), ".json")
-    if path is None:
-        return None
+    told = records.recall(_key(options))
     try:
-        return _read(json.loads(path.read_text("ascii")))
-    except (OSError, ValueError, KeyError, TypeError):
+        return None if told is None else _read(told)
+    except (ValueError, KeyError, TypeError):
         return None
 
 
@@ -107,17 +103,8 @@ def _measured_now(options: cc.Options) -> Measured:
 
 
 def _keep(found: Measured, options: cc.Options) -> None:
-    key, text = _key(options), json.dumps(found.to_json())
-    old = disk.lookup(key, ".json")
-    if old is not None:
-        with contextlib.suppress(OSError):
-            old.unlink()
-    disk.store(key, ".json", lambda path: _write(path, text))
+    records.keep(_key(options), found.to_json())
     kept_curves.cache_clear()
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="ascii")
 
 
 def _key(options: cc.Options) -> str:

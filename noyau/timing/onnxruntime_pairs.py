@@ -68,19 +68,20 @@ def ends_run(session: onnxruntime.InferenceSession, arrays: Arrays) -> BoundRun 
     return plain
 
 
-def bound_run(session: onnxruntime.InferenceSession, arrays: Arrays) -> BoundRun:
+def bound_run(session: onnxruntime.InferenceSession, arrays: Arrays, like: Arrays | None = None) -> BoundRun:
     """A callable that runs the session on copies of these arrays and allocates nothing for its ends.
 
-    The session runs once, to show what shapes its outputs have; the outputs are poisoned after it. InputError where it
+    Its outputs are shaped as those of `like`, what a run of the session gave; without it the session runs once, to show
+    that. The outputs are poisoned. InputError where it
     refuses the arrays, UnsupportedError where an input holds strings or an output is no tensor. For timing, open
     sessions with all optimizations, no spinning and a number of threads: `open_session(model, library, threads=2)`."""
-    _refuse(session, arrays)
+    like = first_outputs(session, arrays) if like is None else like
     binding, held = session.io_binding(), []
     for name, array in arrays.items():
         held.append(ort_value(_aligned_copy(array)))
         binding.bind_ortvalue_input(name, held[-1])
     outputs = {}
-    for name, array in run(session, arrays).items():
+    for name, array in like.items():
         if array.dtype.hasobject:
             binding.bind_output(name)
             continue
@@ -90,6 +91,12 @@ def bound_run(session: onnxruntime.InferenceSession, arrays: Arrays) -> BoundRun
     bound = BoundRun(session, binding, outputs, tuple(held))
     bound.poison()
     return bound
+
+
+def first_outputs(session: onnxruntime.InferenceSession, arrays: Arrays) -> Arrays:
+    """What the session gives for these arrays. Errors as those of `bound_run`."""
+    _refuse(session, arrays)
+    return run(session, arrays)
 
 
 def _refuse(session: onnxruntime.InferenceSession, arrays: Arrays) -> None:

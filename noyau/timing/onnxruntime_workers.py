@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,10 +18,13 @@ from noyau.dtypes import DType, from_numpy
 from noyau.errors import CheckError, UnsupportedError
 from noyau.runtimes.onnxruntime import open_session
 from noyau.timing.cheats import seconds
-from noyau.timing.comparing import Comparison, compare_swapped
+from noyau.timing.comparing import FEWEST_PAIRS, Comparison, half, joined
 from noyau.timing.fresh import cold_sets, hot_sets
-from noyau.timing.onnxruntime_pairs import BoundRun, bound_run
+from noyau.timing.onnxruntime_pairs import BoundRun, bound_run, first_outputs
 from noyau.timing.workers import Worker, pin
+
+if TYPE_CHECKING:
+    import onnxruntime
 
 Arrays = Mapping[str, np.ndarray]
 Told = dict[str, Any]
@@ -27,6 +32,8 @@ Told = dict[str, Any]
 MOST_BINDINGS, FEW_BINDINGS = 256, 4
 _FACTORY = f"{__name__}:served"
 _LEAST_LOOKS = 3
+_LONG_S = 0.1  # from which a run is not repeated just to see whether it gives the same
+_RUNS = FEWEST_PAIRS + 4  # of each side, at the least: those measured, one to warm up and one to see shapes, each twice
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,14 @@ class Job:
     folder: Path | None = None
     threads: int = 1
     prepacked: bool = True
+    cold: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """Other inputs for sessions that are open; `cold` as in a Job."""
+
+    arrays: Arrays
     cold: bool = False
 
 
@@ -92,24 +107,57 @@ class Workers:
     def compare(self, before: Job, after: Job, *, budget_s: float, seed: int = 0) -> tuple[Comparison, list[Told]]:
         """`after` against `before`, each half of the time in each of the two processes, and what is told of the four
         sides: before, after, then swapped. CheckError where a run that was timed was wrong, crashed or hung."""
+        (found,) = self.compare_each(before, after, (), budget_s=budget_s, seed=seed)
+        assert found is not None
+        return found
+
+    def compare_each(
+        self,
+        before: Job,
+        after: Job,
+        others: Sequence[Feed],
+        *,
+        budget_s: float,
+        seed: int = 0,
+        limit_s: float = math.inf,
+    ) -> list[tuple[Comparison, list[Told]] | None]:
+        """As `compare`, on the inputs of the jobs and then on others, each for so long: sessions are opened once for
+        all of them. What fails on one of the inputs fails altogether. None for one of the others where its runs would
+        not be done within `limit_s` from the start."""
         pin(self.workers, max(before.threads, after.threads) if min(before.threads, after.threads) else 0)
-        told: list[Told] = []
-        opened: list[WorkerSide] = []
+        end_s = seconds() + limit_s
+        halves: list[list[Comparison | None]] = []
+        told: list[list[Told]] = [[] for _ in (before, *others)]
+        for swapped in (False, True):
+            sides, found = self.sides(before, after, swapped), list[Comparison | None]()
+            for number, feed in enumerate((None, *others)):
+                left_out = bool(halves) and halves[0][number] is None
+                if left_out or (feed is not None and self._feed(sides, feed) > end_s - seconds() and not halves):
+                    found.append(None)
+                    continue
+                found.append(half(*sides, budget_s=budget_s, seed=seed))
+                told[number] += [side.tell() for side in sides]
+            halves.append(found)
+        return [
+            None if first is None or second is None else (joined(first, second), said)
+            for first, second, said in zip(*halves, told, strict=True)
+        ]
 
-        def places(swapped: bool) -> tuple[WorkerSide, WorkerSide]:
-            told.extend(side.tell() for side in opened)
-            opened[:] = self.sides(before, after, swapped)
-            return opened[0], opened[1]
+    def _feed(self, sides: Sequence[WorkerSide], feed: Feed) -> float:
+        """Other inputs for both sides; the result is in how many seconds a comparison of the two is done, at least."""
+        with self.written(feed.arrays) as (_, inputs):
+            return _RUNS * sum(float(side.worker.ask("feed", inputs=inputs, cold=feed.cold)) for side in sides)
 
-        found = compare_swapped(places, budget_s=budget_s, seed=seed)
-        told.extend(side.tell() for side in opened)
-        return found, told
-
-    def _open(self, worker: Worker, job: Job) -> WorkerSide:
+    @contextlib.contextmanager
+    def written(self, arrays: Arrays) -> Iterator[tuple[Path, list[dict[str, Any]]]]:
+        """A folder with arrays in it, and where each of them lies, for another process."""
         with tempfile.TemporaryDirectory(dir=self.folder) as name:
             folder = Path(name)
+            yield folder, [_written(folder / f"{k}.bin", *each) for k, each in enumerate(arrays.items())]
+
+    def _open(self, worker: Worker, job: Job) -> WorkerSide:
+        with self.written(job.arrays) as (folder, inputs):
             (folder / "model.onnx").write_bytes(job.content)
-            inputs = [_written(folder / f"{k}.bin", *each) for k, each in enumerate(job.arrays.items())]
             worker.ask(
                 "open",
                 factory=_FACTORY,
@@ -132,7 +180,7 @@ def _written(path: Path, name: str, array: np.ndarray) -> dict[str, Any]:
     return {"name": name, "dtype": dtype.value, "shape": list(array.shape), "path": str(path)}
 
 
-def _read(told: Mapping[str, Any]) -> np.ndarray:
+def read_array(told: Mapping[str, Any]) -> np.ndarray:
     flat = np.fromfile(told["path"], np.uint8)
     return flat.view(DType(told["dtype"]).numpy).reshape(told["shape"])
 
@@ -155,17 +203,18 @@ def served(
         folder=Path(folder) if folder is not None else None,
         prepacked=prepacked,
     )
-    arrays = {each["name"]: _read(each) for each in inputs}
-    first = bound_run(session, arrays)
-    taken = sum(array.nbytes for array in (*arrays.values(), *first.outputs.values()))
-    count = min(cold_sets(taken), MOST_BINDINGS) if cold else min(hot_sets(taken), FEW_BINDINGS)
-    runs = [first, *(bound_run(session, arrays) for _ in range(count - 1))]
-    return Session(runs, seconds() - start_s)
+    made = Session([], 0.0, opened=session)
+    made.feed(inputs, cold)
+    made.open_s = seconds() - start_s
+    return made
 
 
 @dataclass(slots=True)
 class Session:
-    """Bound runs of one session, taken in turn; now and then, at random, the outputs of a timed run are looked at."""
+    """Bound runs of one session, taken in turn; now and then, at random, the outputs of a timed run are looked at.
+
+    `expected`: what the first run gave, without what is random by nature; `unsure`: that is not known yet, for a run
+    takes long."""
 
     runs: Sequence[Callable[[], None] | BoundRun]
     open_s: float
@@ -175,11 +224,26 @@ class Session:
     wrong: str = ""
     expected: dict[str, bytes] = field(default_factory=dict)
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+    opened: onnxruntime.InferenceSession | None = None
+    unsure: bool = False
 
-    def __post_init__(self) -> None:
-        first, again = (self._outputs_of_a_run() for _ in range(2))
-        # What is random by nature cannot be compared.
-        self.expected = {name: content for name, content in first.items() if again[name] == content}
+    def feed(self, inputs: Sequence[Mapping[str, Any]], cold: bool) -> float:
+        """Run on these inputs from now on; the memory of those before goes first. The seconds of a first run."""
+        assert self.opened is not None
+        self.runs, self.turn, self.samples, self.looks = [], 0, 0, 0
+        arrays, start_s = {each["name"]: read_array(each) for each in inputs}, seconds()
+        outputs = first_outputs(self.opened, arrays)
+        took_s = seconds() - start_s
+        taken = sum(array.nbytes for array in (*arrays.values(), *outputs.values()))
+        count = min(cold_sets(taken), MOST_BINDINGS) if cold else min(hot_sets(taken), FEW_BINDINGS)
+        self.runs = [bound_run(self.opened, arrays, outputs) for _ in range(count)]
+        self.expected = {name: array.tobytes() for name, array in outputs.items() if not array.dtype.hasobject}
+        self.unsure = took_s > _LONG_S
+        if not self.unsure:
+            self.runs[0]()
+            again = _outputs(self.runs[0])
+            self.expected = {name: content for name, content in self.expected.items() if again[name] == content}
+        return took_s
 
     def lasts(self, calls: int) -> float:
         """Seconds of so many calls. Where more than one is asked for, and few places are used, one call on each goes
@@ -211,13 +275,22 @@ class Session:
     def _look(self, run: Callable[[], None] | BoundRun) -> None:
         self.looks += 1
         found = _outputs(run)
-        for name, content in self.expected.items():
-            if found[name] != content:
+        for name, content in list(self.expected.items()):
+            if found[name] == content:
+                continue
+            if self.unsure and self._is_random(run, name):  # it cannot be compared
+                del self.expected[name]
+            else:
                 self.wrong = f"a timed run gave another {name[:100]!r} than the first one did"
 
-    def _outputs_of_a_run(self) -> dict[str, bytes]:
-        self.runs[0]()
-        return _outputs(self.runs[0])
+    def _is_random(self, run: Callable[[], None] | BoundRun, name: str) -> bool:
+        """Whether two runs that nobody times differ in an output."""
+        made = []
+        for _ in "ab":
+            self._poison(run)
+            run()
+            made.append(_outputs(run)[name])
+        return made[0] != made[1]
 
 
 def _outputs(run: Callable[[], None] | BoundRun) -> dict[str, bytes]:

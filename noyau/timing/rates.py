@@ -45,11 +45,19 @@ class Loops:
 
 def loops(options: cc.Options = cc.DEFAULTS) -> Loops:
     """The loops for this machine, from the cache or built."""
-    memory = files("noyau").joinpath("timing", "loops.c").read_text(encoding="ascii")
-    texts = [memory, *_scalar_texts()]
+    texts = [_memory_text(), *_scalar_texts()]
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda text: cc.compile_object(text, replace(options, export=True)), texts))
     return Loops(ctypes.CDLL(str(cc.compile_library(texts, options))))
+
+
+def memory_loops(options: cc.Options = cc.DEFAULTS) -> Loops:
+    """Those loops alone that copy and read; they are built at once. BuildError where there is no compiler."""
+    return Loops(ctypes.CDLL(str(cc.compile_library([_memory_text()], options))))
+
+
+def _memory_text() -> str:
+    return files("noyau").joinpath("timing", "loops.c").read_text(encoding="ascii")
 
 
 def curve(loops: Loops, names: Iterable[str], threads: int, clock: Clock = seconds) -> dict[int, float]:

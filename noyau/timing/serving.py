@@ -80,4 +80,6 @@ def _answer(name: str, held: Served | None, arguments: dict[str, Any]) -> Any:
         return held.lasts(int(arguments["calls"]))
     if name == "tell":
         return {"peak_bytes": peak_bytes(), "told": held.tell()}
+    if name == "feed" and hasattr(held, "feed"):
+        return held.feed(**arguments)
     raise NoyauError(f"there is no command {name!r}")

@@ -6,8 +6,9 @@ import io
 import pytest
 from rich.console import Console
 
-from noyau.reports.records import EndToEnd, NotFused, Report
+from noyau.reports.records import BindingRecord, EndToEnd, NotFused, Report
 from noyau.timing.comparing import Verdict
+from noyau.timing.conditions import Conditions
 from tests.reports.samples import BARE, DROPPED, HOSTILE, KEPT, REPORT, hostile
 
 
@@ -168,3 +169,22 @@ def test_in_a_narrow_terminal_the_numbers_go_over_several_lines():
 def test_more_than_the_ceiling_is_not_told(ceiling, told):
     text = printed(dataclasses.replace(REPORT, ceiling=ceiling))
     assert f"Fusing could gain at most {ceiling:.2f}x here; {told}" in text
+
+
+def test_several_bindings_are_one_line_of_a_kernel_and_one_each_of_the_model():
+    few, many = (
+        BindingRecord({"batch": 1, "sequence": n}, verdict, ratio, ratio, ratio, before_s=s, after_s=s / ratio)
+        for n, verdict, ratio, s in ((1, Verdict.SAME, 1.0, 1e-3), (128, Verdict.FASTER, 2.5, 5e-2))
+    )
+    kernel = dataclasses.replace(KEPT, bindings=(few, many))
+    whole = dataclasses.replace(REPORT.end_to_end, bindings=(dataclasses.replace(few, ceiling=1.4), many))
+    told = printed(dataclasses.replace(REPORT, kernels=(kernel,), end_to_end=whole))
+    assert "1.00x to 2.50x" in told
+    assert "\n  at batch=1, sequence=1: 1 ms -> 1 ms, SAME 1.00x of 1.40x at most\n" in told
+    assert "\n  at batch=1, sequence=128: 50 ms -> 20 ms, FASTER 2.50x\n" in told
+
+
+def test_doubts_about_the_machine_are_told():
+    calm = Conditions(None, 1e-4, 0.1, None)
+    told = printed(dataclasses.replace(REPORT, conditions=(calm, dataclasses.replace(calm, load=99.0))))
+    assert "The times are doubtful: 99.0 processes wanted to run" in told

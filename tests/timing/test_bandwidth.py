@@ -88,10 +88,34 @@ def test_it_is_measured_once_for_each_size_class(monkeypatch, nothing_kept):
     assert measured == [(1 << 20, 1), (1 << 20, 2), (2 << 20, 1), (8 << 10, 1), (256 << 20, 1)]
 
 
-def test_the_floor_ratio_is_the_time_of_a_copy_over_that_of_the_kernel(monkeypatch):
+def test_the_floor_ratio_is_the_floor_over_the_time_of_the_kernel(monkeypatch):
     monkeypatch.setattr(bandwidth, "copy_rate", lambda moved_bytes, threads: 10e9 * threads)
-    assert floor_ratio(10_000_000, 2e-3, 1) == pytest.approx(0.5)
-    assert floor_ratio(10_000_000, 2e-3, 2) == pytest.approx(0.25)
+    monkeypatch.setattr(bandwidth, "read_rate", lambda moved_bytes, threads: 20e9 * threads)
+    assert floor_ratio(5_000_000, 5_000_000, 2e-3, 1) == pytest.approx(0.5)
+    assert floor_ratio(5_000_000, 5_000_000, 2e-3, 2) == pytest.approx(0.25)
+    assert floor_ratio(10_000_000, 0, 2e-3, 1) == pytest.approx(0.25)
+
+
+@pytest.fixture
+def rates(monkeypatch):
+    """A machine that copies 1 GB/s and reads 2 GB/s, by what is kept and by what is measured."""
+    for name, rate in (("copy_rate", 1e9), ("measure_copy", 1e9), ("read_rate", 2e9), ("measure_read", 2e9)):
+        monkeypatch.setattr(bandwidth, name, lambda moved_bytes, threads, rate=rate: rate)
+
+
+@pytest.mark.parametrize(
+    ("read", "written", "least_s"), [(5e5, 5e5, 1e-3), (1e6, 0, 0.5e-3), (0, 1e6, 1e-3), (1.5e6, 0.5e6, 1.5e-3)]
+)
+def test_the_curve_of_a_mistake_is_that_of_its_traffic(rates, read, written, least_s):
+    """A kernel that only reads is held to the reads, one that also writes to copies."""
+    assert bandwidth.mistake(0.91 * least_s, int(read), int(written), 1) == ""
+    assert "what it must move takes this machine" in bandwidth.mistake(0.89 * least_s, int(read), int(written), 1)
+
+
+def test_what_lies_between_two_sizes_may_be_in_the_faster_cache(rates, monkeypatch):
+    monkeypatch.setattr(bandwidth, "copy_rate", lambda moved_bytes, threads: 3e9 if moved_bytes <= 600_000 else 1e9)
+    assert bandwidth.mistake(0.5e-3, 500_000, 500_000, 1) == ""
+    assert bandwidth.mistake(0.2e-3, 500_000, 500_000, 1) != ""
 
 
 def test_source_and_target_are_apart_and_aligned():

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from noyau.errors import CheckError, InputError, ModelError, UnsupportedError
 from noyau.timing import onnxruntime_workers
 from noyau.timing.comparing import compare
-from noyau.timing.onnxruntime_workers import Job, Session, Workers
+from noyau.timing.onnxruntime_workers import Feed, Job, Session, Workers
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -62,6 +62,25 @@ def test_bfloat16_goes_over(workers):
     assert side.lasts(1) > 0
 
 
+def test_sessions_are_compared_on_several_inputs_each_of_which_is_verified(workers):
+    jobs = [Job(content(name), {"x": X}) for name in ("Neg", "Exp")]
+    others = [Feed({"x": np.zeros(number, np.float32)}, cold=number == 1 << 20) for number in (1 << 20, 7)]
+    found = workers.compare_each(*jobs, others, budget_s=0.1)
+    assert len(found) == 3
+    for comparison, told in found:
+        assert 0 < comparison.swapped_at < comparison.pairs
+        assert [side["verified"] > 0 for side in told] == [True] * 4
+    (small, _), (large, sides), _ = found
+    assert small.before_median_s < large.before_median_s
+    assert sides[0]["bindings"] > 4
+
+
+def test_inputs_that_would_take_too_long_are_left_out_but_the_first(workers):
+    jobs = [Job(content("Neg"), {"x": X})] * 2
+    found = workers.compare_each(*jobs, [Feed({"x": X}), Feed({"x": X})], budget_s=0.01, limit_s=0.0)
+    assert [each is None for each in found] == [False, True, True]
+
+
 def test_what_is_random_by_nature_is_not_compared(workers):
     job = Job(content("RandomNormalLike"), {"x": X})
     side, _ = workers.sides(job, job)
@@ -99,7 +118,7 @@ class Fickle(onnxruntime_workers.BoundRun):
 
 
 def test_a_timed_run_that_gives_something_else_is_told():
-    session = Session([Fickle(None, None, {"y": np.zeros(4)}, ())], 0.0)
+    session = Session([Fickle(None, None, {"y": np.zeros(4)}, ())], 0.0, expected={"y": np.ones(4).tobytes()})
     session.lasts(1)
     assert session.tell()["verified"] == 1
     for _ in range(2):
@@ -108,12 +127,26 @@ def test_a_timed_run_that_gives_something_else_is_told():
         session.tell()
 
 
+@pytest.mark.parametrize("random", [False, True])
+def test_whether_a_long_run_is_random_is_found_out_where_it_differs(random):
+    class Drawn(onnxruntime_workers.BoundRun):
+        values: ClassVar = iter(range(2, 99))
+
+        def __call__(self) -> None:
+            self.outputs["y"][:] = next(self.values) if random else 2
+
+    expected = {"y": np.ones(4).tobytes()}
+    session = Session([Drawn(None, None, {"y": np.zeros(4)}, ())], 0.0, expected=expected, unsure=True)
+    session.lasts(1)
+    assert bool(session.wrong) is not random
+
+
 def test_cells_that_a_timed_run_does_not_write_are_told():
     class Idle(onnxruntime_workers.BoundRun):
         def __call__(self) -> None:
             """It leaves what is there."""
 
-    session = Session([Idle(None, None, {"y": np.zeros(4)}, ())], 0.0)
+    session = Session([Idle(None, None, {"y": np.zeros(4)}, ())], 0.0, expected={"y": np.ones(4).tobytes()})
     session.lasts(1)
     with pytest.raises(CheckError, match="another 'y'"):
         session.tell()

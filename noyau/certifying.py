@@ -1,0 +1,163 @@
+"""Certificates made in processes of their own, several at once: what crashes or hangs there is a reason here."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import pickle
+import queue
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from noyau.builders.native import Native, Order
+from noyau.checking.adversarial import cases
+from noyau.checking.certificate import Certificate
+from noyau.checking.native import certify_native
+from noyau.checking.values import Case
+from noyau.ir.graph import Constant, Graph
+from noyau.remembering import certificate_key, certificate_of, keep_certificate, recall_certificate
+from noyau.timing.workers import Worker
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+
+PATIENCE_S = 180.0  # for one certificate; most take a second or two
+_FACTORY = f"{__name__}:served"
+
+
+@dataclass(frozen=True, slots=True)
+class Respelled:
+    """A built kernel that takes the inputs of the original graph: scalars that are constants there are given to it."""
+
+    native: Native
+    original: Graph
+    graph: Graph
+
+    def call_guarded(self, *arrays: np.ndarray, pieces: int = 1, order: Order = range) -> list[np.ndarray]:
+        known = {n.output: n.kind.value for n in self.original.nodes if isinstance(n.kind, Constant)}
+        given = {**known, **{n.output: a for n, a in zip(self.original.inputs, arrays, strict=True)}}
+        wanted = [given[node.output] for node in self.graph.inputs]
+        return self.native.call_guarded(*wanted, pieces=pieces, order=order)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A built kernel to be judged: its library, its graph as spelt and in normal form, activations of a model, usual
+    sizes, and what draws the awkward inputs."""
+
+    operator: str
+    library: Path
+    original: Graph
+    graph: Graph
+    captured: Sequence[Case]
+    sizes: dict[str, int]
+    seed: int
+    made_up: bool
+
+    @property
+    def key(self) -> str:
+        sizes = str(sorted(self.sizes.items()))
+        return certificate_key(f"{self.library.name} {sizes}", self.original, self.captured, self.made_up, self.seed)
+
+    @property
+    def name(self) -> str:
+        return f"{self.operator}[c]"
+
+
+def judge(task: Task) -> Certificate:
+    """The certificate of a kernel, made in this process."""
+    kernel = Respelled(Native(task.library, f"{task.operator}_kernel"), task.original, task.graph)
+    hints = cases(task.original, task.sizes, np.random.default_rng(task.seed))
+    tried = [*task.captured, *hints]
+    return certify_native(task.original, kernel, tried, name=task.name, made_up=task.made_up)
+
+
+class Certifiers:
+    """Processes that make certificates, so many at once: those given, and as many more as are missing. Use it in a
+    `with`, which ends the latter."""
+
+    def __init__(self, given: Sequence[Worker], count: int, patience_s: float = PATIENCE_S) -> None:
+        self.more = [Worker("its process") for _ in range(count - len(given))]
+        self.count, self.patience_s = max(count, 1), patience_s
+        self.idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
+        for worker in (*given, *self.more):
+            self.idle.put(worker)
+        self.folder = Path(tempfile.mkdtemp(prefix="noyau-"))
+
+    def __enter__(self) -> Certifiers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self.more:
+            worker.end()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def each(self, step: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Made]:
+        """A step with each item, in their order, as many at once as there are processes."""
+        pool = ThreadPoolExecutor(self.count)
+        try:
+            yield from pool.map(step, items)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def certificate(self, task: Task) -> Certificate:
+        """The certificate of a kernel: the one that is kept, else a new one, which is kept.
+
+        CheckError where the process crashes, or does not answer in time."""
+        key = task.key
+        found = recall_certificate(key, task.name)
+        if found is None:
+            found = self._judged(task)
+            keep_certificate(key, found)
+        return found
+
+    def _judged(self, task: Task) -> Certificate:
+        path = self.folder / secrets.token_hex(8)
+        path.write_bytes(pickle.dumps(task))
+        try:
+            with self._worker() as worker:
+                worker.ask("open", factory=_FACTORY, path=str(path))
+                return certificate_of(worker.ask("tell")["told"])
+        finally:
+            path.unlink()
+
+    @contextlib.contextmanager
+    def _worker(self) -> Iterator[Worker]:
+        worker = self.idle.get()
+        usual_s, worker.patience_s = worker.patience_s, self.patience_s
+        try:
+            yield worker
+        finally:
+            worker.patience_s = usual_s
+            self.idle.put(worker)
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """In the worker: a task, done when it is asked for."""
+
+    task: Task
+
+    def lasts(self, calls: int) -> float:
+        """Nothing is timed here."""
+        return 0.0 * calls
+
+    def tell(self) -> dict[str, Any]:
+        """The certificate, as `dataclasses.asdict` has it."""
+        return dataclasses.asdict(judge(self.task))
+
+
+def served(path: str) -> Served:
+    """In the worker: a task that the parent wrote into a folder of its own."""
+    with open(path, "rb") as file:
+        task = pickle.load(file)  # noqa: S301  the folder is the parent's own, of mode 0700
+    assert isinstance(task, Task)
+    return Served(task)

@@ -1,0 +1,95 @@
+"""Which kernels stay: faster at one timed binding of the sizes, and slower at none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from noyau.bindings import spell
+from noyau.passes.traffic import Traffic
+from noyau.timing.comparing import Comparison, Verdict
+
+KEEPS = {
+    "faster": frozenset({Verdict.FASTER}),
+    "not-slower": frozenset({Verdict.FASTER, Verdict.SAME, Verdict.AMBIGUOUS}),
+    "all": frozenset(Verdict),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """What came of timing at one binding: `sizes` by the model's own names. `cold`: on inputs that went through twice
+    the last-level cache, where that may matter. `traffic`: the bytes that one call must move. `floor_s`: the least that
+    this machine needs for them. `timed_on`: a date, of an earlier run where it is `recalled`."""
+
+    sizes: Mapping[str, int]
+    hot: Comparison
+    cold: Comparison | None = None
+    traffic: Traffic | None = None
+    floor_s: float | None = None
+    timed_on: str = ""
+    recalled: bool = False
+
+    @property
+    def verdict(self) -> Verdict:
+        """That of both temperatures: SLOWER where one is."""
+        return overall(each.verdict for each in (self.hot, self.cold) if each is not None)
+
+    @property
+    def comparison(self) -> Comparison:
+        """The one that its verdict is of; the hot one where both are."""
+        return self.hot if self.cold is None or self.hot.verdict is self.verdict else self.cold
+
+    @property
+    def floor_ratio(self) -> float | None:
+        """The floor over the time of the kernel: 1 is as fast as can be."""
+        return None if self.floor_s is None else self.floor_s / self.hot.after_median_s
+
+    @property
+    def where(self) -> str:
+        """`batch=1, sequence=128`, and that it was cold if that decides."""
+        cold = "" if self.comparison is self.hot else "with cold caches"
+        return ", ".join(filter(None, [spell(self.sizes), cold]))
+
+    def __str__(self) -> str:
+        at = f" at {self.where}" if self.where else ""
+        return f"{self.verdict.value}{at}: {self.comparison.speedup:.2f}x"
+
+
+def overall(verdicts: Iterable[Verdict]) -> Verdict:
+    """SLOWER where one is, else FASTER where one is, else SAME where all are, else AMBIGUOUS."""
+    found = set(verdicts)
+    for verdict in (Verdict.SLOWER, Verdict.FASTER):
+        if verdict in found:
+            return verdict
+    return Verdict.SAME if found == {Verdict.SAME} else Verdict.AMBIGUOUS
+
+
+def deciding(timings: Sequence[Timing]) -> Timing | None:
+    """The timing that the verdict of all of them rests on: the worst of those that are SLOWER; else, of those with the
+    verdict, the one with the most to do."""
+    verdict = overall(timing.verdict for timing in timings)
+    those = [timing for timing in timings if timing.verdict is verdict] or list(timings)
+    if verdict is Verdict.SLOWER:
+        return min(those, key=lambda timing: timing.comparison.speedup)
+    return max(those, key=lambda timing: timing.hot.before_median_s, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether something stays, and why not."""
+
+    kept: bool
+    reason: str = field(default="")
+
+
+def decide(timings: Sequence[Timing], keep: str) -> Decision:
+    """Whether what was timed so stays, by one of KEEPS; the reason names the binding that it does not win at."""
+    decider = deciding(timings)
+    if decider is None:
+        return Decision(keep == "all", "not timed")
+    verdict = overall(timing.verdict for timing in timings)
+    if verdict in KEEPS[keep]:
+        return Decision(True)
+    advice = decider.comparison.advice if verdict is Verdict.AMBIGUOUS else ""
+    return Decision(False, "; ".join(filter(None, [str(decider), advice])))

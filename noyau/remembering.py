@@ -1,0 +1,158 @@
+"""Certificates and timings that are kept from one run to the next: until text, machine, versions or code change."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any
+
+import numpy as np
+
+from noyau.builders import cache as disk
+from noyau.builders import records
+from noyau.checking.certificate import Certificate, Errors, Failure, Outcome
+from noyau.checking.values import Case
+from noyau.ir.graph import Constant, Graph
+from noyau.reports.machine import this_machine
+from noyau.timing.comparing import Comparison
+
+OLDEST_DAYS = 30  # a timing is made anew after that: a machine is not what it was
+_JUDGES = ("checking", "ir", "builders/native.py", "builders/guards.py", "dtypes.py")
+_CLOCKS = ("timing",)
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """A comparison of an earlier run, and the day that it was made on."""
+
+    comparison: Comparison
+    timed_on: str
+    apart: float | None = None
+
+
+def today() -> str:
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+def certificate_key(library_key: str, graph: Graph, captured: Sequence[Case], made_up: bool, seed: int) -> str:
+    """What a certificate depends on: what was built, the graph that it is judged by, what it is tried on, and the code
+    that judges."""
+    cases = (part for case in captured for part in (case.label, *map(_spelt, case.inputs)))
+    return disk.digest(
+        "certificate",
+        _code(_JUDGES),
+        np.__version__,
+        this_machine().cpu,
+        library_key,
+        _graph(graph),
+        str((made_up, seed)),
+        *cases,
+    )
+
+
+def recall_certificate(key: str, name: str) -> Certificate | None:
+    """The certificate that was kept, under the name that the kernel has now."""
+    told = records.recall(key)
+    try:
+        return None if told is None else dataclasses.replace(certificate_of(told), name=name)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def keep_certificate(key: str, certificate: Certificate) -> None:
+    records.keep(key, dataclasses.asdict(certificate))
+
+
+def timing_key(parts: Iterable[str | bytes], arrays: Mapping[str, np.ndarray], threads: int) -> str:
+    """What a timing depends on: the texts and models of both sides, the shapes of what they read, the machine and its
+    versions, the threads, and the code that times."""
+    machine = this_machine()
+    where = (
+        machine.cpu,
+        str(machine.cores),
+        machine.level,
+        machine.compiler,
+        machine.os,
+        *map(str, sorted(machine.versions.items())),
+    )
+    shapes = (f"{name}: {array.dtype}{array.shape}" for name, array in sorted(arrays.items()))
+    return disk.digest("timing", _code(_CLOCKS), *where, str(threads), *parts, *shapes)
+
+
+def recall_timing(key: str) -> Recalled | None:
+    """The comparison that was kept, unless it is of more than 30 days ago."""
+    told = records.recall(key)
+    try:
+        if told is None or _days_ago(told["timed_on"]) > OLDEST_DAYS:
+            return None
+        found = told["comparison"]
+        before_s, after_s = (tuple(map(float, found[name])) for name in ("before_s", "after_s"))
+        made = Comparison(before_s, after_s, found["calls"], found["seed"], found["swapped_at"])
+        return Recalled(made, told["timed_on"], told["apart"])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def keep_timing(key: str, comparison: Comparison, apart: float | None = None) -> None:
+    records.keep(key, {"timed_on": today(), "comparison": dataclasses.asdict(comparison), "apart": apart})
+
+
+def _days_ago(date: str) -> int:
+    return (datetime.date.fromisoformat(today()) - datetime.date.fromisoformat(date)).days
+
+
+def certificate_of(told: Mapping[str, Any]) -> Certificate:
+    """A certificate as `dataclasses.asdict` wrote it; KeyError, TypeError or ValueError where it is none."""
+    outcomes = tuple(
+        Outcome(
+            **{
+                **each,
+                "kernel": Errors(**each["kernel"]),
+                "unfused": Errors(**each["unfused"]),
+                "failures": tuple(_failure(one) for one in each["failures"]),
+            }
+        )
+        for each in told["outcomes"]
+    )
+    return Certificate(**{**told, "outcomes": outcomes})
+
+
+def _failure(told: Mapping[str, Any]) -> Failure:
+    return Failure(**{**told, "cell": None if told["cell"] is None else tuple(told["cell"])})
+
+
+def _graph(graph: Graph) -> str:
+    """A graph in full, with the bits of its constants; of what noyau does not look into, the name alone."""
+    nodes = (
+        f"{node.output} {_spelt(node.kind.value) if isinstance(node.kind, Constant) else node.kind} "
+        f"{node.inputs} {node.dtype.value} {tuple(map(str, node.shape))}"
+        for node in graph.nodes
+    )
+    return "\n".join([*nodes, str(graph.outputs), *map(str, graph.demands)])
+
+
+def _spelt(array: np.ndarray) -> str:
+    return f"{array.dtype}{array.shape} {hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()}"
+
+
+@cache
+def _code(names: tuple[str, ...]) -> str:
+    """A digest of the files of noyau that something depends on."""
+    total = hashlib.sha256()
+    for name in names:
+        for path in _files(files("noyau").joinpath(*name.split("/"))):
+            total.update(path.read_bytes())
+    return total.hexdigest()
+
+
+def _files(place: Traversable) -> Iterable[Traversable]:
+    if place.is_file():
+        return [place] if place.name.endswith((".py", ".c")) else []
+    found = sorted(place.iterdir(), key=lambda each: each.name)
+    return [path for each in found for path in _files(each)]

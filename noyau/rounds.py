@@ -1,0 +1,128 @@
+"""Kernels timed in rounds, one for each binding of the sizes: who loses one is out, and is not timed again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from noyau.benching import Bench, Scene, decided, timed
+from noyau.bindings import MOST_BYTES, Dims, bindings, called, inputs_at, largest_bytes, spell
+from noyau.errors import InputError, ModelError
+from noyau.feeding import Feeds
+from noyau.judging import Judged, right
+from noyau.original import Original
+from noyau.seeing import Seen, look_again
+
+Say = Callable[[str], None]
+Sizes = dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """When all work has to end: so many seconds after it is made."""
+
+    within_s: float
+    start_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def passed(self) -> bool:
+        return time.monotonic() - self.start_s > self.within_s
+
+    @property
+    def fault(self) -> str:
+        """What is wrong with going on, or nothing."""
+        return f"no time is left of the {self.within_s:g} s that were given" if self.passed else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What kernels are timed for: a model, its inputs, what flows through it with them, which sizes are asked for."""
+
+    original: Original
+    feeds: Feeds
+    asked: Seen
+    dims: Dims
+    seed: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def bindings(self) -> list[Sizes]:
+        """The sizes of each round; a user's arrays have theirs."""
+        fixed = not self.feeds.made_up or not self.feeds.asked.arrays
+        imported = self.original.imported
+        first, *others = [dict(self.feeds.asked.sizes)] if fixed else bindings(imported, self.dims)
+        assert fixed or first == dict(self.feeds.asked.sizes)
+        return [first, *(sizes for sizes in others if self._fits(sizes))]
+
+    def _fits(self, sizes: Sizes) -> bool:
+        """Whether the largest value has room at sizes that nobody asked for; if not, that is noted."""
+        imported = self.original.imported
+        largest = 0 if self.dims else largest_bytes(imported.graph, sizes)
+        if largest > MOST_BYTES:
+            at = spell(called(imported, sizes))
+            self.notes.append(f"not timed at {at}: a value takes {largest / 2**30:.1f} GiB; --dim asks for that")
+        return largest <= MOST_BYTES
+
+    def seen(self, kernels: Sequence[Judged], sizes: Sizes) -> Seen | None:
+        """What flows through the model at some sizes; None, and a note, where it does not run."""
+        if sizes == dict(self.feeds.asked.sizes):
+            return self.asked
+        try:
+            inputs = inputs_at(self.original.imported, sizes, self.feeds.missing, self.seed)
+            return look_again(self.original, right(kernels), inputs, self.feeds.made_up)
+        except (InputError, ModelError) as error:
+            self.notes.append(f"not timed at {spell(called(self.original.imported, sizes))}: {error}")
+            return None
+
+
+def raced(bench: Bench, judged: Sequence[Judged], course: Course, deadline: Deadline, keep: str, say: Say) -> Raced:
+    """The kernels, timed at each binding and kept or not, and what the whole model is to be timed on."""
+    scenes, made = list[Scene](), list(judged)
+    for sizes in course.bindings():
+        named = called(course.original.imported, sizes)
+        if scenes:
+            say(f"running the model at {spell(named)}")
+        seen = None if deadline.passed and scenes else course.seen(made, sizes)
+        if seen is None:
+            continue
+        at = replace(bench, seen=seen, sizes=named, cold=not scenes)
+        where = f" at {spell(named)}" if named else ""
+        made = [_timed(one, at, deadline, keep) for one in told(f"timing{where}", made, say)]
+        scenes += _scene(course.original, seen, named)
+    if deadline.passed:
+        course.notes.append(f"the whole model is not timed: {deadline.fault}")
+    return Raced([decided(one, keep) for one in made], [] if deadline.passed else scenes)
+
+
+@dataclass(frozen=True, slots=True)
+class Raced:
+    """What came of all rounds."""
+
+    judged: list[Judged]
+    scenes: list[Scene]
+
+
+def _timed(judged: Judged, bench: Bench, deadline: Deadline, keep: str) -> Judged:
+    """A kernel timed at one more binding; without time, one that was timed before stays as it is."""
+    if not deadline.passed:
+        return timed(judged, bench, keep)
+    if judged.reason or judged.timings:
+        return judged
+    return replace(judged, kept=keep == "all", reason=f"not timed: {deadline.fault}")
+
+
+def told(doing: str, judged: Sequence[Judged], say: Say) -> Iterator[Judged]:
+    """The kernels, each said aloud as its turn comes while nothing speaks against it."""
+    for number, one in enumerate(judged, 1):
+        if not one.reason:
+            say(f"{doing}: {one.planned.operator}, {number} of {len(judged)}")
+        yield one
+
+
+def _scene(original: Original, seen: Seen, sizes: Sizes) -> list[Scene]:
+    """What the whole model reads at a binding; nothing where an input is not known."""
+    stored = original.imported.initializers
+    names = [value.name for value in original.model.graph.input if value.name not in stored]
+    if not seen.arrays.keys() >= set(names):
+        return []
+    return [Scene(sizes, {name: seen.arrays[name] for name in names})]

@@ -1,0 +1,54 @@
+"""A small model of two kernels, opened, planned and looked at, and a bench for it. Support for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from noyau import planning
+from noyau.benching import Bench
+from noyau.builders import cc
+from noyau.feeding import Feeds, feeds_for
+from noyau.original import Original, open_model
+from noyau.planning import Planned
+from noyau.runtimes.putting_back import library, put_back
+from noyau.seeing import Seen, look
+from noyau.timing.onnxruntime_workers import Workers
+from tests.small_models import twice, written
+
+OPTIONS = cc.Options(export=True)
+Scene = tuple[Original, Sequence[Planned], Seen]
+
+
+def fed(original: Original, kernels: Sequence[Planned], rows: int = 9) -> Feeds:
+    return feeds_for(original.imported, [kernel.groups[0].original for kernel in kernels], {"rows": rows}, None, 0)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    """The model, its kernels, what they read."""
+    original = open_model(written(twice(), tmp_path))
+    kernels = planning.plan(original.cut().groups, original.operators, cc.level()).kernels
+    return original, kernels, look(original, kernels, fed(original, kernels))[0]
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Workers]:
+    with Workers() as made:
+        yield made
+
+
+@pytest.fixture
+def bench(scene: Scene, workers: Workers) -> Callable[..., Bench]:
+    """A bench of the scene's kernels, or of others."""
+
+    def made(kernels: Sequence[Planned] | None = None, scene: Scene = scene, **given: object) -> Bench:
+        original, planned, seen = scene
+        kernels = planned if kernels is None else kernels
+        fused = put_back(original.model, kernels, original.folder)
+        settings = {"workers": workers, "budget_s": 0.01, "sizes": {"rows": 9}, **given}
+        return Bench(original, fused, library(kernels, OPTIONS), seen, **settings)
+
+    return made

@@ -1,0 +1,187 @@
+"""Kernels timed in their places, and what an earlier run found."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+
+from noyau import benching, remembering
+from noyau.benching import Bench, Scene, at_binding, decided, impossible, matters, stamps, timed
+from noyau.deciding import Timing
+from noyau.errors import UnsupportedError
+from noyau.judging import Judged
+from noyau.passes.traffic import Traffic
+from noyau.seeing import Seen
+from noyau.timing import bandwidth
+from noyau.timing.comparing import Comparison
+from tests.scenes import bench, scene, workers
+from tests.small_models import CRASHES, HANGS, WRONG, compared, spoilt, timed_as
+
+__all__ = ["bench", "scene", "workers"]
+
+ROWS = {"rows": 9}
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A machine that copies a gigabyte a second."""
+    for name in ("copy_rate", "measure_copy"):
+        monkeypatch.setattr(bandwidth, name, lambda moved, threads: 1e9)
+
+
+def test_a_kernel_is_timed_in_its_first_place(scene, bench, machine, empty_cache):
+    one = timed(Judged(scene[1][0]), bench(), "all")
+    (timing,) = one.timings
+    assert (one.reason, timing.sizes, timing.recalled, timing.cold) == ("", ROWS, False, None)
+    assert timing.hot.pairs >= 6 and timing.hot.swapped_at > 0
+    assert timing.traffic == Traffic(4 * 54, 4 * 54)
+    assert timing.floor_s == pytest.approx(8 * 54 / 1e9)
+    assert one.comparison is timing.hot
+
+
+def test_a_kernel_is_timed_with_cold_caches_where_that_matters(scene, bench, machine, empty_cache, monkeypatch):
+    monkeypatch.setattr(benching, "last_level_bytes", lambda: 1000)
+    assert [matters(size) for size in (7, 8, 1999, 2000)] == [False, True, True, False]
+    timing = at_binding(scene[1][0], bench(cold=True))
+    assert timing.cold is not None and timing.cold.pairs >= 6
+    assert at_binding(scene[1][0], bench(cold=True)).cold == timing.cold
+    assert at_binding(scene[1][0], bench()).cold is None
+
+
+def test_what_an_earlier_run_found_is_taken_and_told(scene, bench, empty_cache, monkeypatch):
+    first = at_binding(scene[1][0], bench())
+    monkeypatch.setattr(Bench, "processes", None)  # nothing is timed any more
+    again = at_binding(scene[1][0], bench())
+    assert (again.hot, again.timed_on, again.recalled) == (first.hot, remembering.today(), True)
+
+
+@pytest.mark.parametrize("change", ["fresh", "text", "shape", "threads", "date", "machine", "version"])
+def test_nothing_is_taken_where_anything_differs(change, scene, bench, empty_cache, monkeypatch):
+    kernel, made = scene[1][0], bench()
+    at_binding(kernel, made)
+    made = bench(fresh=change == "fresh", threads=2 if change == "threads" else 1)
+    if change == "text":
+        kernel = dataclasses.replace(kernel, text=kernel.text + "\n")
+    if change == "shape":
+        x = {"x": np.ones((10, 6), np.float32)}
+        made = dataclasses.replace(made, seen=Seen({**made.seen.arrays, **x}, {"rows": 10}, made_up=True))
+    if change == "date":
+        monkeypatch.setattr(remembering, "today", lambda: "2100-01-01")
+    if change in ("machine", "version"):
+        here = remembering.this_machine()
+        other = {"cpu": "another"} if change == "machine" else {"versions": {**here.versions, "onnxruntime": "9"}}
+        monkeypatch.setattr(remembering, "this_machine", lambda: dataclasses.replace(here, **other))
+    measured = []
+    whole = Bench._measured
+    monkeypatch.setattr(Bench, "_measured", lambda self, *given: measured.append(given[1]) or whole(self, *given))
+    assert not at_binding(kernel, made).recalled
+    assert len(measured[0]) == 1
+
+
+def test_what_the_same_run_found_is_no_earlier_run(scene, bench, empty_cache):
+    made = bench(fresh=True)
+    first = at_binding(scene[1][0], made)
+    again = at_binding(scene[1][0], made)
+    assert again.hot == first.hot
+    assert not again.recalled
+
+
+def test_external_data_that_changed_is_another_model(tmp_path, scene):
+    model = scene[0].model
+    assert list(stamps(model, tmp_path)) == []
+    tensor = model.graph.initializer.add()
+    tensor.external_data.add(key="location", value="weights")
+    assert list(stamps(model, tmp_path)) == []
+    (tmp_path / "weights").write_bytes(b"12")
+    (one,) = stamps(model, tmp_path)
+    (tmp_path / "weights").write_bytes(b"123")
+    assert [one] != list(stamps(model, tmp_path))
+
+
+def test_who_is_slower_at_one_binding_is_not_timed_at_another(scene, bench, monkeypatch):
+    monkeypatch.setattr(Bench, "compare", timed_as(0.5))
+    one = timed(Judged(scene[1][0]), bench(), "faster")
+    assert one.reason == "SLOWER at rows=9: 0.50x"
+    assert timed(one, bench(), "faster") is one
+    assert decided(one, "faster") is one
+    kept = timed(timed(Judged(scene[1][0]), bench(), "all"), bench(), "all")
+    assert (kept.reason, len(kept.timings)) == ("", 2)
+    assert decided(kept, "all").kept
+
+
+def test_a_part_that_cannot_be_timed_is_kept_on_demand_alone(scene, bench):
+    blind = bench(scene=(*scene[:2], Seen({}, {}, made_up=True)))
+    for keep, kept in (("faster", False), ("not-slower", False), ("all", True)):
+        one = timed(Judged(scene[1][0]), blind, keep)
+        assert (one.kept, one.reason) == (kept, "not timed: what it reads could not be captured")
+
+
+def test_a_binding_that_cannot_be_timed_says_nothing_against_a_kernel(scene, bench):
+    before = Judged(scene[1][0], timings=(Timing({"rows": 1}, compared(2)),))
+    assert timed(before, bench(scene=(*scene[:2], Seen({}, {}, made_up=True))), "faster") is before
+
+
+@pytest.mark.parametrize(
+    ("ending", "reason"),
+    [
+        (CRASHES, r"not timed at rows=9: the (first|second) process crashed \(SIG(ILL|TRAP)\)"),
+        (HANGS, r"not timed at rows=9: the (first|second) process did not answer within 2 s and was ended"),
+    ],
+)
+def test_a_kernel_that_crashes_or_hangs_while_it_is_timed_is_out(ending, reason, scene, bench, workers, empty_cache):
+    """Isolated, reported, and the next one is timed as if nothing had been."""
+    spoiled = spoilt(scene[1][0], ending)
+    before = Judged(spoiled, timings=(Timing({"rows": 1}, compared(2)),))
+    usual_s = workers.workers[0].patience_s
+    for worker in workers.workers:
+        worker.start()
+        worker.patience_s = 2.0
+    try:
+        one = timed(before, bench([spoiled, scene[1][1]]), "faster")
+    finally:
+        for worker in workers.workers:
+            worker.patience_s = usual_s
+    assert not one.kept
+    assert re.fullmatch(f"{reason}.*", one.reason), one.reason
+    assert timed(Judged(scene[1][1]), bench([spoiled, scene[1][1]]), "all").timings
+
+
+def test_a_kernel_that_is_wrong_only_when_it_is_timed_is_out(scene, bench, empty_cache):
+    """It counts its calls, and is right in the first ones."""
+    ending = WRONG.replace("if (", "static int calls; if (++calls > 40 && ", 1)
+    spoiled = spoilt(scene[1][0], ending)
+    one = timed(Judged(spoiled), bench([spoiled, scene[1][1]], budget_s=0.3), "all")
+    assert "a timed run gave another 'a' than the first one did" in one.reason
+
+
+@pytest.mark.parametrize(("after_s", "caught"), [(8 * 54 / 1e9, False), (0.8 * 8 * 54 / 1e9, True)])
+def test_faster_than_the_machine_can_be_is_a_mistake(after_s, caught, scene, bench, machine, monkeypatch):
+    found = Timing(ROWS, Comparison((1.0,) * 10, (after_s,) * 10))
+    monkeypatch.setattr(Bench, "compare", lambda *_: [found])
+    one = decided(timed(Judged(scene[1][0]), bench(), "faster"), "faster")
+    assert one.kept is not caught
+    assert ("not timed: it took" in one.reason and "the clock or the kernel is wrong" in one.reason) is caught
+
+
+def test_a_time_without_known_bytes_is_not_doubted(scene, bench):
+    assert impossible(scene[1][0], Timing(ROWS, compared(1e9)), bench()) == ""
+
+
+def test_scenes_that_take_too_long_are_left_out_but_the_first(scene, bench, empty_cache):
+    made = bench()
+    before, after, read = benching.parts(scene[1][0].groups[0], made)
+    scenes = [Scene({"rows": rows}, {"x": np.ones((rows, 6), np.float32)}) for rows in (3, 4)]
+    first, second = made.compare(before, after, scenes, "text", 0.0)
+    assert first.hot.pairs >= 6 and second is None
+    recalled, second = bench().compare(before, after, scenes, "text")
+    assert recalled.recalled and not second.recalled
+    assert set(read) == {"x"}
+
+
+def test_strings_cannot_go_to_another_process(scene, bench, empty_cache):
+    before, after, _ = benching.parts(scene[1][0].groups[0], bench())
+    with pytest.raises(UnsupportedError, match="cannot go to another process"):
+        bench().compare(before, after, [Scene({}, {"x": np.array(["a"], object)})], "")

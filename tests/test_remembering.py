@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import datetime
+
+import numpy as np
+import pytest
+
+from noyau import remembering
+from noyau.builders import cache, records
+from noyau.remembering import (
+    OLDEST_DAYS,
+    certificate_key,
+    keep_timing,
+    recall_certificate,
+    recall_timing,
+    timing_key,
+    today,
+)
+from noyau.timing.comparing import Comparison
+from tests.passes.test_costs import softmax
+
+KEY = cache.digest("anything")
+FOUND = Comparison((1.0, 2.0) * 4, (1.0, 1.5) * 4, 3, 7, 4)
+
+
+def test_a_comparison_comes_back_with_every_sample(empty_cache):
+    assert recall_timing(KEY) is None
+    keep_timing(KEY, FOUND)
+    found = recall_timing(KEY)
+    assert (found.comparison, found.timed_on) == (FOUND, today())
+    assert found.comparison.verdict is FOUND.verdict
+
+
+@pytest.mark.parametrize(("days", "there"), [(0, True), (OLDEST_DAYS, True), (OLDEST_DAYS + 1, False)])
+def test_an_old_one_is_forgotten(days, there, empty_cache, monkeypatch):
+    keep_timing(KEY, FOUND)
+    later = datetime.date.fromisoformat(today()) + datetime.timedelta(days)
+    monkeypatch.setattr(remembering, "today", later.isoformat)
+    assert (recall_timing(KEY) is not None) is there
+
+
+@pytest.mark.parametrize("told", [[], {}, {"timed_on": "x"}, {"timed_on": "2100-01-01", "comparison": {}}, "text", 3])
+def test_what_is_no_record_is_none(told, empty_cache):
+    records.keep(KEY, told)
+    assert recall_timing(KEY) is None
+    assert recall_certificate(KEY, "it") is None
+
+
+def test_keys_differ_where_a_part_does():
+    x = {"x": np.ones((2, 3), np.float32)}
+    parts = [
+        (("a", b"b"), x, 1),
+        (("a", b"c"), x, 1),
+        (("a", b"b"), {"y": x["x"]}, 1),
+        (("a", b"b"), {"x": x["x"].T}, 1),
+        (("a", b"b"), {"x": x["x"].astype(np.float64)}, 1),
+        (("a", b"b"), x, 2),
+    ]
+    assert len({timing_key(*each) for each in parts}) == len(parts)
+    assert timing_key(("a",), x, 1) == timing_key(("a",), {"x": x["x"] + 1}, 1)
+
+
+def test_a_graph_is_told_in_full():
+    one = certificate_key("library", softmax(), [], False, 0)
+    assert one == certificate_key("library", softmax(), [], False, 0)
+    assert one != certificate_key("other", softmax(), [], False, 0)
+    other = type(softmax())(softmax().nodes, ("e",))
+    assert one != certificate_key("library", other, [], False, 0)
+
+
+def test_the_code_that_judges_is_a_part_of_the_key():
+    assert remembering._code(("checking",)) != remembering._code(("ir",))
+    assert len(list(remembering._files(remembering.files("noyau").joinpath("timing")))) > 10
