@@ -130,7 +130,7 @@ def profiled(subject: Subject, inputs: Inputs, overhead: Overhead, bench: Bench,
     original, before = subject.original, conditions()
     try:
         # First the file itself, so that what onnxruntime may complain of has the names of the file.
-        steps = bench.weigh(original.folder / original.name, inputs.arrays, original.prepacked)
+        steps = bench.weigh(original.path, inputs.arrays, original.prepacked)
         ran = bench.run(
             original.model, inputs.arrays, wishes.budget_s, data=original.folder, prepacked=original.prepacked
         )
@@ -155,8 +155,14 @@ def profiled(subject: Subject, inputs: Inputs, overhead: Overhead, bench: Bench,
         Memory(weights_bytes(original), **steps, largest=largest_values(ran)),
         found.scaled,
         unrun,
-        (*inputs.notes, *remarks(records, unrun, doubt)),
+        (*inputs.notes, *history(original), *remarks(records, unrun, doubt)),
     )
+
+
+def history(original: Original) -> Iterator[str]:
+    """What there is to say of where the model comes from."""
+    if original.written is not None:
+        yield "noyau has fused this model: it is profiled as it was before, and as it runs without its library"
 
 
 def every_operator(*graphs: onnx.GraphProto | onnx.FunctionProto) -> Iterator[str]:

@@ -102,8 +102,8 @@ class Bench:
             )
             comparison = compare(before, after, budget_s=budget_s)
             runs = read_trace(Path(after.tell()["trace"]))
-            made = type(model).FromString((folder / OPTIMIZED).read_bytes())
-        return Running(comparison, runs[-comparison.pairs * comparison.calls :], given, made)
+            made = parsed(type(model), folder / OPTIMIZED)
+        return Running(comparison, timed_runs(runs, comparison), given, made)
 
     def _open(self, worker: Worker, told: dict[str, Any], trace: str | None) -> WorkerSide:
         worker.ask("open", factory=f"{sessions.__name__}:timed", trace=trace, **told)
@@ -118,6 +118,24 @@ class Bench:
                 worker.ask("open", factory=f"{sessions.__name__}:weighed", inputs=inputs, **told)
                 steps: dict[str, int | None] = worker.ask("tell")["told"]
         return steps
+
+
+def parsed(kind: type[onnx.ModelProto], path: Path) -> onnx.ModelProto:
+    """The model of a file that onnxruntime wrote; OutputError where it is not whole."""
+    try:
+        return kind.FromString(path.read_bytes())
+    except Exception as error:
+        raise OutputError(
+            f"onnxruntime did not write its optimized model to {path.parent}: is there room for it? "
+            "TMPDIR=FOLDER names another place"
+        ) from error
+
+
+def timed_runs(runs: list[list[Event]], comparison: Comparison) -> list[list[Event]]:
+    """The runs that were timed, of all that the profiler has seen: the last ones. Where it was full before the end, for
+    it keeps a million events, the later half of what it has."""
+    timed = comparison.pairs * comparison.calls
+    return runs[-timed:] if len(runs) >= timed else runs[len(runs) // 2 :]
 
 
 @contextlib.contextmanager

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import statistics
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -67,16 +69,9 @@ class NodeRuns:
 
 def read_trace(path: Path) -> list[list[Event]]:
     """The nodes that ran in each run, in the order in which they ended. OutputError where the file is not whole."""
-    try:
-        told = json.loads(path.read_text("utf-8", "replace"))
-    except (OSError, ValueError) as error:
-        raise OutputError(
-            f"onnxruntime did not write its whole profile to {path.parent}: is there room for it? "
-            "TMPDIR=FOLDER names another place"
-        ) from error
     runs: list[list[Event]] = []
     current: list[Event] = []
-    for each in told:
+    for each in _told(path):
         name = each.get("name", "")
         if name == _RUN:
             runs.append(current)
@@ -86,22 +81,36 @@ def read_trace(path: Path) -> list[list[Event]]:
     return runs
 
 
+def _told(path: Path) -> Iterator[Mapping[str, Any]]:
+    """The events of a file, which are a line each: there may be a million, which no memory need hold at a time."""
+    last = ""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            for line in file:
+                last = line.strip()
+                if last not in ("[", "]", ""):
+                    yield json.loads(last.removesuffix(","))
+        if last != "]":
+            raise EOFError
+    except (OSError, ValueError, EOFError) as error:
+        raise OutputError(
+            f"onnxruntime did not write its whole profile to {path.parent}: is there room for it? "
+            "TMPDIR=FOLDER names another place"
+        ) from error
+
+
 def _event(told: Mapping[str, Any], name: str) -> Event:
     arguments = told.get("args", {})
+    inputs, outputs = (_tensors(json.dumps(arguments.get(f"{side}_type_shape", []))) for side in ("input", "output"))
     return Event(
-        name,
-        str(arguments.get("op_name", "")),
-        int(told["ts"]),
-        int(told["dur"]),
-        tuple(_tensors(arguments.get("input_type_shape"))),
-        tuple(_tensors(arguments.get("output_type_shape"))),
+        name, sys.intern(str(arguments.get("op_name", ""))), int(told["ts"]), int(told["dur"]), inputs, outputs
     )
 
 
-def _tensors(told: Any) -> Iterator[Tensor]:
-    for each in told if isinstance(told, list) else ():
-        for element, shape in each.items():
-            yield element, tuple(shape)
+@lru_cache(maxsize=1 << 14)
+def _tensors(told: str) -> tuple[Tensor, ...]:
+    """Element types and shapes, which are the same in every run."""
+    return tuple((element, tuple(shape)) for each in json.loads(told) for element, shape in each.items())
 
 
 def node_runs(runs: Iterable[Sequence[Event]], outer: Collection[str]) -> list[NodeRuns]:

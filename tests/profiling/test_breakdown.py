@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
@@ -22,7 +24,7 @@ from noyau.profiling.running import Running
 from noyau.profiling.standing import numbered
 from noyau.timing.comparing import Comparison
 from tests.profiling.traced import event
-from tests.small_models import KINDS, NODE, chain, model_of, twice, value, with_loop, written
+from tests.small_models import NODE, chain, model_of, twice, value, with_loop, written
 
 ROWS = 4
 NONE = Overhead()
@@ -76,6 +78,13 @@ def test_the_times_add_up_to_a_run(opened):
     assert found.between_s == pytest.approx(15e-6)
     assert found.scaled == 1
     assert sum(node.record.time_s for node in found.nodes) + found.between_s == pytest.approx(120e-6)
+
+
+def test_a_profiler_that_was_full_before_the_end(opened):
+    subject, inputs = opened(twice(), rows=ROWS)
+    whole = ran(twice(), numbered(twice()), [10] * 10, 120.0, 15.0)
+    part = replace(whole, runs=whole.runs[:3])
+    assert broken_down(subject, inputs, part, NONE, 1) == broken_down(subject, inputs, whole, NONE, 1)
 
 
 @pytest.mark.parametrize(("run_us", "between_us", "scaled"), [(200.0, 15.0, 185 / 105), (60.0, 0.0, 60 / 105)])
@@ -158,10 +167,10 @@ def test_nodes_within_a_loop_stand_for_it(opened):
 
 
 def test_a_model_of_which_nothing_runs(opened):
-    subject, inputs = opened(KINDS["no inputs"])
-    made = numbered(KINDS["no inputs"])
+    subject, inputs = opened(twice(), rows=ROWS)
+    made = numbered(twice())
     del made.graph.node[:]
-    found = broken_down(subject, inputs, ran(KINDS["no inputs"], made, [], 5.0), NONE, 1)
+    found = broken_down(subject, inputs, ran(twice(), made, [], 5.0), NONE, 1)
     assert (found.nodes, found.between_s) == ((), pytest.approx(5e-6))
     assert sum(path.gain_s for path in found.paths) == 0
 

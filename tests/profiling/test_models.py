@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -10,6 +11,7 @@ import noyau
 from noyau.errors import InputError, ModelError
 from noyau.profiling import models
 from noyau.profiling.models import Wishes, bindings, profile
+from noyau.runtimes.provenance import Provenance
 from tests.profiling.near import USUAL
 from tests.small_models import BARE, KINDS, NODE, llama, model_of, plain, twice, value, written
 
@@ -71,6 +73,13 @@ def test_inputs_of_one_s_own(quick, tmp_path):
     assert {"x f32[4]: from f.npz", "s other[3]: from f.npz"} <= set(made.at[0].notes)
     with pytest.raises(InputError, match=r"gives every size: leave out --dim n=N, or the arrays"):
         profiled(KINDS["strings"], tmp_path, inputs=tmp_path / "f.npz", dims={"n": 3})
+
+
+def test_a_model_that_noyau_has_fused(quick, tmp_path):
+    original = models.open_model(written(twice(), tmp_path))
+    provenance = Provenance("1", "x86-64-v3", "", "")
+    assert list(models.history(original)) == []
+    assert "profiled as it was before" in next(models.history(replace(original, written=provenance)))
 
 
 def test_outputs_that_nobody_reads_and_values_that_nobody_needs(quick, tmp_path):

@@ -9,8 +9,10 @@ import pytest
 from onnx import numpy_helper
 
 from noyau.errors import InputError, ModelError, OutputError
-from noyau.profiling.running import Bench, discarded, writing
+from noyau.profiling.running import Bench, discarded, parsed, timed_runs, writing
 from noyau.runtimes.onnxruntime import WEIGHTS
+from noyau.timing.comparing import Comparison
+from tests.profiling.traced import event
 from tests.small_models import BARE, NODE, arrays_for, model_of, twice, value, with_loop, written
 
 ARRAYS = {"x": np.ones((3, 6), np.float32)}
@@ -55,6 +57,22 @@ def test_what_is_discarded_takes_no_room(tmp_path):
         (tmp_path / "w").write_bytes(bytes(4 << 20))  # more than a pipe holds
         assert not (tmp_path / "w").is_file()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [None, b"\xff" * 9])
+def test_an_optimized_model_that_was_not_written(content, tmp_path):
+    if content is not None:
+        (tmp_path / "o.onnx").write_bytes(content)
+    with pytest.raises(OutputError, match=r"did not write its optimized model to .*: is there room for it\? TMPDIR="):
+        parsed(onnx.ModelProto, tmp_path / "o.onnx")
+
+
+def test_the_timed_runs_are_the_last_ones():
+    runs = [[event(f"n{k}", 0, 1)] for k in range(9)]
+    comparison = Comparison((1.0,) * 3, (2.0,) * 3, calls=2)
+    assert timed_runs(runs, comparison) == runs[3:]
+    assert timed_runs(runs[:5], comparison) == runs[2:5]
+    assert timed_runs([], comparison) == []
 
 
 def test_a_model_that_onnxruntime_refuses(bench, tmp_path):

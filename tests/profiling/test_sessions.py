@@ -29,7 +29,7 @@ def test_a_traced_one_leaves_what_the_profiler_and_the_optimizer_made(tmp_path):
     assert not (tmp_path / WEIGHTS).exists()  # 144 bytes are not worth a file
 
 
-@pytest.mark.parametrize("kind", ["sequence out", "float16", "no inputs", "random"])
+@pytest.mark.parametrize("kind", ["sequence out", "float16", "loop", "random"])
 def test_ends_of_every_kind_run(kind, tmp_path):
     assert opened(KINDS[kind], tmp_path).lasts(1) > 0
 

@@ -26,7 +26,9 @@ def test_what_onnxruntime_itself_writes_is_read(tmp_path):
     assert product.outputs == (("float", (5, 6)),)
 
 
-@pytest.mark.parametrize("content", [None, "", '[{"cat": "Node", "na'])
+@pytest.mark.parametrize(
+    "content", [None, "", "[\n", '[\n{"cat": "Node", "na', '[\n{"cat": "Session", "name": "a"},\n']
+)
 def test_a_trace_that_is_cut_off(content, tmp_path):
     path = tmp_path / "t.json"
     if content is not None:
@@ -38,7 +40,7 @@ def test_a_trace_that_is_cut_off(content, tmp_path):
 def test_events_of_other_kinds_are_passed_over(tmp_path):
     path = written_trace(tmp_path / "t.json", [[event("n0", 0, 5)]])
     fence = str(told(event("n1", 0, 5))).replace("_kernel_time", "_fence_before").replace("'", '"')
-    path.write_text(path.read_text().replace("[", f"[{fence}, ", 1))
+    path.write_text(path.read_text().replace("[", f"[\n{fence},", 1))
     assert [[each.name for each in events] for events in read_trace(path)] == [["n0"]]
 
 

@@ -42,11 +42,11 @@ def told(one: Event) -> dict[str, Any]:
 
 
 def written_trace(path: Path, runs: Sequence[Sequence[Event]]) -> Path:
-    """A file of events, with those of the session around them."""
+    """A file of events, a line each, with those of the session around them."""
     events: list[dict[str, Any]] = [{"cat": "Session", "name": "session_initialization", "ts": 1, "dur": 5, "args": {}}]
     for run in runs:
         events += [told(each) for each in run]
         for name in ("SequentialExecutor::Execute", "model_run"):
             events.append({"cat": "Session", "name": name, "ts": 1, "dur": 100, "args": {}})
-    path.write_text(json.dumps(events))
+    path.write_text("[\n" + ",\n".join(map(json.dumps, events)) + "\n]\n")
     return path
