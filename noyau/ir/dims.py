@@ -182,6 +182,19 @@ def indices(rank: int) -> tuple[Dim, ...]:
     return tuple(Dim.of(index_name(axis)) for axis in range(rank))
 
 
+def flat_index(shape: Shape, target: Shape) -> tuple[Dim, ...]:
+    """For each axis of `shape`, the index of the cell that lies at `target`'s index in C order."""
+    if Dim.of(0) in shape or Dim.of(0) in target:
+        return (Dim.of(0),) * len(shape)
+    places = zip(indices(len(target)), strides_of(target), strict=True)
+    flat = sum((index * stride for index, stride in places), Dim.of(0))
+    found = []
+    for axis, (dim, stride) in enumerate(zip(shape, strides_of(shape), strict=True)):
+        whole = flat // stride
+        found.append(whole % dim if axis else whole)
+    return tuple(found)
+
+
 def _spell(monomial: Monomial, factor: int) -> str:
     alone = factor == 1 and len(monomial) == 1
     atoms = [str(atom) if alone or isinstance(atom, str) or atom.kind == "max" else f"({atom})" for atom in monomial]

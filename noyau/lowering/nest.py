@@ -18,6 +18,7 @@ from noyau.ir.loops import Axis, Buffer, Kernel, Launch, Loop, Role, Statement, 
 from noyau.ir.ranges import simplify
 from noyau.ir.walk import dims_in
 from noyau.lowering.guards import guards
+from noyau.lowering.layouts import merged
 from noyau.lowering.names import Names
 from noyau.lowering.scans import LoopNeeded
 from noyau.lowering.values import CutNeeded, Lowering, Scope
@@ -40,7 +41,8 @@ class Space:
         """The index of another output, and the number of loops around its Store; UnsupportedError if it fits none."""
         axes = [axis for axis, dim in enumerate(node.shape) if dim != ONE]
         own = [dim for dim in self.index if dim != Dim.of(0)]
-        if len(axes) == len(own) and node.shape and self._same(node, axes):
+        extents = self._extents()
+        if len(axes) == len(own) and node.shape and all(map(equal, (node.shape[axis] for axis in axes), extents)):
             found = iter(own)
             return tuple(next(found) if axis in axes else Dim.of(0) for axis in range(len(node.shape))), len(self.loops)
         outer = self.loops[: len(axes)]
@@ -50,17 +52,19 @@ class Space:
             variables = iter(outer)
             index = tuple(Dim.of(next(variables)[0]) if axis in axes else Dim.of(0) for axis in range(len(node.shape)))
             return index, len(axes)
+        elsewhere = merged(node.shape, list(zip(own, extents, strict=True)))
+        if elsewhere is not None:
+            return elsewhere, len(self.loops)
         own_shape, loops = (", ".join(map(str, dims)) for dims in (node.shape, dict(self.loops).values()))
         raise UnsupportedError(
             f"{node.output} of shape [{own_shape}] does not fit the loops of {self.main}: {loops or 1}"
         )
 
-    def _same(self, node: Node, axes: Sequence[int]) -> bool:
-        """Whether the extents are those of the main output, axis by axis."""
+    def _extents(self) -> list[Dim]:
+        """The extents of the main output, without axes of 1."""
         extents = dict(self.loops)
         first, last = dict.fromkeys(extents, 0), {name: extent - 1 for name, extent in extents.items()}
-        wanted = [dim.replace(first) + dim.replace(last) + 1 for dim in self.index if dim != Dim.of(0)]
-        return all(equal(node.shape[axis], extent) for axis, extent in zip(axes, wanted, strict=True))
+        return [dim.replace(first) + dim.replace(last) + 1 for dim in self.index if dim != Dim.of(0)]
 
 
 def lower(graph: Graph, name: str) -> Kernel:

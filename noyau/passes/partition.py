@@ -14,6 +14,7 @@ from noyau.ir.dims import Shape
 from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Map, Node, Opaque, Part, Scan, Scatter, View
 from noyau.ir.loops import Kernel
 from noyau.lowering.nest import lower, unbound
+from noyau.passes.copies import judge_copies
 from noyau.passes.costs import judge_depth, judge_repeats
 from noyau.passes.normal import normalise
 from noyau.passes.places import Model, Place, Positions, Wires
@@ -268,6 +269,7 @@ def planned_kernel(graph: Graph) -> Kernel:
     count = len(graph.inputs) + len(graph.outputs)
     if count > BUFFERS:
         raise UnsupportedError(f"one kernel would read and write {count} arrays, more than {BUFFERS}")
+    judge_copies(graph)
     kernel = lower(graph, "kernel")
     judge_repeats(graph, kernel)
     return kernel

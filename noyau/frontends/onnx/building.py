@@ -15,13 +15,13 @@ from noyau.ir.dims import (
     DimLike,
     Op,
     Shape,
+    flat_index,
     index_name,
     indices,
     maximum,
     never_negative,
     product,
     shape_of,
-    strides_of,
 )
 from noyau.ir.graph import Iota, Kind, Map, Node, Reduce, Scan, Select, View, constant, expand_index
 from noyau.ir.monoids import MONOIDS
@@ -102,6 +102,7 @@ class Values:
         self.by_name: dict[str, Node] = {}
         self.contents: dict[str, Contents] = {}
         self.origins: dict[str, tuple[int, tuple[str, ...]]] = {}  # of contents: position and sources
+        self.few: dict[str, np.ndarray] = {}  # what small tensors of floats hold, which are inputs all the same
         self.places: dict[str, int] = {}
         self.demands: list[Demand] = []
         self.sizes = Sizes()
@@ -342,19 +343,6 @@ class Emitter:
         shape = (*value.shape[:axis], *value.shape[axis + 1 :])
         index = [*indices(len(shape))[:axis], Dim.of(at), *indices(len(shape))[axis:]]
         return self.view(value, shape, index)
-
-
-def flat_index(shape: Shape, target: Shape) -> tuple[Dim, ...]:
-    """For each axis of `shape`, the index of the cell that lies at `target`'s index in C order."""
-    if Dim.of(0) in shape or Dim.of(0) in target:
-        return (Dim.of(0),) * len(shape)
-    places = zip(indices(len(target)), strides_of(target), strict=True)
-    flat = sum((index * stride for index, stride in places), Dim.of(0))
-    found = []
-    for axis, (dim, stride) in enumerate(zip(shape, strides_of(shape), strict=True)):
-        whole = flat // stride
-        found.append(whole % dim if axis else whole)
-    return tuple(found)
 
 
 def renamed(node: Node, names: Mapping[str, str]) -> Node:
