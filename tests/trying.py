@@ -45,7 +45,8 @@ class Try:
     @cached_property
     def scheduled(self) -> Kernel:
         """The lowered kernel with another schedule for each seed."""
-        return schedule(self.lowered, Options(lanes=(32, 1, 8, 4)[self.seed % 4], kept=self.seed % 3 > 0))
+        lanes, around_bytes = (32, 1, 8, 4)[self.seed % 4], (1 << 22, 1, 256)[self.seed % 5 % 3]
+        return schedule(self.lowered, Options(lanes, kept=self.seed % 3 > 0, around_bytes=around_bytes))
 
     @cached_property
     def judge(self) -> Judge:

@@ -27,6 +27,7 @@ from noyau.ir.loops import (
     Let,
     Load,
     Loop,
+    Prefetch,
     Require,
     Role,
     Space,
@@ -130,6 +131,8 @@ class Translator:
                 self.memories[name] = made, statement, len(self.loops)
             case Sync(scope):
                 self.write(f"yield {self.spell(scope)}")
+            case Prefetch(buffer, index):
+                self.place(buffer, index)
             case Require(index, extent):
                 self.write(f"R.require({self.dim(index)}, {self.dim(extent)})")
             case _:

@@ -18,6 +18,7 @@ from noyau.ir.loops import (
     Let,
     Load,
     Loop,
+    Prefetch,
     Require,
     Statement,
     Store,
@@ -35,7 +36,7 @@ def expressions(statement: Statement) -> tuple[Expr, ...]:
             return values
         case If(condition, _):
             return (condition,)
-        case Loop() | Alloc() | Sync() | Require():
+        case Loop() | Alloc() | Sync() | Prefetch() | Require():
             return ()
         case _:
             assert_never(statement)
@@ -88,7 +89,7 @@ def dims_in(statements: Iterable[Statement]) -> Iterator[Dim]:
     kept = list(statements)
     for statement in every_statement(kept):
         match statement:
-            case Store(_, index, _, _):
+            case Store(_, index, _, _) | Prefetch(_, index):
                 yield from index
             case Require(at, _):
                 yield at
@@ -119,7 +120,7 @@ def _rewrite_statement(statement: Statement, change: Callable[[Expr], Expr]) -> 
             return replace(statement, body=rewrite(body, change))
         case If(condition, body):
             return If(rewrite_expression(condition, change), rewrite(body, change))
-        case Alloc() | Sync() | Require():
+        case Alloc() | Sync() | Prefetch() | Require():
             return statement
         case _:
             assert_never(statement)
@@ -164,7 +165,7 @@ def _substitute_dims(statements: Iterable[Statement], dim: Callable[[Dim], Dim])
     made: list[Statement] = []
     for statement in statements:
         match statement:
-            case Store(_, index, _, _):
+            case Store(index=index) | Prefetch(index=index):
                 made.append(replace(statement, index=tuple(map(dim, index))))
             case Require(at, extent):
                 made.append(Require(dim(at), dim(extent)))

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from noyau.errors import GraphError
-from noyau.ir.loops import Alloc, Axis, Fold, If, Kernel, Let, Loop, Require, Role, Statement, Store, Sync
+from noyau.ir.loops import Alloc, Axis, Fold, If, Kernel, Let, Loop, Prefetch, Require, Role, Statement, Store, Sync
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.translating import PRIVATE, Translator
 from noyau.ir.walk import every_expression, every_statement, expressions
@@ -83,7 +83,7 @@ def _names_fault(body: Iterable[Statement], outside: frozenset[str]) -> str | No
                 reason = reason or _twice([var], seen) or _names_fault(inner, frozenset(seen) | {var})
             case If(_, inner):
                 reason = reason or _names_fault(inner, frozenset(seen))
-            case Store() | Sync() | Require():
+            case Store() | Sync() | Prefetch() | Require():
                 pass
             case _:
                 assert_never(statement)
@@ -124,7 +124,7 @@ def _sync_fault(body: Iterable[Statement], around: tuple[Axis, ...]) -> str | No
                 reason = _sync_fault(inner, (*around, axis))
             case If(_, inner):
                 reason = _sync_fault(inner, around)
-            case Let() | Store() | Alloc() | Require():
+            case Let() | Store() | Alloc() | Prefetch() | Require():
                 pass
             case _:
                 assert_never(statement)

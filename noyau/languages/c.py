@@ -23,6 +23,7 @@ from noyau.ir.loops import (
     Let,
     Load,
     Loop,
+    Prefetch,
     Require,
     Role,
     Space,
@@ -37,19 +38,12 @@ from noyau.languages import cmath
 from noyau.languages.c_expressions import Expressions, is_variable
 from noyau.languages.c_interface import interface
 from noyau.languages.c_names import Scopes, wish_of
-from noyau.languages.c_short import begun_by, inlined, is_only_stored, one_by_one, steps_of
-from noyau.languages.c_tables import TYPES, integer_function
+from noyau.languages.c_short import begun_by, inlined, is_copied_around, is_only_stored, one_by_one, otherwise, steps_of
+from noyau.languages.c_tables import INCLUDES, LANES, PREFETCH, TYPES, integer_function
 from noyau.languages.spelling import closed, dim_text, opened
 
 INDENT = "    "
 WIDTH = 116  # of a line that holds a loop and what it does
-INCLUDES = "#include <math.h>\n#include <stdbool.h>\n#include <stdlib.h>"
-LANES = """/* Before a loop of which the rounds do not depend on each other: several may run side by side. */
-#if defined(__GNUC__) && !defined(__clang__)
-#define NOYAU_LANES _Pragma("GCC ivdep")
-#else
-#define NOYAU_LANES
-#endif"""
 
 
 def source(kernel: Kernel, comment: str = "", *, anonymous: bool = False) -> str:
@@ -72,14 +66,21 @@ def together(kernels: Sequence[Kernel], comment: str = "", *, anonymous: bool = 
         integers |= printer.expressions.integers
     parts = [
         comment_text(comment),
-        files("noyau.languages").joinpath("noyau.h").read_text("ascii"),
+        _file("noyau.h"),
         INCLUDES,
         LANES if any("NOYAU_LANES" in body for body in bodies) else "",
+        PREFETCH if any("NOYAU_PREFETCH" in body for body in bodies) else "",
+        _file("around.h") if any("noyau_write_around" in body for body in bodies) else "",
         cmath.text(functions),
         *(integer_function(*key) for key in sorted(integers)),
         *bodies,
     ]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+
+def _file(name: str) -> str:
+    """C text that lies beside this file."""
+    return files("noyau.languages").joinpath(name).read_text("ascii")
 
 
 def comment_text(text: str) -> str:
@@ -111,6 +112,9 @@ class Printer:
             inner = [*taken, *self.threads(launch.body)]
             inner += [f"{INDENT}{line}" for line in self.give_back()]
             head = [*self.pointers(), *self.sizes()]
+        inner += [
+            f"{INDENT}noyau_written_around();" for _ in inner[:1] if any("noyau_write_around" in s for s in inner)
+        ]
         lines = [*head, *([""] if head else []), *inner, f"{INDENT}return NOYAU_OK;"]
         signature = f"static int32_t {self.kernel.name}_{position}(const noyau_call *call, int64_t begin, int64_t end)"
         return "\n".join([signature, "{", *lines, "}"])
@@ -214,6 +218,8 @@ class Printer:
                 store, *left = left
                 statement = inlined(statement, store)
             lines = self.statement(statement, last=not left)
+            if left and (other := otherwise(statement, left[0])):
+                lines, left = self.either(statement, other), left[1:]
             if isinstance(statement, Alloc) and (begun := begun_by([statement, *left])):
                 *memory, first = [statement, *left][: begun + 1]
                 lines, left = self.variables(memory, first), left[begun:]
@@ -251,12 +257,23 @@ class Printer:
                 yield f"{TYPES[dtype]} {self.scopes.bind(name)}{count};"
             case Alloc(space=Space.THREAD):
                 pass  # taken once a call, by `take`
+            case Prefetch(buffer, index):
+                yield f"NOYAU_PREFETCH(&{self.expressions.cell(buffer, index)});"
             case Require():
                 yield from self.require(statement)
             case Alloc() | Sync():
                 raise UnsupportedError(f"c has no {statement}; it has threads that never wait for each other")
             case _:
                 assert_never(statement)
+
+    def either(self, this: Statement, other: Sequence[Statement]) -> Iterator[str]:
+        """One of two blocks."""
+        assert isinstance(this, If)
+        yield f"if ({self.expressions.top(this.condition)}) {{"
+        yield from self.inner(this.body)
+        yield "} else {"
+        yield from self.inner(other)
+        yield "}"
 
     def let(self, let: Let) -> str:
         """A value under the name that the model gives it; a cell of a buffer `x` is `x_i`."""
@@ -285,6 +302,9 @@ class Printer:
     def loop(self, loop: Loop) -> Iterator[str]:
         if loop.axis is Axis.THREADS:
             raise UnsupportedError("c runs THREADS loops outermost only, each alone in the other")
+        if is_copied_around(loop):
+            yield self.copied_around(loop)
+            return
         extent, outside = self.expressions.dim(loop.extent), dict(self.expressions.extents)
         self.expressions.extents[loop.var] = loop.extent
         with self.scopes.block():
@@ -300,6 +320,17 @@ class Printer:
             yield f"{head} {{"
             yield from body
             yield "}"
+
+    def copied_around(self, loop: Loop) -> str:
+        """A loop that copies a tile to its place in an output."""
+        (store,) = loop.body
+        assert isinstance(store, Store)
+        tile = store.values[0]
+        assert isinstance(tile, Load)
+        start = tuple(dim.replace({loop.var: 0}) for dim in store.index)
+        place, cells = self.expressions.cell(store.buffers[0], start), self.scopes.value(tile.buffer)
+        count = closed(self.expressions.dim(loop.extent))
+        return f"noyau_write_around(&{place}, {cells}, (size_t){count} * sizeof(*{cells}));"
 
     def in_registers(self, loop: Loop) -> bool:
         """Whether a loop of known length stores in registers only: the compiler sees by itself what depends on what."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from noyau.ir.loops import Alloc, Call, Expr, Let, Load, Statement, Store, Var
+from noyau.ir.dims import Dim
+from noyau.ir.loops import Alloc, Call, Expr, If, Let, Load, Loop, Statement, Store, Var
 from noyau.ir.walk import every_expression, operands
 from noyau.languages.c_expressions import is_variable
 
@@ -61,3 +62,22 @@ def begun_by(statements: Sequence[Statement]) -> int:
 def inlined(let: Let, store: Statement) -> Store:
     assert isinstance(store, Store)
     return Store(store.buffers, store.index, (let.value,))
+
+
+def is_copied_around(loop: Loop) -> bool:
+    """Whether a loop does nothing but to copy cells, one after the other, that need not go through the caches."""
+    match loop.body:
+        case (Store((_,), _, (Load(_, (at,), _, None),), None, True),):
+            return at == Dim.of(loop.var)
+        case _:
+            return False
+
+
+def otherwise(this: Statement, after: Statement) -> tuple[Statement, ...]:
+    """What the next statement does where the condition of this one, which reads no memory, is false; or nothing."""
+    match this, after:
+        case If(condition), If(Call("logical_not", (opposite,)), body) if condition == opposite:
+            loads = any(isinstance(expr, Load) for expr in every_expression((Let("", condition),)))
+            return () if loads else body
+        case _:
+            return ()

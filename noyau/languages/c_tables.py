@@ -9,6 +9,20 @@ import numpy as np
 
 from noyau.dtypes import DType
 
+INCLUDES = "#include <math.h>\n#include <stdbool.h>\n#include <stdlib.h>"
+LANES = """/* Before a loop of which the rounds do not depend on each other: several may run side by side. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define NOYAU_LANES _Pragma("GCC ivdep")
+#else
+#define NOYAU_LANES
+#endif"""
+PREFETCH = """/* A hint to fetch a line of memory that is read soon. */
+#if defined(__GNUC__)
+#define NOYAU_PREFETCH(cell) __builtin_prefetch(cell)
+#else
+#define NOYAU_PREFETCH(cell) ((void)0)
+#endif"""
+
 TYPES = {
     DType.BOOL: "bool",
     DType.I8: "int8_t",

@@ -4,9 +4,11 @@ x / sqrt(v), x * reciprocal(sqrt(v)) and x * rsqrt(v) are x * rsqrt(v); so is x 
 (`signs`). x / 8 is x * 0.125, x * -1 is -x, x + -y is x - y, a > b is b < a, and what is chosen by `not c` is chosen by
 c. No rule changes a result by more than its rounding, or makes an infinity, a NaN or another sign of zero.
 
-Two take them away: x * reciprocal(v) is x / v, which is finite where reciprocal(v) overflows and the truth does not;
-y / (1 + exp(-x)) is y * sigmoid(x), which is not 0 yet where exp(-x) overflows. In float64, where the truth is spelt
-so, both stay. Sums and products keep their order, for that rounds, overflows and underflows otherwise.
+Some take them away, or errors: x * reciprocal(v) is x / v, which is finite where reciprocal(v) overflows and the
+truth does not; y / (1 + exp(-x)) is y * sigmoid(x), which is not 0 yet where exp(-x) overflows; 1 + tanh(x) is 2 *
+sigmoid(2 * x), which does not cancel where x is far below 0; (x / 2) * (2 * y) is x * y, which rounds once. In
+float64, where the truth is spelt so, all but the last stay. Sums and products keep their order, for that rounds,
+overflows and underflows otherwise.
 """
 
 from __future__ import annotations
@@ -77,10 +79,29 @@ def _multiply(node: Node, made: Rebuilder) -> Change:
             return other
         if _known(made, this) == -1:
             return (replace(node, kind=Map("negative"), inputs=(other,)),)
+        if node.dtype.is_float and (factors := _of_powers(made, this, other)):
+            return (replace(node, inputs=factors),)
         if node.dtype.is_float and node.dtype is not DType.F64 and _function(made, this) == "reciprocal":
             views, below = _beneath(made, this)
             return (*views, replace(node, kind=Map("divide"), inputs=(other, below)))
     return (node,)
+
+
+def _of_powers(made: Rebuilder, this: str, other: str) -> tuple[str, str] | None:
+    """The a and b of (a 2^k) (b 2^-k)."""
+    (one, power), (two, inverse) = _scaled(made, this), _scaled(made, other)
+    return (one, two) if power * inverse == 1 and power != 1 else None
+
+
+def _scaled(made: Rebuilder, name: str) -> tuple[str, float]:
+    """The a and the 2^k of a value a 2^k."""
+    node = made.nodes[name]
+    if node.kind == Map("multiply"):
+        for this, other in (node.inputs, node.inputs[::-1]):
+            number = _known(made, this)
+            if number and math.isfinite(number) and abs(math.frexp(number)[0]) == 0.5:
+                return other, number
+    return name, 1.0
 
 
 def _add(node: Node, made: Rebuilder) -> Change:
@@ -89,10 +110,21 @@ def _add(node: Node, made: Rebuilder) -> Change:
         if _is_idle(_known(made, this), node.dtype, -1):
             return other
     for this, other in orders:
+        if _known(made, this) == 1 and made.nodes[other].kind == Map("tanh") and node.dtype is not DType.F64:
+            return _twice_sigmoid(node, made, made.nodes[other].inputs[0])
+    for this, other in orders:
         if _function(made, this) == "negative":
             views, positive = _beneath(made, this)
             return (*views, replace(node, kind=Map("subtract"), inputs=(other, positive)))
     return (node,)
+
+
+def _twice_sigmoid(node: Node, made: Rebuilder, inner: str) -> Change:
+    """1 + tanh(u) as 2 sigmoid(2 u), which loses nothing where tanh(u) is near -1."""
+    one, two = _everywhere(made, 2.0, node)
+    double = replace(node, output=made.fresh(node.output), kind=Map("multiply"), inputs=(two.output, inner))
+    sigmoid = replace(node, output=made.fresh(node.output), kind=Map("sigmoid"), inputs=(double.output,))
+    return (one, two, double, sigmoid, replace(node, kind=Map("multiply"), inputs=(two.output, sigmoid.output)))
 
 
 def _subtract(node: Node, made: Rebuilder) -> Change:

@@ -8,6 +8,8 @@ from functools import partial
 from noyau.ir.dims import Dim
 from noyau.ir.loops import Expr, Fold, Kernel, Let, Load, Loop
 from noyau.ir.walk import every_expression, every_statement, rewrite
+from noyau.schedules.ahead import fetch_ahead
+from noyau.schedules.around import write_around
 from noyau.schedules.columns import columns
 from noyau.schedules.full import BLOCK, full
 from noyau.schedules.launches import apart, each, is_small
@@ -20,10 +22,12 @@ from noyau.schedules.transposes import transpose
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a schedule may choose: how many partial states a fold has, and whether a row is kept."""
+    """What a schedule may choose: how many partial states a fold has, whether a row is kept, and from how many bytes on
+    an output is written around the caches, 0 for never."""
 
     lanes: int = 32
     kept: bool = True
+    around_bytes: int = 1 << 22
 
 
 USUAL = Options()
@@ -32,7 +36,9 @@ USUAL = Options()
 def schedule(kernel: Kernel, options: Options = USUAL) -> Kernel:
     """The kernel, flat and with every loop bound, each launch by the strategy that fits it."""
     flat = nan_apart(flatten(kernel))
-    return each(flat, [launch.body for launch in flat.launches], partial(_one, options=options))
+    made = each(flat, [launch.body for launch in flat.launches], partial(_one, options=options))
+    made = fetch_ahead(made)
+    return write_around(made, options.around_bytes) if options.around_bytes else made
 
 
 def _one(kernel: Kernel, options: Options) -> Kernel:

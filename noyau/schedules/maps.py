@@ -2,13 +2,57 @@
 
 from __future__ import annotations
 
-from noyau.ir.loops import Kernel, Loop
-from noyau.schedules.steps import Statements, bind, coalesce, lone_loops, sink, widen, with_bodies
+from itertools import pairwise
+
+from noyau.ir.dims import Dim
+from noyau.ir.loops import Kernel, Load, Loop
+from noyau.ir.walk import every_expression
+from noyau.schedules.steps import (
+    Statements,
+    bind,
+    chain,
+    coalesce,
+    lone_loops,
+    reorder,
+    sink,
+    widen,
+    with_bodies,
+)
 
 
 def map_(kernel: Kernel) -> Kernel:
     """Loops that can count as one do; all of the lone ones but the last go to threads."""
-    return with_bodies(kernel, lambda body: threaded(sink(coalesce(body))))
+    return with_bodies(kernel, lambda body: threaded(along_reads(sink(coalesce(body)))))
+
+
+def along_reads(body: Statements) -> Statements:
+    """The lone loops around the innermost ones in the order in which the largest input lies in memory, where that is
+    known: reads that follow each other are fetched ahead, and writes need not wait for memory."""
+    loops, inner = chain(body)
+    outer, last = (loops, []) if any(isinstance(s, Loop) for s in inner) else (loops[:-1], loops[-1:])
+    loads = [e for e in every_expression(body) if isinstance(e, Load) and len(e.index) == 1]
+    for load in sorted(loads, key=lambda load: -len(load.index[0].names)):
+        order = _descending({loop.var: _step(load, loop.var) for loop in outer})
+        if order is not None:
+            same = order == [loop.var for loop in outer]
+            return body if same else reorder(body, [*order, *(loop.var for loop in last)])
+    return body
+
+
+def _step(load: Load, variable: str) -> Dim:
+    """How far a load moves when a variable moves by one."""
+    return load.index[0].replace({variable: Dim.of(variable) + 1}) - load.index[0]
+
+
+def _descending(steps: dict[str, Dim]) -> list[str] | None:
+    """The variables by their steps, each a multiple of the next; None where one is 0, or no multiple."""
+    found: list[str] = []
+    zero = Dim.of(0)
+    for variable, step in steps.items():
+        at = next((k for k, other in enumerate(found) if step % steps[other] == zero), len(found))
+        found.insert(at, variable)
+    in_order = all(steps[a] % steps[b] == zero and steps[a] != steps[b] for a, b in pairwise(found))
+    return found if in_order and zero not in steps.values() else None
 
 
 def threaded(body: Statements) -> Statements:

@@ -10,6 +10,7 @@ from threading import Barrier
 
 import numpy as np
 
+from noyau.errors import BuildError
 from noyau.timing.kept import kept_curves
 from noyau.timing.rates import memory_loops, memory_rate
 
@@ -72,6 +73,7 @@ def _least_s(read_bytes: int, written_bytes: int, threads: int) -> float:
     """As `floor_s`, at the best rate of what is kept and of what is measured now."""
     moved, alone = read_bytes + written_bytes, abs(read_bytes - written_bytes)
     copies = max(copy_rate(moved, threads), copy_rate(moved // 2, threads), measure_copy(moved, threads))
+    copies = max(copies, measure_around(moved, threads))
     reads = copies
     if read_bytes > written_bytes:
         reads = max(copies, read_rate(moved, threads), read_rate(moved // 2, threads), measure_read(moved, threads))
@@ -95,6 +97,15 @@ def measure_copy(moved_bytes: int, threads: int, clock: Clock = time.perf_counte
     return _rate_together(part_bytes, threads, rounds, clock)
 
 
+def measure_around(moved_bytes: int, threads: int) -> float:
+    """As `measure_copy`, of a copy whose stores go around the caches, as those of kernels do where much is written; 0
+    where there is no compiler to build it with."""
+    try:
+        return memory_rate(memory_loops().call("noyau_copy_around"), "noyau_copy_around", moved_bytes, threads)
+    except BuildError:
+        return 0.0
+
+
 def measure_read(read_bytes: int, threads: int) -> float:
     """As read_rate, but measured now, with nothing rounded or kept. BuildError where there is no compiler."""
     return memory_rate(memory_loops().call("noyau_read"), "noyau_read", read_bytes, threads)
@@ -107,7 +118,7 @@ def _read_rate(moved_bytes: int, threads: int) -> float:
 
 @cache
 def _copy_rate(moved_bytes: int, threads: int) -> float:
-    return measure_copy(moved_bytes, threads)
+    return max(measure_copy(moved_bytes, threads), measure_around(moved_bytes, threads))
 
 
 def _size_class(moved_bytes: int) -> int:

@@ -17,7 +17,7 @@ from noyau.timing.conditions import Conditions, cache_ladder, conditions, unstea
 from noyau.timing.rates import LARGEST, SIZES, curve, loops, scalar_rate, scalar_rates
 
 FORMAT = 1
-_COPIES = ("noyau_copy", "noyau_copy_loop")
+_COPIES = ("noyau_copy", "noyau_copy_loop", "noyau_copy_around")
 _READS = ("noyau_read",)
 _SCALED = "noyau_exp_f32"
 

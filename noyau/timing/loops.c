@@ -1,4 +1,5 @@
 /* What the machine is measured with: copies, reads, and the scalar functions in a plain loop. */
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -17,6 +18,17 @@ NOYAU_EXPORT void noyau_copy_loop(const uint64_t *restrict from, uint64_t *restr
         for (int64_t i = 0; i < words; i++) {
             to[i] = from[i] ^ (uint64_t)round; /* so that it is not made a call of memcpy */
         }
+        NOYAU_LOOK();
+    }
+}
+
+NOYAU_EXPORT void noyau_copy_around(const uint64_t *restrict from, uint64_t *restrict to, int64_t words, int64_t rounds) {
+    for (int64_t round = 0; round < rounds; round++) {
+        int64_t lines = 64 - (int64_t)((uintptr_t)to & 63); /* the target begins anywhere; its lines do not */
+        lines = (lines & 63) < words * 8 ? (lines & 63) / 8 : words;
+        memcpy(to, from, (size_t)lines * sizeof *to);
+        noyau_write_around(to + lines, from + lines, (size_t)(words - lines) * sizeof *to);
+        noyau_written_around();
         NOYAU_LOOK();
     }
 }

@@ -57,7 +57,9 @@ def memory_loops(options: cc.Options = cc.DEFAULTS) -> Loops:
 
 
 def _memory_text() -> str:
-    return files("noyau").joinpath("timing", "loops.c").read_text(encoding="ascii")
+    """The loops, after what they share with the kernels."""
+    around, loops = (files("noyau").joinpath(*path) for path in (("languages", "around.h"), ("timing", "loops.c")))
+    return f"#include <stddef.h>\n#include <stdint.h>\n{around.read_text('ascii')}\n{loops.read_text('ascii')}"
 
 
 def curve(loops: Loops, names: Iterable[str], threads: int, clock: Clock = seconds) -> dict[int, float]:

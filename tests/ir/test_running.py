@@ -19,6 +19,7 @@ from noyau.ir.loops import (
     Index,
     Let,
     Load,
+    Prefetch,
     Require,
     Space,
     Store,
@@ -286,3 +287,15 @@ def test_sizes_obey_the_guards():
                     run(one, [x])
     with pytest.raises(InputError):
         run(replace(made, guards=(Guard(Dim.of(1), Dim.of(8) // n, Dim.of(9)),)), [np.zeros(0, np.float32)])
+
+
+def test_a_prefetch_does_nothing_wherever_it_points():
+    body = loop("#i", "n", Prefetch("x", (ROW + 5,)), store("y", load("x", ROW), ROW), axis=Axis.LANES)
+    assert run(kernel(body), [X8])[0].tolist() == X8.tolist()
+    with pytest.raises(GraphError, match="nowhere"):
+        run(kernel(loop("#i", "n", Prefetch("nowhere", (ROW,)), store("y", load("x", ROW), ROW))), [X8])
+
+
+def test_a_store_that_is_not_temporal_is_a_store():
+    plain = store("y", load("x", ROW), ROW)
+    assert run(kernel(loop("#i", "n", replace(plain, non_temporal=True))), [X8])[0].tolist() == X8.tolist()

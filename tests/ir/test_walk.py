@@ -15,6 +15,7 @@ from noyau.ir.loops import (
     Let,
     Load,
     Loop,
+    Prefetch,
     Require,
     Space,
     Store,
@@ -114,3 +115,11 @@ def test_substitute_replaces_names_everywhere():
     assert guarded.condition == Call("less", (Index(ROW + 7), Index(Dim.of(5))), BOOL)
     assert guarded.body == (Require(ROW + 7, Dim.of(5)), replace(STORE, index=(ROW + 8,)))
     assert not any("n" in dim.names for dim in dims_in(made))
+
+
+def test_a_prefetch_has_an_index_and_nothing_else():
+    hint = Prefetch("x", (ROW * 2,))
+    assert expressions(hint) == ()
+    assert list(dims_in((hint,))) == [ROW * 2]
+    assert rewrite((hint,), lambda expr: Const(0.0, F32)) == (hint,)
+    assert substitute((hint,), {"#i": COL + 1}) == (Prefetch("x", (COL * 2 + 2,)),)

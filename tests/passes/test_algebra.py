@@ -228,3 +228,44 @@ def test_random_graphs_compute_the_same_but_for_rounding():
 def test_constants_are_left_alone():
     made = graph("y", constant("y", np.float32([1.0, 2.0])))
     assert isinstance(simplify_algebra(made)["y"].kind, Constant)
+
+
+@pytest.mark.parametrize("dtype", [F32, F16, BF16], ids=lambda dtype: dtype.value)
+@pytest.mark.parametrize("steps", [["t tanh v", "a add 1 t"], ["t tanh v", "a add t 1"]])
+def test_one_and_a_hyperbolic_tangent_is_a_logistic_function_that_does_not_cancel(steps, dtype):
+    made, inputs = spelt(dtype, *steps, "h multiply 0.5 x", "y multiply h a"), grid(dtype)
+    found = check(simplify_algebra(made))
+    assert sorted(functions(found)) == ["multiply", "multiply", "sigmoid"]  # x sigmoid(2 v): both halves are gone
+    before, after, truth = (
+        evaluate(one, inputs, wide=wide)["y"].astype(float) for one, wide in ((made, 0), (found, 0), (made, 1))
+    )
+    assert not (~np.isnan(before) & np.isnan(after)).any()  # inf * 0 may be gone
+    assert not (np.isfinite(before) & ~np.isfinite(after)).any()
+    info = ml_dtypes.finfo(dtype.numpy)
+    usual = np.isfinite(truth) & np.isfinite(after) & np.isfinite(before)
+    after, before, truth = after[usual], before[usual], truth[usual]
+    x = np.abs(inputs["x"].astype(float))[usual]
+    near = 8 * float(info.eps) * np.abs(truth) + (x + 1) * 2 * float(info.smallest_subnormal)
+    worse = np.abs(after - truth) > near
+    assert not worse[np.abs(inputs["v"].astype(float))[usual] < 4].any()
+    assert (np.abs(after - truth) <= np.abs(before - truth) + near).all()
+
+
+def test_in_float64_and_with_other_numbers_a_hyperbolic_tangent_stays():
+    assert functions(simplify_algebra(spelt(F64, "t tanh v", "y add t 1"))) == ["tanh", "add"]
+    assert functions(simplify_algebra(spelt(F32, "t tanh v", "y add t 2"))) == ["tanh", "add"]
+
+
+@pytest.mark.parametrize("dtype", [F32, F16, BF16], ids=lambda dtype: dtype.value)
+def test_powers_of_two_that_cancel_are_gone(dtype):
+    made = spelt(dtype, "a multiply x 4", "b multiply 0.25 v", "y multiply a b")
+    found = check(simplify_algebra(made))
+    assert functions(found) == ["multiply"]
+    inputs = grid(dtype)
+    before, after, truth = (
+        evaluate(one, inputs, wide=wide)["y"].astype(float) for one, wide in ((made, 0), (found, 0), (made, 1))
+    )
+    known = np.isfinite(before) & np.isfinite(truth)
+    assert (np.abs(after[known] - truth[known]) <= np.abs(before[known] - truth[known])).all()
+    kept = spelt(dtype, "a multiply x 4", "b multiply 0.5 v", "y multiply a b")
+    assert functions(simplify_algebra(kept)) == ["multiply"] * 3

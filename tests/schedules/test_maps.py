@@ -5,7 +5,7 @@ import pytest
 from noyau.dtypes import DType
 from noyau.ir.loops import Axis
 from noyau.ir.wellformed import check
-from noyau.schedules.maps import map_, threaded
+from noyau.schedules.maps import along_reads, map_, threaded
 from tests.checking.groups import F32, Group, embedding, swiglu
 from tests.nests import ONE, ROW, N, loop, store
 from tests.schedules.groups import assert_keeps, concatenated, flat, loops, padded, rotary
@@ -65,3 +65,15 @@ def test_a_lone_loop_goes_to_threads():
     (made,) = threaded((loop("#i", "n", store("y", ONE, ROW)),))
     assert made.axis is Axis.THREADS
     assert made.extent == N
+
+
+def test_the_outer_loops_follow_the_reads():
+    """Heads that are transposed: the rows of the input lie one after the other, those of the output need not."""
+    made = check(map_(flat(rotary())))
+    assert loops(made, Axis.THREADS) == ["#i0", "#i2", "#i1"]
+
+
+@pytest.mark.parametrize("graph", [broadcast(), padded(), swiglu(), embedding(), scalar()])
+def test_loops_that_follow_the_reads_already_stay(graph):
+    body = flat(graph).launches[0].body
+    assert along_reads(body) == body

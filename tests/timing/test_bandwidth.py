@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
+from noyau.errors import BuildError
 from noyau.timing import bandwidth
 from noyau.timing.bandwidth import copy_rate, floor_ratio, measure_copy
 
@@ -73,9 +74,35 @@ def test_a_real_read_has_a_rate(nothing_kept):
     assert 1e6 < bandwidth.read_rate(1 << 20, 1) < 1e14
 
 
+def test_copies_around_the_caches_are_copies_too(monkeypatch, nothing_kept):
+    """A kernel whose stores go around the caches is not held to those that do not."""
+    assert 1e6 < bandwidth.measure_around(1 << 20, 1) < 1e14
+    monkeypatch.setattr(bandwidth, "measure_copy", lambda *given: 1e9)
+    monkeypatch.setattr(bandwidth, "measure_around", lambda *given: 3e9)
+    bandwidth._copy_rate.cache_clear()
+    try:
+        assert copy_rate(1 << 20, 1) == 3e9
+        assert bandwidth.mistake(1e-3, 1_500_000, 1_500_000, 1) == ""
+    finally:
+        bandwidth._copy_rate.cache_clear()
+
+
+def test_without_a_compiler_there_are_no_such_copies(monkeypatch):
+    monkeypatch.setattr(bandwidth, "memory_loops", raising(BuildError("no compiler")))
+    assert bandwidth.measure_around(1 << 20, 1) == 0
+
+
+def raising(error):
+    def fail():
+        raise error
+
+    return fail
+
+
 def test_it_is_measured_once_for_each_size_class(monkeypatch, nothing_kept):
     measured = []
     monkeypatch.setattr(bandwidth, "measure_copy", lambda *given: measured.append(given) or float(len(measured)))
+    monkeypatch.setattr(bandwidth, "measure_around", lambda *given: 0.5)
     bandwidth._copy_rate.cache_clear()
     try:
         assert [copy_rate(n, 1) for n in (1 << 20, (1 << 20) - 5, (1 << 19) + 1)] == [1.0] * 3
@@ -99,7 +126,8 @@ def test_the_floor_ratio_is_the_floor_over_the_time_of_the_kernel(monkeypatch):
 @pytest.fixture
 def rates(monkeypatch):
     """A machine that copies 1 GB/s and reads 2 GB/s, by what is kept and by what is measured."""
-    for name, rate in (("copy_rate", 1e9), ("measure_copy", 1e9), ("read_rate", 2e9), ("measure_read", 2e9)):
+    names = ("copy_rate", "measure_copy", "measure_around", "read_rate", "measure_read")
+    for name, rate in zip(names, (1e9, 1e9, 1e9, 2e9, 2e9), strict=True):
         monkeypatch.setattr(bandwidth, name, lambda moved_bytes, threads, rate=rate: rate)
 
 

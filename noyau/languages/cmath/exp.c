@@ -15,13 +15,18 @@ NOYAU_INLINE float noyau_exp_part_f32(float r) {
     return p * (r * r) + r + 1;
 }
 
-/* e^x = 2^n e^r with whole n and |r| <= log(2)/2. 1.1 ulp. */
-NOYAU_INLINE float noyau_exp_f32(float x) {
+/* e^x = 2^n e^r with whole n and |r| <= log(2)/2, for x < 89. */
+NOYAU_INLINE float noyau_exp_below_f32(float x) {
     const float shifted = x * 1.442695f + (0x1.8p23f + 254);
     const float n = shifted - (0x1.8p23f + 254);
     const float r = x - n * 0x1.62e4p-1f - n * 0x1.7f7d1cp-20f; /* log(2) in two parts */
     const float y = noyau_scale_f32(noyau_exp_part_f32(r), shifted);
-    const float low = x < -104 ? 0 : y;
+    return x < -104 ? 0 : y;
+}
+
+/* e^x. 1.1 ulp. */
+NOYAU_INLINE float noyau_exp_f32(float x) {
+    const float low = noyau_exp_below_f32(x);
     return x > 89 ? INFINITY : low;
 }
 

@@ -45,24 +45,89 @@ enum { NOYAU_OK = 0, NOYAU_INDEX_OUT_OF_BOUNDS = 1, NOYAU_OUT_OF_MEMORY = 2 };
 #define NOYAU_LANES
 #endif
 
+/* A hint to fetch a line of memory that is read soon. */
+#if defined(__GNUC__)
+#define NOYAU_PREFETCH(cell) __builtin_prefetch(cell)
+#else
+#define NOYAU_PREFETCH(cell) ((void)0)
+#endif
+
+/* Cells that are not read again soon, written around the caches where the processor can, and where they begin with a
+   line of 64 bytes: what shares a line with others goes faster through the caches. */
+#include <string.h>
+#if defined(__AVX__)
+#include <immintrin.h>
+#elif defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+static inline void noyau_write_around(void *restrict to, const void *restrict from, size_t bytes)
+{
+    char *line = to;
+    const char *cells = from;
+#if defined(__SSE2__)
+    const int aligned = !((uintptr_t)to & 63);
+    for (; aligned && bytes >= 64; line += 64, cells += 64, bytes -= 64) {
+#if defined(__AVX__)
+        _mm256_stream_si256((__m256i *)line, _mm256_loadu_si256((const __m256i *)cells));
+        _mm256_stream_si256((__m256i *)(line + 32), _mm256_loadu_si256((const __m256i *)(cells + 32)));
+#else
+        for (int at = 0; at < 64; at += 16) {
+            _mm_stream_si128((__m128i *)(line + at), _mm_loadu_si128((const __m128i *)(cells + at)));
+        }
+#endif
+    }
+#endif
+    memcpy(line, cells, bytes);
+}
+
+/* After the last of them, before another thread is told that they are there. */
+static inline void noyau_written_around(void)
+{
+#if defined(__SSE2__)
+    _mm_sfence();
+#endif
+}
+
+static inline int64_t noyau_minimum_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 static int32_t padded_0(const noyau_call *call, int64_t begin, int64_t end)
 {
     const float *restrict x = call->buffers[0]; /* [rows, n] */
     float *restrict v6 = call->buffers[1]; /* [rows, n + 4] */
+    const int64_t rows = call->sizes[0];
     const int64_t n = call->sizes[1];
 
     /* Items: rows. */
     for (int64_t i0 = begin; i0 < end; ++i0) {
         NOYAU_LANES
         for (int64_t i1 = 0; i1 < 2; ++i1) v6[i0 * n + i0 * 4 + i1] = 7.0f * 7.0f;
-        NOYAU_LANES
-        for (int64_t i1 = 0; i1 < n; ++i1) {
-            const float x_i = x[i0 * n + i1];
-            v6[i0 * n + i0 * 4 + i1 + 2] = x_i * x_i;
+        if (4194304LL <= ((n * 4 + 16) * rows)) {
+            for (int64_t i1w = 0; i1w < (n + 127) / 128; ++i1w) {
+                const int64_t i1_count = noyau_minimum_i64(128, n - i1w * 128);
+                for (int64_t i1p = 0; i1p < 8; ++i1p) NOYAU_PREFETCH(&x[(i0 + 1) * n + i1w * 128 + i1p * 16]);
+                float v6_tile[128];
+                NOYAU_LANES
+                for (int64_t i1 = 0; i1 < i1_count; ++i1) {
+                    const float x_i = x[i0 * n + i1w * 128 + i1];
+                    v6_tile[i1] = x_i * x_i;
+                }
+                noyau_write_around(&v6[i0 * n + i1w * 128 + i0 * 4 + 2], v6_tile, (size_t)i1_count * sizeof(*v6_tile));
+            }
+        } else {
+            NOYAU_LANES
+            for (int64_t i1 = 0; i1 < n; ++i1) {
+                const float x_i = x[i0 * n + i1];
+                v6[i0 * n + i0 * 4 + i1 + 2] = x_i * x_i;
+            }
         }
         NOYAU_LANES
         for (int64_t i1 = 0; i1 < 2; ++i1) v6[(i0 + 1) * n + i0 * 4 + i1 + 2] = (-7.0f) * (-7.0f);
     }
+    noyau_written_around();
     return NOYAU_OK;
 }
 

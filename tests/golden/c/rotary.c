@@ -58,15 +58,15 @@ static int32_t rotary_0(const noyau_call *call, int64_t begin, int64_t end)
     float *restrict v12 = call->buffers[3]; /* [b, 2, s, 8] */
     const int64_t s = call->sizes[1];
 
-    /* Items: b x 2 x s. */
+    /* Items: b x s x 2. */
     if (begin >= end) {
         return NOYAU_OK;
     }
     int64_t left = begin;
-    int64_t i2 = left % s;
-    left /= s;
     int64_t i1 = left % 2;
     left /= 2;
+    int64_t i2 = left % s;
+    left /= s;
     int64_t i0 = left;
     for (int64_t item = begin; item < end; ++item) {
         NOYAU_LANES
@@ -90,7 +90,7 @@ static int32_t rotary_0(const noyau_call *call, int64_t begin, int64_t end)
             const float v9 = x_i_2 * v_cos_i;
             v12[(i0 * 16 + i1 * 8) * s + i2 * 8 + i3 + 4] = v11 + v9;
         }
-        if (++i2 == s) { i2 = 0; if (++i1 == 2) { i1 = 0; ++i0; } }
+        if (++i1 == 2) { i1 = 0; if (++i2 == s) { i2 = 0; ++i0; } }
     }
     return NOYAU_OK;
 }

@@ -1,0 +1,111 @@
+"""The next row of a thread, fetched while this one is written.
+
+A kernel that passes over a row several times waits for memory in the first pass, and leaves memory idle in the others:
+no processor sees from a pass over what is in its cache what will be read after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from noyau.ir.dims import Dim, DimLike
+from noyau.ir.loops import Axis, Buffer, Call, Expr, If, Kernel, Load, Loop, Prefetch, Role, Statement
+from noyau.ir.operators import OPERATORS
+from noyau.ir.walk import every_expression, every_statement
+from noyau.schedules.steps import Statements, with_bodies
+
+LINE_BYTES = 64
+DEAR = 8  # flops of a function of which a core does not do as many as memory brings cells
+
+
+def fetch_ahead(kernel: Kernel) -> Kernel:
+    """In passes that compute more than they read, strip by strip, the same strip of the next row is fetched."""
+    inputs = {buffer.name: buffer for buffer in kernel.of(Role.INPUT)}
+
+    def change(body: Statements) -> Statements:
+        threads, rows = threads_of(body)
+        return _with_strips(body, threads, inputs) if threads and rows else body
+
+    return with_bodies(kernel, change)
+
+
+def threads_of(body: Statements) -> tuple[list[str], Statements]:
+    """The variables of the loops on threads from the outside in, and what stands in the innermost of them."""
+    found: list[str] = []
+    while body and isinstance(last := body[-1], Loop) and last.axis is Axis.THREADS:
+        found.append(last.var)
+        body = last.body
+    return found, body
+
+
+def computes(loop: Loop) -> bool:
+    """Whether a loop has a function that takes longer than its cell takes to memory."""
+    calls = [expr for expr in every_expression(loop.body) if isinstance(expr, Call)]
+    return any(OPERATORS[call.function].flops >= DEAR for call in calls)
+
+
+def _with_strips(body: Iterable[Statement], threads: list[str], inputs: Mapping[str, Buffer]) -> Statements:
+    made: list[Statement] = []
+    for statement in body:
+        match statement:
+            case Loop(_, _, Axis.SERIAL, (Loop(_, _, Axis.LANES) as strip,)) if computes(strip):
+                made.append(replace(statement, body=(*_strips(strip, threads, inputs), strip)))
+            case Loop() | If():
+                made.append(replace(statement, body=_with_strips(statement.body, threads, inputs)))
+            case _:
+                made.append(statement)
+    return tuple(made)
+
+
+def _strips(strip: Loop, threads: list[str], inputs: Mapping[str, Buffer]) -> Iterable[Statement]:
+    """The lines that a strip of known length reads, of inputs of which each row is another one, in the next row."""
+    cells, thread, seen = strip.extent.constant, threads[-1], set[str]()
+    for load in _loads(strip.body, inputs):
+        (index,), line = load.index, LINE_BYTES // load.dtype.bytes
+        along = index.replace({strip.var: Dim.of(strip.var) + 1}) - index == Dim.of(1)
+        if cells and along and thread in index.names and load.buffer not in seen:
+            seen.add(load.buffer)
+            start = index.replace({strip.var: 0, thread: Dim.of(thread) + 1})
+            yield from (Prefetch(load.buffer, (start + at,)) for at in range(0, cells, line))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Where the next row of an input begins, and how long it is, in cells."""
+
+    buffer: Buffer
+    start: Dim
+    length: Dim
+
+
+def next_rows(body: Statements, inputs: Mapping[str, Buffer]) -> tuple[Row, ...]:
+    """The rows that the next round of the innermost loop on threads reads, of inputs whose rows follow one another."""
+    threads, inner = threads_of(body)
+    fetched = {s.buffer for s in every_statement(inner) if isinstance(s, Prefetch)}
+    loops: dict[str, DimLike] = {s.var: 0 for s in every_statement(inner) if isinstance(s, Loop)}
+    found: dict[str, Row] = {}
+    for load in _loads(inner, inputs) if threads else ():
+        start = load.index[0].replace(loops)
+        following = start.replace({threads[-1]: Dim.of(threads[-1]) + 1})
+        first = load.buffer not in found or len(following.terms) < len(found[load.buffer].start.terms)
+        known = all(name in threads for name in start.names if name.startswith("#"))
+        if first and known and threads[-1] in start.names and load.buffer not in fetched:
+            found[load.buffer] = Row(inputs[load.buffer], following, following - start)
+    return tuple(found.values())
+
+
+def _loads(body: Statements, inputs: Mapping[str, Buffer]) -> Iterable[Load]:
+    found: list[Expr] = [e for e in every_expression(body) if isinstance(e, Load) and e.buffer in inputs]
+    return (load for load in found if isinstance(load, Load))
+
+
+def fetch(rows: Iterable[Row], loop: Loop, begin: Dim, cells: int) -> tuple[Statement, ...]:
+    """`cells` cells of the next rows, from `begin` on, line by line; of those rows that are as long as `loop` runs."""
+    made: list[Statement] = []
+    for row in rows:
+        if row.length == loop.extent:
+            line, var = LINE_BYTES // row.buffer.dtype.bytes, f"{loop.var}p"
+            at = row.start + begin + Dim.of(var) * line
+            made.append(Loop(var, Dim.of(cells // line), Axis.SERIAL, (Prefetch(row.buffer.name, (at,)),)))
+    return tuple(made)

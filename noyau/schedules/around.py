@@ -1,0 +1,158 @@
+"""Large outputs written around the caches: what is stored is not read before it, and pushes nothing else out.
+
+A store to memory that is not in a cache first reads its line, which the kernel then overwrites. Stores that go around
+the caches do not, which saves a third of the traffic of a map; but what comes next has to read them from far away. So
+they pay where an output is larger than what the caches would keep, and are decided as the kernel runs. (What glibc's
+memcpy does for large copies.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from noyau.dtypes import DType
+from noyau.ir.dims import Dim, Shape, product
+from noyau.ir.loops import (
+    Alloc,
+    Axis,
+    Buffer,
+    Call,
+    Const,
+    If,
+    Index,
+    Kernel,
+    Launch,
+    Let,
+    Load,
+    Loop,
+    Role,
+    Space,
+    Statement,
+    Store,
+)
+from noyau.schedules.ahead import Row, computes, fetch, next_rows
+from noyau.schedules.steps import Statements, split
+
+TILE = 128  # cells: few, so that memory takes them while the next ones are computed
+LEAST_BYTES = 64  # of a run of cells that is worth it: a line of a cache
+
+
+def write_around(kernel: Kernel, least_bytes: int) -> Kernel:
+    """Innermost loops that store runs of neighbouring cells of outputs, each output of `least_bytes` or more: tiles of
+    cells, then their stores around the caches."""
+    outputs = {buffer.name: buffer for buffer in kernel.of(Role.OUTPUT)}
+    inputs = {buffer.name: buffer for buffer in kernel.of(Role.INPUT)}
+    launches = []
+    for launch in kernel.launches:
+        change = _Around(outputs, least_bytes, next_rows(launch.body, inputs))
+        launches.append(Launch(_block(launch.body, change)))
+    return replace(kernel, launches=tuple(launches))
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What is written around the caches, and what is read next."""
+
+    outputs: Mapping[str, Buffer]
+    least_bytes: int
+    rows: tuple[Row, ...]
+
+
+def _block(body: Iterable[Statement], change: _Around) -> Statements:
+    made: list[Statement] = []
+    for statement in body:
+        match statement:
+            case Loop() if (size := _bytes(statement, change.outputs)) is not None:
+                known = size.constant
+                small = known is not None and known < change.least_bytes
+                made += (statement,) if small else _loop(statement, size, change)
+            case Loop() | If():
+                made.append(replace(statement, body=_block(statement.body, change)))
+            case _:
+                made.append(statement)
+    return tuple(made)
+
+
+def _bytes(loop: Loop, outputs: Mapping[str, Buffer]) -> Dim | None:
+    """The size of the first output that a loop stores, if it stores runs of neighbouring cells of outputs and does
+    nothing else."""
+    if loop.axis is Axis.SERIAL or not all(isinstance(s, Let | Store) for s in loop.body) or computes(loop):
+        return None
+    stores, known = _stores(loop), loop.extent.constant
+    if any(name.startswith("#") for name in loop.extent.names):  # a tile already
+        return None
+    for store in stores:
+        buffer, (index, *_) = outputs.get(store.buffers[0]), store.index
+        step = index.replace({loop.var: Dim.of(loop.var) + 1}) - index
+        if buffer is None or len(store.buffers) > 1 or store.merge or step != Dim.of(1):
+            return None
+        if known is not None and known * buffer.dtype.bytes < LEAST_BYTES:
+            return None
+    if not stores or len({store.buffers for store in stores}) < len(stores):
+        return None
+    first = outputs[stores[0].buffers[0]]
+    return product(first.shape) * first.dtype.bytes
+
+
+def _stores(loop: Loop) -> list[Store]:
+    return [s for s in loop.body if isinstance(s, Store)]
+
+
+def _loop(loop: Loop, size: Dim, change: _Around) -> Statements:
+    """The loop, and the same in tiles that go around the caches, of which the kernel takes one by the size."""
+    tiles = _tiled(loop)
+    if loop.axis is Axis.THREADS:
+        *before, tile = tiles.body
+        assert isinstance(tile, Loop)
+        return (
+            replace(tiles, body=(*before, *_either(size, change.least_bytes, (tile,), _staged(tile, change.outputs)))),
+        )
+    if tiles is loop:
+        return _either(size, change.least_bytes, (loop,), _staged(loop, change.outputs))
+    *before, tile = tiles.body
+    assert isinstance(tile, Loop)
+    ahead = fetch(change.rows, loop, Dim.of(tiles.var) * TILE, TILE)
+    large = replace(tiles, body=(*before, *ahead, *_staged(tile, change.outputs)))
+    return _either(size, change.least_bytes, (loop,), (large,))
+
+
+def _tiled(loop: Loop) -> Loop:
+    """The loop in tiles of TILE cells, each a loop in lanes; the loop itself where it is no longer than that."""
+    known = loop.extent.constant
+    if known is not None and known <= TILE and loop.axis is Axis.LANES:
+        return loop
+    tiles = split(loop, TILE, f"{loop.var}w", loop.var)
+    (tile,) = tiles.body
+    assert isinstance(tile, Loop)
+    before: Statements = ()
+    if tile.extent.constant is None:
+        before = (Let(f"{loop.var}_count", Index(tile.extent)),)
+        tile = replace(tile, extent=Dim.of(f"{loop.var}_count"))
+    axis = Axis.THREADS if loop.axis is Axis.THREADS else Axis.SERIAL
+    return replace(tiles, axis=axis, body=(*before, replace(tile, axis=Axis.LANES)))
+
+
+def _either(size: Dim, least_bytes: int, small: Statements, large: Statements) -> Statements:
+    if size.constant is not None:
+        return large
+    is_large = Call("less_equal", (Const(least_bytes, DType.I64), Index(size)), DType.BOOL)
+    return (If(is_large, large), If(Call("logical_not", (is_large,), DType.BOOL), small))
+
+
+def _staged(tile: Loop, outputs: Mapping[str, Buffer]) -> Statements:
+    """A tile whose stores go to memory of the thread first, and from there to the outputs, around the caches."""
+    own = {name: f"{name}_tile" for store in _stores(tile) for name in store.buffers}
+    cells, cell = Dim.of(min(tile.extent.constant or TILE, TILE)), (Dim.of(tile.var),)
+    memory = tuple(Alloc(own[name], outputs[name].dtype, (cells,), Space.REGISTER) for name in own)
+    body = tuple(_into(s, own, cell) if isinstance(s, Store) else s for s in tile.body)
+    copies = []
+    for store in _stores(tile):
+        (name,) = store.buffers
+        value = Load(own[name], cell, outputs[name].dtype.compute)
+        copies.append(replace(tile, body=(replace(store, values=(value,), non_temporal=True),)))
+    return (*memory, replace(tile, body=body), *copies)
+
+
+def _into(store: Store, own: Mapping[str, str], cell: Shape) -> Store:
+    return replace(store, buffers=(own[store.buffers[0]],), index=cell)

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import pytest
+
+from noyau.dtypes import DType
+from noyau.ir.dims import Dim
+from noyau.ir.loops import Axis, Loop, Prefetch, Role
+from noyau.ir.walk import every_statement
+from noyau.ir.wellformed import check
+from noyau.languages import c
+from noyau.schedules.ahead import computes, fetch, fetch_ahead, next_rows, threads_of
+from noyau.schedules.choosing import Options, schedule
+from tests.checking.groups import F32, Group, rms_norm, softmax, swiglu
+from tests.schedules.groups import assert_keeps, flat, gathered, log_softmax, lowered, rotary, transposed
+
+PLAIN = Options(around_bytes=0)
+SIZES = [{"rows": 3, "n": n} for n in (0, 1, 31, 32, 70)]
+
+
+def scheduled(graph):
+    return check(schedule(lowered(graph), PLAIN))
+
+
+def fetched(kernel):
+    return [s for launch in kernel.launches for s in every_statement(launch.body) if isinstance(s, Prefetch)]
+
+
+def rows_of(kernel):
+    inputs = {buffer.name: buffer for buffer in kernel.of(Role.INPUT)}
+    return {row.buffer.name: row for row in next_rows(kernel.launches[0].body, inputs)}
+
+
+@pytest.mark.parametrize("dtype", [F32, DType.F16, DType.F64])
+@pytest.mark.parametrize("graph", [softmax, log_softmax])
+def test_a_pass_that_computes_fetches_the_next_row(graph, dtype):
+    made = scheduled(graph(dtype=dtype))
+    lines = 32 * dtype.bytes // 64  # of a strip of 32 cells
+    assert {s.buffer for s in fetched(made)} == {"x"}
+    assert len(fetched(made)) % lines == 0
+    assert_keeps(graph(dtype=dtype), made, *SIZES)
+
+
+@pytest.mark.parametrize("graph", [rms_norm(), swiglu(), rotary(), transposed(1, 0, shape=("a", "b"))])
+def test_others_do_not(graph):
+    assert fetched(scheduled(graph)) == []
+
+
+def test_a_kernel_without_threads_stays():
+    g = Group()
+    g.map("exp", g.input("x", F32))
+    made = flat(g.graph())
+    assert fetch_ahead(made) == made
+
+
+def test_the_place_is_a_row_further():
+    made = scheduled(softmax(rows=4, columns=64))
+    text = c.source(made)
+    assert "NOYAU_PREFETCH(&x[i0 * 64 + r2 * 32 + 64]);" in text
+    assert "NOYAU_PREFETCH(&x[i0 * 64 + r2 * 32 + 80]);" in text
+
+
+def test_rows_that_follow_one_another():
+    rows = rows_of(scheduled(rms_norm()))
+    assert set(rows) == {"x"}
+    assert rows["x"].length == Dim.of("n")
+    assert rows["x"].start == (Dim.of("#i0") + 1) * "n"
+
+
+def test_rows_that_are_looked_up_are_not_known():
+    assert "table" not in rows_of(scheduled(gathered()))
+
+
+def test_what_a_pass_has_fetched_is_not_fetched_again():
+    assert rows_of(scheduled(softmax())) == {}
+
+
+def test_lines_of_the_rows_that_are_as_long_as_the_loop():
+    rows = rows_of(scheduled(rms_norm()))
+    right, wrong = (Loop("#i1", Dim.of(extent), Axis.LANES, ()) for extent in ("n", "m"))
+    (made,) = fetch(rows.values(), right, Dim.of(0), 128)
+    assert isinstance(made, Loop)
+    assert made.extent == Dim.of(8)
+    assert fetch(rows.values(), wrong, Dim.of(0), 128) == ()
+
+
+def test_threads_and_what_they_run():
+    names, body = threads_of(scheduled(softmax()).launches[0].body)
+    assert names == ["#i0"]
+    assert body
+    assert threads_of(()) == ([], ())
+
+
+def test_what_takes_longer_than_memory():
+    def loop(function):
+        g = Group()
+        g.map(function, g.input("x", F32, "rows", "n"))
+        (made,) = flat(g.graph()).launches[0].body
+        return made.body[0]
+
+    assert [name for name in ("negative", "sqrt", "exp", "tanh") if computes(loop(name))] == ["exp", "tanh"]
