@@ -94,8 +94,8 @@ class Wires:
                     if name not in made:
                         self.enter(name, nodes, read)
                 nodes[node.output] = node
-        graph = needed(Graph(tuple(nodes.values()), self.ends(positions)[0]))
-        return replace(graph, demands=self.demands_of(node for node in graph.nodes if not isinstance(node.kind, Input)))
+        demands = self.demands_of(node for node in nodes.values() if not isinstance(node.kind, Input))
+        return needed(Graph(tuple(nodes.values()), self.ends(positions)[0], demands))
 
     def facts(self, graph: Graph) -> tuple[Demand, ...]:
         """What the operators that make the inputs of a group see to."""

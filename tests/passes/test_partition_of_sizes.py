@@ -71,6 +71,17 @@ FITTING = {
         [{"x": (3,), "v": (2, 3)}, {"x": (1,), "v": (2, 3)}],
         [{"x": (2,), "v": (2, 3)}, {"x": (4,), "v": (2, 3)}],
     ),
+    "a scale and a bias": (
+        "(float[a, b] x, float[c] v, float[d] w) => (float[a, b] y) { n = LayerNormalization(x, v, w) y = Tanh(n) }",
+        [{"x": (2, 3), "v": (3,), "w": (3,)}, {"x": (2, 1), "v": (1,), "w": (1,)}],
+        [{"x": (2, 3), "v": (2,), "w": (3,)}, {"x": (2, 3), "v": (3,), "w": (4,)}],
+    ),
+    "an axis that is dropped for its shape alone": (
+        "(float[a, a] x) => (float[b, 3] y) <int64[1] k = {1}, int64[1] t = {3}> { s = Squeeze(x, k) l = Shape(s) "
+        "m = Concat<axis = 0>(l, t) e = Tanh(x) r = Expand(e, m) y = Exp(r) }",
+        [{"x": (1, 1)}],
+        [{"x": (2, 2)}, {"x": (3, 3)}],
+    ),
     "a range as long as another input": (
         "(float[a, b] x, float[c] v) => (float[a, b] y) <int64 o = {0}, int64 i = {1}, int64[1] k = {0}> "
         "{ l = Shape(v) n = Squeeze(l, k) r = Range(o, n, i) f = Cast<to = 1>(r) y = Add(x, f) }",
