@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from noyau import __version__, commands
+from noyau import checking_command as checking
 from noyau.builders.signals import Ended, raised
 from noyau.errors import BuildError, NoyauError, OutputError
+from noyau.paths import command as extracting
 from noyau.profiling import command as profiling
 
 _PACKAGES = ("numpy", "ml-dtypes", "rich", "onnx", "onnxruntime", "torch", "ziglang")
@@ -176,6 +178,8 @@ COMMANDS = {
     "optimize": Command("fuse a model, check and time it, write it", commands.declare_optimize, commands.run_optimize),
     "show": Command("a model's groups, reasons and kernels", commands.declare_show, commands.run_show),
     "profile": Command("where a model's time goes", profiling.declare_profile, profiling.run_profile),
+    "extract": Command("a path as an op of its own", extracting.declare_extract, extracting.run_extract),
+    "check": Command("a model against another, value by value", checking.declare_check, checking.run_check),
     "demo": Command("the whole job on a small LLaMA", commands.declare_demo, commands.run_demo),
     "machine": Command("what this machine can do, measured", _declare_machine, _machine),
     "cache": Command("show or clear the cache of built kernels", _declare_cache, _cache),

@@ -47,15 +47,33 @@ def _declare_wishes(parser: argparse.ArgumentParser) -> None:
         help="which of the right kernels stay: those that are surely faster (default), not surely slower, or all",
     )
     _declare_between(parser)
+    _declare_ops(parser)
     place = "a kernel, or a value that one writes, for that place alone; can be repeated"
     add("--only", action="append", default=[], metavar="GROUP", help=f"this group and no other: {place}")
     add("--drop", action="append", default=[], metavar="GROUP", help="not this group; as --only")
     add("--target", default="native", metavar="CPU", help="build for: native (default), x86-64-v2, x86-64-v3...")
     add("--threads", type=int, default=1, metavar="N", help="threads of onnxruntime to time with (default: 1)")
     add("--fresh", action="store_true", help="time everything anew, whatever earlier runs found")
+    add(
+        "--tune",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="try other options of the schedules, or never take any (default: those that --tune found best before)",
+    )
     add("--within", metavar="SECONDS", help="end after so long: what is not timed by then is not kept")
     add("--require", metavar="1.1x", help="exit with status 1 where the whole model is not so much faster")
     add("--json", type=Path, metavar="F", help="write the full record here")
+
+
+def _declare_ops(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--with",
+        dest="ops",
+        action="append",
+        default=[],
+        metavar="FILE.py::OP",
+        help="put this op's own kernel in the place that its file names, if it is right and wins; can be repeated",
+    )
 
 
 def _declare_between(parser: argparse.ArgumentParser) -> None:
@@ -89,7 +107,9 @@ def _optimize(arguments: argparse.Namespace, model: Path, output: Path, *, keep:
         only=arguments.only,
         drop=arguments.drop,
         between=arguments.between,
+        ops=arguments.ops,
         fresh=arguments.fresh,
+        tune=arguments.tune,
         within_s=_seconds(arguments.within),
     )
     with progress() as say:

@@ -18,11 +18,14 @@ from noyau.deciding import KEEPS
 from noyau.errors import InputError
 from noyau.feeding import feeds_for
 from noyau.judging import Judged, certified, compiled, right
+from noyau.ops import Op
 from noyau.original import Original, open_model
 from noyau.passes.partition import Partition
 from noyau.paths.choosing import chosen
 from noyau.paths.enclosing import cut_of
 from noyau.paths.ends import Between
+from noyau.paths.own_kernels import own_kernels
+from noyau.paths.trying import tried
 from noyau.reporting import report_of
 from noyau.reports.machine import usable_cores
 from noyau.reports.records import Report
@@ -35,6 +38,7 @@ from noyau.runtimes.saving import save
 from noyau.seeing import Seen, look
 from noyau.timing.conditions import conditions
 from noyau.timing.onnxruntime_workers import Workers
+from noyau.tuning import recalled, tuned
 from noyau.whole import LIMIT_S, settled, with_kernels
 
 if TYPE_CHECKING:
@@ -48,9 +52,10 @@ Say = Callable[[str], None]
 class Wishes:
     """What is asked of `optimize`. `keep`: "faster", "not-slower" or "all"; `dims` are sizes to time with, one number
     each or several, `inputs` an .npz file of arrays instead; `only` and `drop` name kernels, or values that a kernel
-    writes, for that place alone; `between` are the ends of the path to work on, (["A", "B"], ["C"]) or "A,B:C";
+    writes, for that place alone; `between` are the ends of the path to work on, (["A", "B"], ["C"]) or "A,B:C"; `ops`
+    have kernels of one's own, which go where their files say: "path.py::op", or the ops themselves;
     `budget_s` is for the clock, a kernel and binding, `within_s` for everything; `fresh`: no timing of an earlier run
-    is taken."""
+    is taken; `tune`: whether options of the schedules are tried, None for those found best before."""
 
     keep: str = "faster"
     dims: Dims = field(default_factory=dict)
@@ -60,10 +65,12 @@ class Wishes:
     budget_s: float = 0.6
     within_s: float = math.inf
     fresh: bool = False
+    tune: bool | None = None
     seed: int = 0
     only: Sequence[str] = ()
     drop: Sequence[str] = ()
     between: Between | None = None
+    ops: Sequence[str | Op[Any, Any]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +119,7 @@ def optimize(path: str | Path, wishes: Wishes = Wishes(), say: Say = log.info) -
     small, asked = look(original, plan.kernels, feeds)
     start, course = conditions(), Course(original, feeds, asked, wishes.dims, wishes.seed)
     with Workers() as workers:
-        judged = checked(judged, small, options, wishes, deadline, workers, say)
+        judged = checked(judged, (small, asked), options, wishes, deadline, workers, say)
         bench = Bench(
             original, original.model, None, asked, workers, wishes.threads, wishes.budget_s, fresh=wishes.fresh
         )
@@ -126,29 +133,39 @@ def optimize(path: str | Path, wishes: Wishes = Wishes(), say: Say = log.info) -
 
 
 def planned(original: Original, wishes: Wishes, target: str) -> tuple[Partition, planning.Plan]:
-    """The groups of the model, and the kernels that are asked for."""
-    cut = cut_of(original, wishes.between)
+    """The groups of the model, and the kernels that are asked for: one's own, then those of the groups around them."""
+    own = own_kernels(original, wishes.ops, target)
+    cut = cut_of(original, wishes.between, own.positions)
     plan = planning.plan(cut.groups, original.operators, target)
+    plan = replace(plan, kernels=(*own.kernels, *plan.kernels))
     return cut, chosen(fitting(plan, original.model, original.folder), wishes.only, wishes.drop)
 
 
 def checked(
     judged: Sequence[Judged],
-    small: Seen,
+    seen: tuple[Seen, Seen],
     options: cc.Options,
     wishes: Wishes,
     deadline: Deadline,
     workers: Workers,
     say: Say,
 ) -> list[Judged]:
-    """The kernels with their certificates, several at once in processes of their own, while there is time."""
+    """The kernels, with the options that suit this machine, and with their certificates: several at once in processes
+    of their own, while there is time. `seen`: on small inputs, and on those asked for."""
+    small, asked = seen
     with Certifiers(workers.workers, min(usable_cores(), len(judged))) as certifiers:
 
         def check_one(one: Judged) -> Judged:
             if not one.reason and deadline.passed:
                 return replace(one, reason=f"not checked: {deadline.fault}")
-            return certified(one, small, options, wishes.seed, certifiers.certificate)
+            safe = tried(one, small, options, wishes.seed)
+            return certified(safe, small, options, wishes.seed, certifiers.certificate)
 
+        if wishes.tune:
+            say("trying other options of the schedules")
+            judged = list(tuned(judged, asked, options, workers, check_one, wishes.threads))
+        elif wishes.tune is None:
+            judged = recalled(judged, asked, options, wishes.threads)
         return list(certifiers.each(check_one, told("checking", judged, say)))
 
 

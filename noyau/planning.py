@@ -25,7 +25,8 @@ DEAR = 4  # flops from which a function says what a kernel is about
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A kernel and the groups that it computes; `operator` is its name in a runtime, `text` its source."""
+    """A kernel and the groups that it computes; `operator` is its name in a runtime, `text` its source; `by_hand`: it
+    is an op's own kernel, of which noyau knows the ends alone."""
 
     operator: str
     kernel: Kernel
@@ -33,9 +34,12 @@ class Planned:
     groups: tuple[Group, ...]
     replaces: tuple[str, ...]
     text: str
+    by_hand: bool = False
 
     def explained(self, certificate: str = "") -> str:
         """The text, opened by a comment: the nodes it replaces, bytes and flops, its certificate."""
+        if self.by_hand:
+            return f"{c.comment_text(describe(self, certificate))}\n\n{self.text}"
         return c.source(self.kernel, describe(self, certificate))
 
 
@@ -123,7 +127,8 @@ def describe(planned: Planned, certificate: str = "") -> str:
     lines = [
         f"{planned.operator}: {', '.join(planned.replaces)}{places}",
         *(f"{_role(buffer)} {spell(buffer)}" for buffer in planned.kernel.buffers if buffer.role is not Role.SCRATCH),
-        f"moves {bytes_moved(first.kernel)} bytes, does {flops(first.kernel)} flops",
+        f"moves {bytes_moved(first.kernel)} bytes{'' if planned.by_hand else f', does {flops(first.kernel)} flops'}",
+        *(["written by hand"] if planned.by_hand else []),
     ]
     told = textwrap.wrap(f"certificate: {certificate}", _WIDTH, subsequent_indent="  ") if certificate else []
     return "\n".join([*lines, *told])

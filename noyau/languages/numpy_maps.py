@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import zip_longest
 
@@ -48,7 +49,8 @@ def map_term(function: str, operands: Sequence[Term], node: Node, source: DType)
         case "negative", _:
             return Term(f"-{terms[0].within(UNARY)}", UNARY, shape)
         case "power", [base, exponent]:
-            return Term(f"{base} ** {exponent}", POWER, shape)
+            sign = "**" if re.fullmatch(r"\w+", base) and re.fullmatch(r"\w+", exponent) else " ** "  # as ruff has it
+            return Term(f"{base}{sign}{exponent}", POWER, shape)
         case "reciprocal", [x]:
             return Term(f"1 / {x}", TIMES, shape)
         case "rsqrt", _ if node.dtype in HALVES:

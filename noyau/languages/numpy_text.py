@@ -52,7 +52,7 @@ FUNCTIONS = (
     "softplus",
     "truncate_divide",
 )
-_RESERVED = (*FUNCTIONS, "np", "noyau", "rng", "abs", "all", "any", "bool", "max", "min", "sum", "path")
+_RESERVED = (*FUNCTIONS, *"np noyau out rng captured arrays Path abs all any bool max min sum path".split())
 _SHORT, _LONG = 44, 96  # letters of an expression that needs no name; of a line
 _PLAIN = 1 << 16
 _ROOTS = frozenset({"sqrt", "rsqrt", "power", "reciprocal"})
@@ -62,7 +62,8 @@ _MERGES = {"sum": "np.add", "prod": "np.multiply", "max": "np.maximum", "min": "
 @dataclass(frozen=True, slots=True)
 class Written:
     """A graph as a function. `inputs`, `outputs`, `sizes`: what each is called in the text, by its name in the graph;
-    `constants`: the keyword-only parameters and their defaults; `imports`: what of `noyau.functions` the text needs."""
+    `constants`: the keyword-only parameters and their defaults, `named`: these by the names of the graph; `imports`:
+    what of `noyau.functions` the text needs."""
 
     name: str
     text: str
@@ -70,6 +71,7 @@ class Written:
     outputs: Mapping[str, str]
     sizes: Mapping[str, str]
     constants: Mapping[str, str]
+    named: Mapping[str, str]
     imports: tuple[str, ...]
 
 
@@ -90,6 +92,7 @@ class _Printer:
     lines: list[str] = field(default_factory=list)
     terms: dict[str, Term] = field(default_factory=dict)
     constants: dict[str, str] = field(default_factory=dict)
+    named: dict[str, str] = field(default_factory=dict)
     grids: dict[Shape, list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -128,7 +131,7 @@ class _Printer:
         text = "\n".join([head, *(f"    {line}" for line in body), ""])
         imports = tuple(word for word in FUNCTIONS if re.search(rf"(?<![\w.]){word}\(", text))
         outputs = {name: self.terms[name].text for name in self.graph.outputs}
-        return Written(self.name, text, self.inputs, outputs, self.sizes, self.constants, imports)
+        return Written(self.name, text, self.inputs, outputs, self.sizes, self.constants, self.named, imports)
 
     def needed(self) -> set[str]:
         found = set(self.graph.outputs)
@@ -241,7 +244,7 @@ class _Printer:
         if not node.dtype.is_float or _is_plain(number) or self.is_exponent(node.output):
             return constant_term(number, node.dtype)
         name = self.names.fresh(self.role(node))
-        self.constants[name] = shortest(number, node.dtype)
+        self.constants[name], self.named[node.output] = shortest(number, node.dtype), name
         return constant_term(number, node.dtype, name)
 
     def is_exponent(self, name: str) -> bool:

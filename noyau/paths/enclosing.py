@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from noyau.checking.inputs import printable
@@ -42,9 +42,14 @@ def path_between(original: Original, between: Between) -> Path:
     return Path(ends, positions)
 
 
-def cut_of(original: Original, between: Between | None) -> Partition:
-    """The groups of a model, or of a path through it alone. InputError as `path_between` has it."""
-    return original.cut() if between is None else original.cut(path_between(original, between).positions)
+def cut_of(original: Original, between: Between | None, taken: Collection[int] = ()) -> Partition:
+    """The groups of a model, or of a path through it alone, without the operators at positions that are `taken`.
+
+    InputError as `path_between` has it."""
+    if between is None and not taken:
+        return original.cut()
+    everything = range(len(original.operators)) if between is None else path_between(original, between).positions
+    return original.cut(set(everything).difference(taken))
 
 
 def names_of(original: Original) -> frozenset[str]:

@@ -8,7 +8,8 @@ import filecmp
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,18 @@ def save(model: onnx.ModelProto, library: Path | None, path: Path, source: Path 
             copied = _written(lambda file: _copy_into(library, file), path.parent, leftovers)
             _install(copied, library_file, undo, leftovers)
         _install(fresh, path, undo, leftovers)
+        _settle(path.parent)
+        undo.pop_all()
+
+
+def save_files(contents: Mapping[Path, bytes], path: Path) -> None:
+    """Write some files of one folder, all of them or none; those that were there before come back where one fails.
+
+    OutputError, which names `path`, where the folder is missing, read-only or full."""
+    with _output_errors(path), contextlib.ExitStack() as leftovers, contextlib.ExitStack() as undo:
+        for final, data in contents.items():
+            fresh = _written(partial(_pour, data), final.parent, leftovers)
+            _install(fresh, final, undo, leftovers)
         _settle(path.parent)
         undo.pop_all()
 

@@ -86,7 +86,7 @@ COMMITTED += ("padded", "logsumexp", "row_argmax", "running_sum", "masked", "qua
 
 @pytest.mark.parametrize("name", COMMITTED)
 def test_the_text_is_that_committed(name, golden):
-    golden(f"numpy/{name}.py", source(write(GRAPHS[name], name)))
+    golden(f"numpy/{name}.txt", source(write(GRAPHS[name], name)))
 
 
 def source(written: Written) -> str:
@@ -110,7 +110,7 @@ def test_every_group_of_a_llama(exporter, golden):
             drawn = noise.standard_normal(shape) if node.dtype.is_float else noise.integers(0, 2, shape)
             arrays[node.output] = np.asarray(drawn).astype(node.dtype.numpy)
         assert fault(graph, arrays) is None
-    golden(f"numpy/llama_{exporter}.py", "\n\n".join(source(written) for written in list(texts.values())[:6]))
+    golden(f"numpy/llama_{exporter}.txt", "\n\n".join(source(written) for written in list(texts.values())[:6]))
 
 
 def test_the_texts_are_clean(tmp_path):

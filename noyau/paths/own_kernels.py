@@ -1,0 +1,161 @@
+"""Kernels of one's own in a model: the op of a file, its kernel in C, and the places that it takes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from noyau.checking.inputs import printable
+from noyau.dtypes import DType
+from noyau.errors import InputError, NoyauError, UnsupportedError
+from noyau.handwritten.c_text import c_source
+from noyau.handwritten.kernels import HandKernel
+from noyau.handwritten.prototypes import functions_of
+from noyau.ir.binding import plan
+from noyau.ir.graph import Graph
+from noyau.ir.loops import Buffer, Kernel, Launch, Role
+from noyau.loading import load_op
+from noyau.lowering.names import identifier
+from noyau.ops import Op
+from noyau.original import Original
+from noyau.passes.partition import Group
+from noyau.passes.places import Wires
+from noyau.paths.enclosing import path_between
+from noyau.paths.extracting import wires_of
+from noyau.paths.matching import Place, places_of
+from noyau.planning import Planned
+
+WHERE = "BETWEEN"  # what a file calls the ends of its path
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """The kernels of one's own that are to go into a model, and the positions of the operators that they replace."""
+
+    kernels: tuple[Planned, ...] = ()
+    positions: frozenset[int] = frozenset()
+
+
+def own_kernels(original: Original, ops: Sequence[str | Op[Any, Any]], target: str) -> Own:
+    """A kernel for each op, in the place that its file names and in every other one that computes the same.
+
+    An op is given as "path.py::op", or as it is; of several kernels in C the one that was attached last is taken.
+    InputError for an op without such a kernel, without a place, or that does not take what the path reads; and for two
+    that want the same operators."""
+    kernels, taken, names = list[Planned](), dict[int, str](), dict[str, str]()
+    for given in ops:
+        op = load_op(given) if isinstance(given, str) else given
+        found = _planned(original, op, target)
+        for group in found.groups:
+            for position in group.positions:
+                if position in taken:
+                    told = f"{original.operators[position]}#{position}"
+                    raise InputError(f"{op.name} and {taken[position]} both want to replace {told}: leave one out")
+                taken[position] = op.name
+        _require_own_names(op, names)
+        kernels.append(found)
+    return Own(tuple(kernels), frozenset(taken))
+
+
+def _require_own_names(op: Op[Any, Any], taken: dict[str, str]) -> None:
+    """InputError where the text of a kernel defines a function that that of another one defines too."""
+    for name in functions_of(kernel_of(op).text):
+        if name in taken:
+            raise InputError(
+                f"{op.name} and {taken[name]} both define {name} in C: make it static, or call one otherwise"
+            )
+        taken[name] = op.name
+
+
+def _planned(original: Original, op: Op[Any, Any], target: str) -> Planned:
+    path = path_between(original, ends_of_op(op))
+    places, kernel = places_of(original, path), kernel_of(op)
+    graph = places[0].graph
+    text, operator = _text(op, kernel, graph, target)
+    wires = wires_of(original)
+    groups = tuple(_group(wires, place, operator) for place in places)
+    replaces = tuple(original.operators[position] for position in groups[0].positions)
+    return Planned(operator, groups[0].kernel, graph, groups, replaces, text, by_hand=True)
+
+
+def ends_of_op(op: Op[Any, Any]) -> tuple[Sequence[str], Sequence[str]]:
+    """The ends of the path that an op was extracted from. InputError where its file does not name them."""
+    found = op.reference.__globals__.get(WHERE)
+    told = f'{op.name} does not say where it lies in the model: its file needs {WHERE} = (["A"], ["C"])'
+    match found:
+        case ((tuple() | list()) as sources, (tuple() | list()) as results):
+            names = [*sources, *results]
+        case _:
+            raise InputError(told)
+    if not all(isinstance(name, str) for name in names):
+        raise InputError(told)
+    return sources, results
+
+
+def kernel_of(op: Op[Any, Any]) -> HandKernel:
+    """The kernel in C that was attached last. InputError where there is none, or where a model cannot have it."""
+    kernels = [kernel for kernel in op.kernels.values() if kernel.language == "c"]
+    if not kernels:
+        known = ", ".join(f"{kernel.name}[{kernel.language}]" for kernel in op.kernels.values()) or "none"
+        raise InputError(
+            f'{op.name} has no kernel in C (its kernels: {known}): {op.name}.kernel("{op.name}.c") attaches one'
+        )
+    if kernels[-1].usage.options.get("flags"):
+        raise InputError(
+            f"{kernels[-1].called} asks for flags, and all kernels of a model are built alike: leave them out"
+        )
+    return kernels[-1]
+
+
+def _text(op: Op[Any, Any], kernel: HandKernel, graph: Graph, target: str) -> tuple[str, str]:
+    """The whole text of the kernel, and the name of its operator, which ends in a digest of text and target."""
+    _require_fit(op, graph)
+    inputs = graph.inputs
+    instance = op.instance([node.dtype for node in inputs], [len(node.shape) for node in inputs])
+    plain = c_source(kernel, instance, "kernel")
+    digest = hashlib.sha256(f"{target}\n{plain}".encode()).hexdigest()[:8]
+    operator = f"{identifier(op.name)}_{digest}"
+    return c_source(kernel, instance, operator), operator
+
+
+def _require_fit(op: Op[Any, Any], graph: Graph) -> None:
+    """InputError where an op does not take what its path reads, or does not give what it makes."""
+    try:
+        instance = op.instance([node.dtype for node in graph.inputs], [len(node.shape) for node in graph.inputs])
+    except NoyauError as error:
+        reads = ", ".join(f"{printable(node.output)}: {_spell(node.dtype, len(node.shape))}" for node in graph.inputs)
+        raise InputError(f"{op.name} does not fit its path, which reads {reads}: {error}") from error
+    wanted = [(graph[name].dtype, len(graph[name].shape)) for name in graph.outputs]
+    made = [(value.dtype, len(value.shape)) for value in instance.outputs]
+    if made != wanted:
+        gives, makes = (", ".join(_spell(*each) for each in ends) for ends in (made, wanted))
+        raise InputError(f"{op.name} does not fit its path: it gives {gives}, and the path makes {makes}")
+
+
+def _spell(dtype: DType, rank: int) -> str:
+    return f"{dtype.value} of rank {rank}"
+
+
+def _group(wires: Wires, place: Place, operator: str) -> Group:
+    """A place as a group: what runtimes see of its kernel are its buffers, in the model's sizes."""
+    graph = place.graph
+    inputs = tuple(node.output for node in graph.inputs)
+    names = {**dict.fromkeys(inputs, Role.INPUT), **dict.fromkeys(graph.outputs, Role.OUTPUT)}
+    buffers = tuple(
+        Buffer(identifier(name), graph[name].dtype, graph[name].shape, role, name) for name, role in names.items()
+    )
+    binding = plan([graph[name].shape for name in inputs])
+    kernel = Kernel(operator, buffers, binding, (Launch(()),))
+    stand_ins = _stand_ins(wires, place)
+    return Group(tuple(sorted(place.path.positions)), graph, graph, kernel, stand_ins)
+
+
+def _stand_ins(wires: Wires, place: Place) -> Mapping[str, str]:
+    """Of a value that others only measure, the result that has its shape."""
+    try:
+        found = wires.ends(place.path.positions)[1]
+    except UnsupportedError:
+        return {}
+    return {name: other for name, other in found.items() if other in place.path.ends.results}
