@@ -14,6 +14,7 @@ from noyau.judging import Judged
 from noyau.original import Original, already_fused, foreign
 from noyau.passes.partition import Partition
 from noyau.planning import Plan
+from noyau.profiling import ceilings
 from noyau.reports.machine import this_machine
 from noyau.reports.records import BindingRecord, EndToEnd, KernelRecord, NotFused, Report
 from noyau.timing.conditions import Conditions
@@ -127,12 +128,13 @@ def end_to_end(whole: Whole, judged: Sequence[Judged]) -> EndToEnd:
 
 def ceiling(judged: Iterable[Judged], whole: Timing) -> float | None:
     """The most that fusing could gain at one binding (Amdahl): every place of every kernel at its floor."""
-    total_s = left_s = whole.hot.before_median_s
-    for one in judged:
-        for timing in one.timings:
-            if timing.sizes == whole.sizes and timing.floor_s is not None:
-                left_s -= len(one.planned.groups) * max(timing.hot.before_median_s - timing.floor_s, 0.0)
-    return total_s / left_s if left_s > 0.05 * total_s else None
+    gains_s = [
+        len(one.planned.groups) * ceilings.gain_s(timing.hot.before_median_s, timing.floor_s)
+        for one in judged
+        for timing in one.timings
+        if timing.sizes == whole.sizes and timing.floor_s is not None
+    ]
+    return ceilings.ceiling(whole.hot.before_median_s, gains_s)
 
 
 def not_fused(cut: Partition, plan: Plan, operators: Sequence[str]) -> list[NotFused]:

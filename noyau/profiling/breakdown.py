@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from noyau.checking.inputs import Inputs
-from noyau.errors import InputError
+from noyau.errors import BuildError, InputError
 from noyau.ir.binding import bind
+from noyau.ir.graph import names_of
 from noyau.original import Original
-from noyau.passes.costs import bytes_moved
 from noyau.passes.partition import Group
+from noyau.passes.traffic import Traffic, traffic
 from noyau.planning import Plan
 from noyau.profiling.ceilings import gain_s
 from noyau.profiling.overheads import Overhead
@@ -23,7 +24,7 @@ from noyau.profiling.records import NodeTime, OperatorTime, PathTime, Value
 from noyau.profiling.running import Running
 from noyau.profiling.standing import Positions, Standing, standings
 from noyau.profiling.traces import NodeRuns
-from noyau.timing.bandwidth import copy_rate
+from noyau.timing.bandwidth import copy_rate, floor_s
 
 # In bytes, by the names that onnxruntime has for element types.
 _ELEMENTS = {
@@ -143,8 +144,8 @@ def paths(subject: Subject, nodes: Sequence[Timed], inputs: Inputs, shapes: Shap
     for number, kernel in enumerate(subject.plan.kernels):
         places = [at[number, place] for place in range(len(kernel.groups))]
         times_s = [sum(node.time_s for node in place) for place in places]
-        moved = [moved_bytes(group, inputs.sizes, shapes) for group in kernel.groups]
-        floors_s = [None if each is None else each / copy_rate(each, threads) for each in moved]
+        moved = [traffic_of(group, inputs.sizes, shapes) for group in kernel.groups]
+        floors_s = [None if each is None else least_s(each, threads) for each in moved]
         whole = None not in moved
         found.append(
             PathTime(
@@ -154,7 +155,7 @@ def paths(subject: Subject, nodes: Sequence[Timed], inputs: Inputs, shapes: Shap
                 tuple(node.operator for node in max(places, key=len)),
                 sum(map(len, places)),
                 sum(times_s),
-                sum(each or 0 for each in moved) if whole else None,
+                sum(each.bytes for each in moved if each is not None) if whole else None,
                 sum(each or 0.0 for each in floors_s) if whole else None,
                 sum(gain_s(time_s, each) for time_s, each in zip(times_s, floors_s, strict=True) if each is not None),
             )
@@ -162,15 +163,24 @@ def paths(subject: Subject, nodes: Sequence[Timed], inputs: Inputs, shapes: Shap
     yield from sorted(found, key=lambda path: (-path.gain_s, -path.time_s))
 
 
-def moved_bytes(group: Group, sizes: Mapping[str, int], shapes: Shapes) -> int | None:
+def traffic_of(group: Group, sizes: Mapping[str, int], shapes: Shapes) -> Traffic | None:
     """The bytes that a group must move, or None where a size is not known."""
     read = [node for node in group.original.inputs if node.output in shapes]
     names, actual = [node.output for node in read], [shapes[node.output] for node in read]
     try:
-        found, moved = {**sizes, **bind([node.shape for node in read], actual, names)}, bytes_moved(group.kernel)
-        return int(moved.evaluate(found)) if moved.names <= found.keys() else None
+        found = {**sizes, **bind([node.shape for node in read], actual, names)}
+        return traffic(group.graph, found) if names_of(group.graph) <= found.keys() else None
     except (InputError, ZeroDivisionError):
         return None
+
+
+def least_s(moved: Traffic, threads: int) -> float:
+    """The floor of so much traffic, as reports have it; where there is no compiler to measure reads with, that of a
+    copy."""
+    try:
+        return floor_s(moved.read_bytes, moved.written_bytes, threads)
+    except BuildError:
+        return moved.bytes / copy_rate(moved.bytes, threads)
 
 
 def known_shapes(original: Original, inputs: Inputs) -> dict[str, Sequence[int]]:

@@ -7,15 +7,17 @@ import onnx
 import pytest
 
 from noyau.checking.inputs import make_inputs
+from noyau.errors import BuildError
 from noyau.original import open_model
+from noyau.passes.traffic import Traffic
 from noyau.profiling import breakdown
 from noyau.profiling.breakdown import (
     broken_down,
     by_operator,
     known_shapes,
     largest_values,
-    moved_bytes,
     removed,
+    traffic_of,
 )
 from noyau.profiling.models import subject_of
 from noyau.profiling.overheads import Overhead
@@ -32,7 +34,7 @@ NONE = Overhead()
 
 @pytest.fixture(autouse=True)
 def _machine_that_moves_a_gigabyte_a_second(monkeypatch):
-    monkeypatch.setattr(breakdown, "copy_rate", lambda moved, threads: 1e9)
+    monkeypatch.setattr(breakdown, "floor_s", lambda read, written, threads: (read + written) * 1e-9)
 
 
 @pytest.fixture
@@ -147,9 +149,9 @@ def test_a_path_of_unknown_size_gains_nothing_that_is_known(opened):
     model = model_of(nodes, [value("x")], [value("y", (1, "k"))])
     subject, inputs = opened(model, n=5)
     (kernel,) = subject.plan.kernels
-    assert moved_bytes(kernel.groups[0], inputs.sizes, {}) is None
-    assert moved_bytes(kernel.groups[0], inputs.sizes, {"i": (1, 3)}) == 3 * (8 + 4)
-    assert moved_bytes(kernel.groups[0], inputs.sizes, {"i": (1, 3, 3)}) is None
+    assert traffic_of(kernel.groups[0], inputs.sizes, {}) is None
+    assert traffic_of(kernel.groups[0], inputs.sizes, {"i": (1, 3)}).bytes == 3 * (8 + 4)
+    assert traffic_of(kernel.groups[0], inputs.sizes, {"i": (1, 3, 3)}) is None
     assert "i" not in known_shapes(subject.original, inputs)
     found = broken_down(subject, inputs, ran(model, numbered(model), [10] * 5, 53.0), NONE, 1)
     assert found.paths[0].bytes is None or found.paths[0].gain_s > 0
@@ -199,3 +201,12 @@ def test_the_largest_values_have_the_names_of_the_model():
         ("", "float", (9, 9), 324),
         (model.graph.node[1].output[0], "float16", (100,), 200),
     ]
+
+
+def test_without_a_compiler_the_floor_is_that_of_a_copy(monkeypatch):
+    def missing(*_: object) -> float:
+        raise BuildError("no compiler")
+
+    monkeypatch.setattr(breakdown, "floor_s", missing)
+    monkeypatch.setattr(breakdown, "copy_rate", lambda moved, threads: 1e9 * threads)
+    assert breakdown.least_s(Traffic(3000, 1000), 2) == pytest.approx(2e-6)
