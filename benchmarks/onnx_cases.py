@@ -37,6 +37,7 @@ PARAMETERS = {
     "Dropout": (1, 2),
     "Pad": (1, 3),
     "Range": (0, 1, 2),
+    "Resize": (1, 2, 3),
     "Slice": (1, 2, 3, 4),
 }
 Execute = Callable[[Graph, Mapping[str, Any]], Mapping[str, Any]]

@@ -23,6 +23,7 @@ from noyau.lowering.names import Names
 from noyau.lowering.scans import LoopNeeded
 from noyau.lowering.values import CutNeeded, Lowering, Scope
 
+FEW = 4  # cells side by side that are alike, and are written out: a loop over so few is none to a vector
 CUTS = 16  # loops are cut at so many places at most
 ONE = Dim.of(1)
 
@@ -36,6 +37,7 @@ class Space:
     index: Shape
     cuts: Mapping[str, tuple[Dim, ...]]
     turned: frozenset[str] = frozenset()  # loops that run backwards
+    written_out: frozenset[str] = frozenset()  # loops of a few rounds, one after the other in the text
 
     def index_of(self, node: Node) -> tuple[Shape, int]:
         """The index of another output, and the number of loops around its Store; UnsupportedError if it fits none."""
@@ -186,7 +188,10 @@ def split_divided(space: Space, statements: Sequence[Statement]) -> Space:
             parts = {variable: Dim.of(high) * step + Dim.of(low)}
             at = [name for name, _ in space.loops].index(variable)
             loops = (*space.loops[:at], (high, extents[variable] // step), (low, step), *space.loops[at + 1 :])
-            return replace(space, loops=loops, index=tuple(dim.replace(parts) for dim in space.index))
+            inner = at == len(space.loops) - 1 and Op("mod", op.left, step) not in divisions(statements)
+            few = {low} if inner and 0 < (step.constant or 0) <= FEW else set[str]()
+            index = tuple(dim.replace(parts) for dim in space.index)
+            return replace(space, loops=loops, index=index, written_out=space.written_out | few)
     return space
 
 
@@ -232,6 +237,10 @@ def descend(
     if depth == len(space.loops) or not any(place > depth for place in places):
         return
     variable, extent = space.loops[depth]
+    if variable in space.written_out and extent.constant is not None:
+        for at in range(extent.constant):
+            descend(lowering, space, stores, places, depth + 1, {**shifted, variable: Dim.of(at)})
+        return
     bounds = [Dim.of(0), *space.cuts.get(variable, ()), extent]
     for start, end in pairwise(bounds):
         inner = Scope({variable})

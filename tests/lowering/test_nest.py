@@ -10,7 +10,7 @@ from noyau.ir.binding import Binding
 from noyau.ir.dims import Dim, shape_of
 from noyau.ir.evaluation import evaluate
 from noyau.ir.graph import Constant, Gather, Iota, Lookup, Map, Reduce, Select
-from noyau.ir.loops import Axis, Fold, Loop, Role
+from noyau.ir.loops import Axis, Call, Fold, Let, Loop, Role, Store
 from noyau.ir.running import run
 from noyau.ir.walk import every_expression, every_statement
 from noyau.lowering.nest import lower
@@ -206,6 +206,29 @@ def test_a_reshape_back_splits_the_loop():
     )
     assert loops_of(lower(made, "k")) == [(0, "b"), (1, "n"), (2, "4")]
     assert_agrees(made, x=noise(2, 3, 4))
+
+
+def test_cells_that_are_repeated_are_written_out():
+    """Each one twice: what they hold is computed once, and the loop goes over what is read."""
+    made = graph(
+        "y",
+        given("x", F32, "b", "n"),
+        value("e", Map("exp"), "x", F32, "b", "n"),
+        value("y", view(at(0), at(1) // 2), "e", F32, "b", N * 2),
+    )
+    kernel = lower(made, "k")
+    assert loops_of(kernel) == [(0, "b"), (1, "n")]
+    statements = list(every_statement(kernel.launches[0].body))
+    assert sum(isinstance(s, Store) for s in statements) == 2
+    assert [s.value.function for s in statements if isinstance(s, Let) and isinstance(s.value, Call)] == ["exp"]
+    for shape in ((2, 3), (1, 1), (0, 2), (2, 0)):
+        assert_agrees(made, x=noise(*shape))
+
+
+def test_many_repeated_cells_are_a_loop():
+    made = graph("y", given("x", F32, "n"), value("y", view(at(0) // 5), "x", F32, N * 5))
+    assert loops_of(lower(made, "k")) == [(0, "n"), (1, "5")]
+    assert_agrees(made, x=noise(3))
 
 
 def test_an_input_that_is_an_output_too():

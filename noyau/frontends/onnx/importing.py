@@ -33,6 +33,7 @@ from noyau.frontends.onnx.outcomes import Outcome, outcome_of
 from noyau.frontends.onnx.padding import PADDING
 from noyau.frontends.onnx.quantizing import QUANTIZING
 from noyau.frontends.onnx.reductions import REDUCTIONS
+from noyau.frontends.onnx.resizing import RESIZING
 from noyau.frontends.onnx.scattering import SCATTERING
 from noyau.frontends.onnx.settling import Settling
 from noyau.frontends.onnx.shapes import constant_contents, shape_arithmetic
@@ -49,6 +50,7 @@ _FAMILIES = {
     **VIEWS,
     **INDEXING,
     **PADDING,
+    **RESIZING,
     **SCATTERING,
     **COMPOSITES,
     **QUANTIZING,
@@ -58,6 +60,7 @@ _FAMILIES = {
 _DOMAINS = {"": _FAMILIES, "com.microsoft": CONTRIBUTED}
 _DEEPEST, _MOST_NODES = 16, 4096
 _SMALL = 64
+_FEW = 8  # cells that a parameter of floats has, such as the scales of Resize
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +187,8 @@ class _Importing:
         else:
             self.tensors[name] = tensor
             self.values.add(Node(name, Input(), (), dtype, shape_of(tensor.dims), sources))
+            if count <= _FEW and (array := array_of(tensor, self.folder)) is not None:
+                self.values.few[name] = array
 
     def _sparse(self, tensor: onnx.SparseTensorProto) -> None:
         name, dtype = tensor.values.name, from_onnx(tensor.values.data_type) or DType.OTHER

@@ -74,6 +74,8 @@ class Site(Emitter):
 
     def array(self, position: int, what: str) -> np.ndarray:
         """The cells of a small constant input."""
+        if self._name(position) in self.values.few:
+            return self.values.few[self._name(position)]
         kind = self.input(position).kind
         if not isinstance(kind, Constant):
             raise UnsupportedError(f"{what} of {self.op} is not constant")
