@@ -23,11 +23,13 @@ from typing import Any
 import numpy as np
 import onnx
 
+from noyau.builders import cc
 from noyau.errors import NoyauError
 from noyau.ir.evaluation import evaluate
 from noyau.optimizing import Optimized, Wishes, optimize
 from noyau.original import Original, open_model
 from noyau.reports.machine import this_machine
+from noyau.runtimes.putting_back import library, put_back
 
 RESULTS = Path(__file__).parent / "results" / "real_exports.json"
 SIZES = {"batch": 1, "sequence": 128, "past": 128}
@@ -70,6 +72,21 @@ class Subject:
         return Counter("noyau" if node.domain == "noyau" else node.op_type for node in found)
 
 
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """The model with every kernel that is right, whether it wins or not."""
+
+    model: onnx.ModelProto
+    library: Path | None
+
+    @staticmethod
+    def of(subject: Subject, won: Optimized) -> Whole:
+        kernels = [one.planned for one in won.judged if one.certificate is not None and one.certificate.ok]
+        options = cc.Options(target=cc.resolve_target("native"), export=True)
+        original = subject.original
+        return Whole(put_back(original.model, kernels, original.folder), library(kernels, options))
+
+
 def distance(outputs: list[np.ndarray], truth: list[np.ndarray]) -> float:
     """The largest distance from the truth over the largest value, of the worst output; inf where one is not finite."""
     worst = 0.0
@@ -86,38 +103,38 @@ def row(path: Path, budget_s: float) -> dict[str, Any]:
     try:
         subject = Subject.of(path)
         won = optimize(path, Wishes(dims=subject.sizes, budget_s=budget_s), say=lambda step: None)
-        whole = optimize(path, Wishes(dims=subject.sizes, budget_s=0.0, keep="all"), say=lambda step: None)
     except NoyauError as error:
         return {**found, "refused": str(error)}
-    return {**found, **counts(subject, whole), **rightness(subject, whole), **speed(won)}
+    whole = Whole.of(subject, won)
+    return {**found, **counts(subject, won, whole), **rightness(subject, won, whole), **speed(won)}
 
 
-def counts(subject: Subject, whole: Optimized) -> dict[str, Any]:
+def counts(subject: Subject, won: Optimized, whole: Whole) -> dict[str, Any]:
     before, after = subject.floats(subject.original.model), subject.floats(whole.model)
     folded = {subject.original.model.graph.node[place].output[0] for place in subject.original.imported.folded}
     once = Counter(node.op_type for node in whole.model.graph.node if node.output and node.output[0] in folded)
     return {
-        "nodes_before": whole.report.nodes_before,
-        "nodes_after": whole.report.nodes_after,
+        "nodes_before": won.report.nodes_before,
+        "nodes_after": len(whole.model.graph.node),
         "floats_before": before.total(),
         "floats_after": (after - once).total(),
         "computed_once": once.total(),
         "left": dict((after - once).most_common()),
-        "why": {each.reason: len(each.nodes) for each in whole.report.not_fused},
-        "already_fused": [note for note in whole.report.inputs if note.startswith("already fused")],
-        "kernels": len(whole.judged),
+        "why": {each.reason: len(each.nodes) for each in won.report.not_fused},
+        "already_fused": [note for note in won.report.inputs if note.startswith("already fused")],
+        "kernels": len(won.judged),
         "places": after["noyau"],
     }
 
 
-def rightness(subject: Subject, whole: Optimized) -> dict[str, Any]:
+def rightness(subject: Subject, won: Optimized, whole: Whole) -> dict[str, Any]:
     """The kernels that a certificate refuses, and the errors of the whole model with all kernels and with none."""
     wrong = {
-        one.planned.operator: one.reason for one in whole.judged if one.certificate is None or not one.certificate.ok
+        one.planned.operator: one.reason for one in won.judged if one.certificate is None or not one.certificate.ok
     }
     try:
         before = subject.original.session(subject.original.model).run(None, subject.arrays)
-        after = whole.session().run(None, subject.arrays)
+        after = subject.original.session(whole.model, whole.library).run(None, subject.arrays)
         truth = subject.truth
     except NoyauError as error:
         return {"wrong": wrong, "right": False if wrong else None, "not_run": str(error)}
