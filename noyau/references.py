@@ -15,6 +15,7 @@ import numpy as np
 from noyau.builders.guards import poison_of
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import InputError, NoyauError, SignatureError
+from noyau.functions import widened
 from noyau.handwritten.asking import parameters_of
 from noyau.ir.binding import bind
 from noyau.ir.graph import Graph, Input, Node, Opaque, Part
@@ -60,7 +61,8 @@ class Reference:
         shapes = shapes_of(instance.outputs, bind_sizes(instance, arrays))
         if self.outputs:
             return self._filled(instance, called, shapes, constants)
-        returned = self.function(*called, **constants)
+        with widened(_are_wide(instance, called)):
+            returned = self.function(*called, **constants)
         parts = list(returned) if isinstance(returned, tuple | list) and len(instance.outputs) > 1 else [returned]
         return [_result(*each, self.name) for each in self._counted(parts, instance, shapes)]
 
@@ -83,7 +85,8 @@ class Reference:
         wide = _are_wide(instance, given)
         made = [_poisoned(value, shape, wide) for value, shape in zip(instance.outputs, shapes, strict=True)]
         before = [array.tobytes() for array in made]
-        returned = self.function(*given, *made, **constants)
+        with widened(wide):
+            returned = self.function(*given, *made, **constants)
         for value, array, bits in zip(instance.outputs, made, before, strict=True):
             if array.size and array.tobytes() == bits:
                 told = "returns None and " if returned is None else ""

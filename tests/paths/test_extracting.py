@@ -11,6 +11,7 @@ import onnx
 import pytest
 
 import noyau
+from noyau.dtypes import DType
 from noyau.errors import InputError, ModelError, OutputError, UnsupportedError
 from noyau.ir.evaluation import evaluate
 from noyau.loading import load_op
@@ -18,6 +19,8 @@ from noyau.paths import extracting
 from noyau.paths.extracting import extract
 from tests.paths.files import ENDS, embedded, normed
 from tests.small_models import FLOAT, NODE, STRING, arrays_for, model_of, value, written
+
+FLOAT16 = onnx.TensorProto.FLOAT16
 
 
 @pytest.fixture
@@ -124,6 +127,22 @@ def test_bfloat16_is_loaded_as_such(tmp_path):
     (x,) = op.make()
     assert x.dtype == ml_dtypes.bfloat16
     assert called(op, (x,)).dtype == ml_dtypes.bfloat16
+
+
+def test_the_kernel_to_begin_with_passes_its_check_also_in_mixed_precision(tmp_path):
+    ends = [value("x", ("n", 4), FLOAT16)], [value("y", ("n", 4), FLOAT16)]
+    nodes = [NODE("Cast", ["x"], ["w"], to=FLOAT), NODE("Exp", ["w"], ["e"]), NODE("Cast", ["e"], ["h"], to=FLOAT16)]
+    model = written(model_of([*nodes, NODE("Add", ["h", "x"], ["y"])], *ends), tmp_path)
+    extract(model, "x:y").save(tmp_path / "half.py")
+    text = (tmp_path / "half.py").read_text()
+    assert "np.exp(w)" in text
+    assert 'cast(x, "f32")' in text
+    op = load_op(str(tmp_path / "half.py"))
+    found = noyau.check(op)
+    assert found.ok, str(found)
+    assert (
+        op.description.reference.run(op.instance([DType.F16], [2]), [np.full((1, 4), 0.1)], {})[0].dtype == np.float64
+    )
 
 
 def test_the_file_is_clean(model, tmp_path):
