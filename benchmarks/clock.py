@@ -6,6 +6,9 @@ is, then beside a spinning process for each core. For the first half the machine
 
 `python benchmarks/clock.py --record FILE` writes how long the same work takes again and again, over the median: the
 drift that tests/timing/test_comparing_of_drift.py replays.
+
+`--only idle` or `--only loaded`, and `--where one` or `--where two` (processes), measure a piece, of at most four
+minutes, and leave the others in the file as they are.
 """
 
 from __future__ import annotations
@@ -18,8 +21,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +39,7 @@ RESULTS = Path(__file__).parent / "results" / "clock.json"
 ROUNDS, MORE = 40, 44
 CELLS, PLACES = 2000, 4  # of float32: all of them fit into a level 2 cache
 RECORDED = 4000
+WHERE = {"one": "one process", "two": "two processes"}
 
 # (load, what is compared) -> the least or the most of each verdict in 100.
 LIMITS: dict[tuple[str, str], dict[str, tuple[int, int]]] = {
@@ -45,19 +50,22 @@ LIMITS: dict[tuple[str, str], dict[str, tuple[int, int]]] = {
 }
 
 
+@cache
+def memory() -> list[tuple[np.ndarray, np.ndarray]]:
+    """What works of a process read and write, the same for all of them: places in memory differ by some percent
+    (addresses that are taken for one another), and the clock would rightly tell."""
+    return [(np.linspace(-3, 3, CELLS, dtype=np.float32), np.empty(CELLS, np.float32)) for _ in range(PLACES)]
+
+
 @dataclass
 class Work:
     """exp of the same cells so many times, in place of a kernel."""
 
     rounds: int
 
-    def __post_init__(self) -> None:
-        # Places in memory differ by some percent (addresses that are taken for one another): so there are several.
-        self.sets = [(np.linspace(-3, 3, CELLS, dtype=np.float32), np.empty(CELLS, np.float32)) for _ in range(PLACES)]
-
     def __call__(self) -> None:
         for number in range(self.rounds):
-            x, y = self.sets[number % PLACES]
+            x, y = memory()[number % PLACES]
             np.exp(x, out=y)
 
     def lasts(self, calls: int) -> float:
@@ -114,27 +122,48 @@ def row(found: list[Comparison], limits: dict[str, tuple[int, int]]) -> dict[str
     return {"verdicts": shares, "wanted": limits, "kept": kept, "comparisons": intervals}
 
 
-def measured(runs: int, budget_s: float) -> dict[str, Any]:
+def measured(runs: int, budget_s: float, machines: Sequence[str], places: Sequence[str]) -> list[dict[str, Any]]:
+    """The questions of some machines and places, each with how the machine was before and after."""
     questions: list[dict[str, Any]] = []
-    start = conditions()
     for (how, what), limits in LIMITS.items():
-        with load(how):
-            for where in ("one process", "two processes"):
+        if how not in machines:
+            continue
+        for where in places:
+            start = conditions()
+            with load(how):
                 found = row(judged(where, what, runs, budget_s), limits)
-                questions.append({"machine": how, "against": what, "where": where, **found})
-                told = ", ".join(f"{name} {count}" for name, count in found["verdicts"].items())
-                print(
-                    f"{how:<8} {what:<10} {where:<14} {told}{'' if found['kept'] else '   NOT AS PROMISED'}", flush=True
-                )
-    return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": this_machine().to_json(),
-        "before": start.to_json(),
-        "after": conditions().to_json(),
-        "runs": runs,
-        "budget_s": budget_s,
-        "questions": questions,
-    }
+            questions.append(
+                {
+                    "machine": how,
+                    "against": what,
+                    "where": where,
+                    "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+                    "runs": runs,
+                    "budget_s": budget_s,
+                    "before": start.to_json(),
+                    "after": conditions().to_json(),
+                    **found,
+                }
+            )
+            told = ", ".join(f"{name} {count}" for name, count in found["verdicts"].items())
+            print(f"{how:<8} {what:<10} {where:<14} {told}{'' if found['kept'] else '   NOT AS PROMISED'}", flush=True)
+    return questions
+
+
+def merged(path: Path, found: list[dict[str, Any]]) -> dict[str, Any]:
+    """What was found, beside the other questions of a file that was written on the same machine."""
+    machine, kept = this_machine().to_json(), []
+    if path.exists():
+        old = json.loads(path.read_text("ascii"))
+        fresh = {_name(question) for question in found}
+        same = old["machine"] == machine
+        kept = [question for question in old["questions"] if same and _name(question) not in fresh]
+    order = [(how, what, where) for how, what in LIMITS for where in WHERE.values()]
+    return {"machine": machine, "questions": sorted([*kept, *found], key=lambda each: order.index(_name(each)))}
+
+
+def _name(question: dict[str, Any]) -> tuple[str, str, str]:
+    return question["machine"], question["against"], question["where"]
 
 
 def recorded() -> list[float]:
@@ -148,16 +177,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--budget", type=float, default=0.6, metavar="SECONDS", help="for each comparison")
+    parser.add_argument("--only", choices=("idle", "loaded"), help="one half of the questions")
+    parser.add_argument("--where", choices=tuple(WHERE), help="in one process, or in two")
     parser.add_argument("--record", type=Path, metavar="FILE", help="write the drift of this machine, and nothing else")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS, metavar="FILE")
     arguments = parser.parse_args()
     if arguments.record is not None:
         arguments.record.write_text(json.dumps(recorded()) + "\n", encoding="ascii")
         return 0
-    found = measured(arguments.runs, arguments.budget)
+    machines = [arguments.only] if arguments.only else ["idle", "loaded"]
+    places = [WHERE[arguments.where]] if arguments.where else list(WHERE.values())
+    questions = measured(arguments.runs, arguments.budget, machines, places)
     arguments.output.parent.mkdir(exist_ok=True)
+    found = merged(arguments.output, questions)
     arguments.output.write_text(json.dumps(found, indent=1) + "\n", encoding="ascii")
-    return 0 if all(question["kept"] for question in found["questions"]) else 1
+    return 0 if all(question["kept"] for question in questions) else 1
 
 
 if __name__ == "__main__":

@@ -119,7 +119,7 @@ def optimize(path: str | Path, wishes: Wishes = Wishes(), say: Say = log.info) -
     small, asked = look(original, plan.kernels, feeds)
     start, course = conditions(), Course(original, feeds, asked, wishes.dims, wishes.seed)
     with Workers() as workers:
-        judged = checked(judged, (small, asked), options, wishes, deadline, workers, say)
+        judged = checked(judged, small, course, options, wishes, deadline, workers, say)
         bench = Bench(
             original, original.model, None, asked, workers, wishes.threads, wishes.budget_s, fresh=wishes.fresh
         )
@@ -143,7 +143,8 @@ def planned(original: Original, wishes: Wishes, target: str) -> tuple[Partition,
 
 def checked(
     judged: Sequence[Judged],
-    seen: tuple[Seen, Seen],
+    small: Seen,
+    course: Course,
     options: cc.Options,
     wishes: Wishes,
     deadline: Deadline,
@@ -151,8 +152,7 @@ def checked(
     say: Say,
 ) -> list[Judged]:
     """The kernels, with the options that suit this machine, and with their certificates: several at once in processes
-    of their own, while there is time. `seen`: on small inputs, and on those asked for."""
-    small, asked = seen
+    of their own, while there is time. `small`: what they read with small inputs."""
     with Certifiers(workers.workers, min(usable_cores(), len(judged))) as certifiers:
 
         def check_one(one: Judged) -> Judged:
@@ -163,9 +163,10 @@ def checked(
 
         if wishes.tune:
             say("trying other options of the schedules")
-            judged = list(tuned(judged, asked, options, workers, check_one, wishes.threads))
+            seens = [seen for sizes in course.bindings() if (seen := course.seen(judged, sizes)) is not None]
+            judged = list(tuned(judged, seens, options, workers, check_one, wishes.threads))
         elif wishes.tune is None:
-            judged = recalled(judged, asked, options, wishes.threads)
+            judged = recalled(judged, course.asked, options, wishes.threads)
         return list(certifiers.each(check_one, told("checking", judged, say)))
 
 

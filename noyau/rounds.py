@@ -60,7 +60,7 @@ class Course:
         largest = 0 if self.dims else largest_bytes(imported.graph, sizes)
         if largest > MOST_BYTES:
             at = spell(called(imported, sizes))
-            self.notes.append(f"not timed at {at}: a value takes {largest / 2**30:.1f} GiB; --dim asks for that")
+            self._note(f"not timed at {at}: a value takes {largest / 2**30:.1f} GiB; --dim asks for that")
         return largest <= MOST_BYTES
 
     def seen(self, kernels: Sequence[Judged], sizes: Sizes) -> Seen | None:
@@ -71,8 +71,12 @@ class Course:
             inputs = inputs_at(self.original.imported, sizes, self.feeds.missing, self.seed)
             return look_again(self.original, right(kernels), inputs, self.feeds.made_up)
         except (InputError, ModelError) as error:
-            self.notes.append(f"not timed at {spell(called(self.original.imported, sizes))}: {error}")
+            self._note(f"not timed at {spell(called(self.original.imported, sizes))}: {error}")
             return None
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
 
 
 def raced(bench: Bench, judged: Sequence[Judged], course: Course, deadline: Deadline, keep: str, say: Say) -> Raced:
