@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,13 +27,15 @@ _CLOSE = 1e-3
 @dataclass(frozen=True, slots=True)
 class Overhead:
     """Seconds that the profiler adds: to what it says of a node, for the node, for each of its inputs and outputs, and
-    for each extent of their shapes; `after_s` to what comes after a node, and `run_s` once a run."""
+    for each extent of their shapes; `after_s` to what comes after a node, and `run_s` once a run. `entry_s` is what a
+    run takes outside of its nodes, also without the profiler."""
 
     node_s: float = 0.0
     tensor_s: float = 0.0
     extent_s: float = 0.0
     after_s: float = 0.0
     run_s: float = 0.0
+    entry_s: float = 0.0
 
     def told_s(self, node: NodeRuns) -> float:
         """Seconds of one run of the model that are not the node's, nor another node's, though the profiler says so."""
@@ -58,12 +60,16 @@ class Overhead:
         low, high = sorted((1.0, self._factor(model, nodes)))
         while high - low > _CLOSE:
             factor = (low + high) / 2
-            if np.maximum(lasted_s - factor * told_s, 0.0).sum() > model.before_median_s:
+            if np.maximum(lasted_s - factor * told_s, 0.0).sum() > model.before_median_s - self.entry_s:
                 low = factor
             else:
                 high = factor
-        parts = (self.node_s, self.tensor_s, self.extent_s, self.after_s, self.run_s)
-        return Overhead(*((low + high) / 2 * part for part in parts))
+        return self.times((low + high) / 2)
+
+    def times(self, factor: float) -> Overhead:
+        """What the profiler adds multiplied; what a run takes without it stays."""
+        added = ("node_s", "tensor_s", "extent_s", "after_s", "run_s")
+        return replace(self, **{name: factor * getattr(self, name) for name in added})
 
     def _factor(self, model: Comparison, nodes: Sequence[NodeRuns]) -> float:
         """What the profiler adds to a run of the model over what it would add to a chain; 1 where noise hides it."""
@@ -107,4 +113,5 @@ def fitted(chains: Sequence[Measured], one: Measured) -> Overhead:
     node_s, tensor_s, extent_s = map(float, np.maximum(np.linalg.lstsq(rows, added_s, rcond=None)[0], 0.0))
     after_s = max(float(np.median([each.traced_s - each.told_s for each in chains])), 0.0)
     within_s = node_s + one.node.tensors * tensor_s + one.node.extents * extent_s
-    return Overhead(node_s, tensor_s, extent_s, after_s, max(one.traced_s - one.plain_s - within_s - after_s, 0.0))
+    run_s = max(one.traced_s - one.plain_s - within_s - after_s, 0.0)
+    return Overhead(node_s, tensor_s, extent_s, after_s, run_s, max(one.plain_s - chains[0].plain_s, 0.0))
