@@ -16,11 +16,11 @@ from noyau.handwritten.buffers import Buffer, Device
 from noyau.handwritten.c_parameters import Roles, misfit, narrow_limit, roles_of
 from noyau.handwritten.kernels import HandKernel, Number, check_init, number_text
 from noyau.handwritten.prototypes import Parameter, Prototype
-from noyau.handwritten.symbols import Size, size_of
 from noyau.ir import loops
 from noyau.ir.binding import plan
 from noyau.ir.dims import Dim, product, strides_of
 from noyau.ir.loops import Guard, Kernel, Launch, Role
+from noyau.ir.symbols import Size, size_of
 from noyau.languages.c_expressions import Expressions
 from noyau.languages.c_interface import interface
 from noyau.languages.c_names import Scopes

@@ -16,35 +16,35 @@ class Size:
 
     dim: Dim
 
-    def __add__(self, other: Any) -> Size:
-        return Size(self.dim + dim_of(other))
+    def __add__(self, other: Any) -> Any:
+        return Size(self.dim + dim_of(other)) if _is_whole(other) else NotImplemented
 
-    def __sub__(self, other: Any) -> Size:
-        return Size(self.dim - dim_of(other))
+    def __sub__(self, other: Any) -> Any:
+        return Size(self.dim - dim_of(other)) if _is_whole(other) else NotImplemented
 
-    def __mul__(self, other: Any) -> Size:
-        return Size(self.dim * dim_of(other))
+    def __mul__(self, other: Any) -> Any:
+        return Size(self.dim * dim_of(other)) if _is_whole(other) else NotImplemented
 
-    def __floordiv__(self, other: Any) -> Size:
-        return Size(self.dim // dim_of(other))
+    def __floordiv__(self, other: Any) -> Any:
+        return Size(self.dim // dim_of(other)) if _is_whole(other) else NotImplemented
 
-    def __mod__(self, other: Any) -> Size:
-        return Size(self.dim % dim_of(other))
+    def __mod__(self, other: Any) -> Any:
+        return Size(self.dim % dim_of(other)) if _is_whole(other) else NotImplemented
 
-    def __radd__(self, other: Any) -> Size:
-        return Size(dim_of(other) + self.dim)
+    def __radd__(self, other: Any) -> Any:
+        return Size(dim_of(other) + self.dim) if _is_whole(other) else NotImplemented
 
-    def __rsub__(self, other: Any) -> Size:
-        return Size(dim_of(other) - self.dim)
+    def __rsub__(self, other: Any) -> Any:
+        return Size(dim_of(other) - self.dim) if _is_whole(other) else NotImplemented
 
-    def __rmul__(self, other: Any) -> Size:
-        return Size(dim_of(other) * self.dim)
+    def __rmul__(self, other: Any) -> Any:
+        return Size(dim_of(other) * self.dim) if _is_whole(other) else NotImplemented
 
-    def __rfloordiv__(self, other: Any) -> Size:
-        return Size(dim_of(other) // self.dim)
+    def __rfloordiv__(self, other: Any) -> Any:
+        return Size(dim_of(other) // self.dim) if _is_whole(other) else NotImplemented
 
-    def __rmod__(self, other: Any) -> Size:
-        return Size(dim_of(other) % self.dim)
+    def __rmod__(self, other: Any) -> Any:
+        return Size(dim_of(other) % self.dim) if _is_whole(other) else NotImplemented
 
     def __neg__(self) -> Size:
         return Size(-self.dim)
@@ -63,10 +63,16 @@ class Size:
 
     __int__ = __float__ = __index__
 
-    def __truediv__(self, other: object) -> NoReturn:
+    def __truediv__(self, other: Any) -> Any:
+        if not _is_whole(other) and not isinstance(other, float):
+            return NotImplemented
         raise TypeError(f"{self.dim} is divided with /; use //")
 
     __rtruediv__ = __truediv__
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | Size) and not isinstance(value, bool)
 
 
 def size_of(dim: DimLike) -> int | Size:
@@ -79,6 +85,6 @@ def dim_of(value: Any) -> Dim:
     """The Dim of what a function of a user calculated. TypeError for what is no integer."""
     if isinstance(value, Size):
         return value.dim
-    if isinstance(value, bool) or not isinstance(value, int):
+    if not _is_whole(value):
         raise TypeError(f"{value!r} is no integer")
     return Dim.of(value)

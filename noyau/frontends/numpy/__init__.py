@@ -1,0 +1,1 @@
+"""NumPy functions into graphs: they are called once, on arrays that note what is asked of them."""

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from noyau.errors import UnsupportedError
+from noyau.ir.graph import Contract
+from tests.frontends.numpy.traces import agrees, traced_only, x
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [((2, 3), (3, 4)), ((3,), (3, 4)), ((2, 3), (3,)), ((3,), (3,)), ((5, 2, 3), (3, 4)), ((5, 2, 3), (5, 3, 4)),
+     ((6, 1, 2, 3), (5, 3, 4)), ((2, 3), (5, 3, 4)), ((3,), (5, 3, 4)), ((5, 2, 3), (3,))],
+)  # fmt: skip
+def test_products_of_matrices(shapes):
+    graph = agrees(lambda a, b: a @ b, *(x(*shape, seed=k) for k, shape in enumerate(shapes)))
+    assert any(isinstance(node.kind, Contract) for node in graph.nodes)
+
+
+def test_dtypes_are_those_of_numpy():
+    agrees(lambda a, b: a @ b, x(2, 3, dtype=np.int8), x(3, 4))
+    agrees(lambda a, b: np.matmul(a, b), x(2, 3, dtype=np.float64), x(3, 4))
+
+
+def test_dot_and_einsum():
+    agrees(lambda a, b: np.dot(a, b) + a.dot(b), x(2, 3), x(3, 4))
+    agrees(lambda a: np.dot(a, 2.0), x(2, 3))
+    agrees(lambda a, b: np.einsum("bij,bkj->bik", a, b), x(5, 2, 3), x(5, 4, 3))
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (lambda a: a @ 3, "a matrix product takes no scalars|np.matmul"),
+        (lambda a: np.dot(a, a[None, None]), "np.dot of an array of more than two axes is not traced; use @"),
+        (lambda a: np.einsum("ii->i", a), "is traced for two operands, no letter twice, with ->"),
+        (lambda a: np.einsum("ijk,jk->i", a, a), "does not fit the axes of its operands"),
+    ],
+)
+def test_what_is_not_traced(function, told):
+    with pytest.raises(UnsupportedError, match=told):
+        traced_only(function, np.ones((2, 3), np.float32))

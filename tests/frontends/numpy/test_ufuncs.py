@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.frontends.numpy.ufuncs import SAME
+from tests.frontends.numpy.traces import agrees, traced_only, x
+
+DTYPES = ("bool", "int8", "int32", "int64", "uint8", "uint64", "float16", "float32", "float64")
+NAMES = sorted({name for name in (*SAME, "square", "isfinite") if hasattr(np, name)})
+
+
+def takes(ufunc: np.ufunc, *kinds) -> bool:
+    """Whether NumPy has a loop for these, of dtypes that noyau has."""
+    try:
+        found = ufunc.resolve_dtypes((*kinds, None))
+    except TypeError:
+        return False
+    return all(dtype.kind in "biuf" for dtype in found)
+
+
+def _mixed(ufunc: np.ufunc, kinds) -> bool:
+    """Whether NumPy compares int64 with uint64, which is refused."""
+    found = ufunc.resolve_dtypes((*kinds, None))
+    return len(set(found[: ufunc.nin])) > 1
+
+
+def numbers(dtype: str, seed: int, name: str) -> np.ndarray:
+    array = x(2, 3, dtype=dtype, seed=seed)
+    if "shift" in name:
+        array = np.abs(array) % 5
+    if seed and ("divide" in name or name in ("mod", "remainder", "fmod", "power", "pow", "float_power")):
+        array = np.where(array == 0, 1, np.abs(array))
+    return np.asarray(array).astype(dtype)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_ufunc_gives_the_dtype_and_the_values_of_numpy(name):
+    ufunc = getattr(np, name)
+    for dtypes in itertools.product(DTYPES, repeat=ufunc.nin):
+        if not takes(ufunc, *map(np.dtype, dtypes)):
+            continue
+        if name == "reciprocal" and np.dtype(dtypes[0]).kind != "f":
+            continue  # of integers 1 / 0 is undefined
+        if name in ("power", "pow") and np.dtype(dtypes[1]).kind == "i":
+            continue  # NumPy refuses negative ones when it runs
+        if _mixed(ufunc, map(np.dtype, dtypes)):
+            continue
+        with np.errstate(all="ignore"):
+            agrees(ufunc, *(numbers(dtype, seed, name) for seed, dtype in enumerate(dtypes)))
+
+
+@pytest.mark.parametrize("name", ["add", "multiply", "divide", "maximum", "less", "power", "floor_divide"])
+@pytest.mark.parametrize("number", [2, 2.5, np.float64(2.5), np.float32(2.5), np.int8(3), True])
+def test_python_numbers_are_weak_and_numpy_s_are_not(name, number):
+    ufunc = getattr(np, name)
+    for dtype in DTYPES:
+        kind = type(number) if type(number) in (int, float) else np.asarray(number).dtype
+        if takes(ufunc, np.dtype(dtype), kind) and not _mixed(ufunc, (np.dtype(dtype), kind)):
+            with np.errstate(all="ignore"):
+                agrees(lambda a: ufunc(a, number), numbers(dtype, 0, name))
+
+
+def test_arrays_of_0_axes_and_known_arrays():
+    agrees(lambda a, b: a * b + np.float64(3), x(2, 3), x())
+    agrees(lambda a: a + np.arange(3), x(2, 3))
+
+
+def test_sizes_are_integers():
+    agrees(lambda a: a * a.shape[1] + a.shape[0] // 2, x(2, 3))
+    agrees(lambda a: a / a.shape[-1], x(2, 3))
+
+
+def test_operators():
+    agrees(lambda a, b: (-a + b * 2 - 1) / (abs(a) + 1) ** 2 % 3, x(2, 3), x(3))
+    agrees(lambda a, b: (a > 0) & ~(b <= a) | (a == b) ^ (a != 1), x(2, 3), x(3))
+    agrees(lambda a: 1 - a, x(2, 3))
+    agrees(lambda a: 2.0**a, x(2, 3))
+    agrees(lambda a: (a << 2) >> 1, x(2, 3, dtype=np.int32))
+
+
+def test_a_dtype_may_be_asked_for():
+    agrees(lambda a: np.add(a, 1, dtype=np.float64), x(2, 3))
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (lambda a: np.hypot(a, a), "np.hypot is not among the ufuncs that are traced"),
+        (lambda a: np.add.outer(a, a), "np.add.outer is not among"),
+        (lambda a: np.add(a, a, where=a > 0), "np.add is traced without where="),
+        (lambda a: np.exp(a > 0, casting="no"), "np.exp is traced without casting="),
+        (lambda a: np.bitwise_and(a, 1), "np.bitwise_and does not take these"),
+        (
+            lambda a: a.astype(np.int64) < a.astype(np.uint64),
+            "less of i64 and u64 has no common dtype; cast one of them",
+        ),
+        (lambda a: a + 1j, "np.add does not take these|no dtype"),
+    ],
+)
+def test_what_is_not_traced(function, told):
+    with pytest.raises(UnsupportedError, match=told):
+        traced_only(function, x(2, 3))
+
+
+def test_casts_are_nodes():
+    graph = agrees(lambda a, b: a + b, x(3), x(3, dtype=np.float64))
+    assert [node.dtype for node in graph.nodes].count(DType.F64) >= 3

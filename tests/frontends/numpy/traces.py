@@ -1,0 +1,57 @@
+"""A function traced with names for sizes, and evaluated beside NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from noyau.dtypes import from_numpy
+from noyau.frontends.numpy.tracing import trace
+from noyau.ir.dims import shape_of
+from noyau.ir.evaluation import evaluate
+from noyau.ir.graph import Graph, Input, Node
+
+
+def x(*shape: int, dtype: Any = np.float32, seed: int = 0) -> np.ndarray:
+    """Numbers of either sign, some of them equal; integers within 9 of 0."""
+    rng = np.random.default_rng([seed, len(shape)])
+    drawn = rng.standard_normal(shape) if np.dtype(dtype).kind == "f" else rng.integers(-9, 9, shape)
+    return np.asarray(drawn).astype(dtype)
+
+
+def value(name: str, array: np.ndarray, *, named: bool) -> Node:
+    """An Input node for an array; each extent but 1 has a name, the same for the same extent."""
+    dims = [f"s{extent}" if named and extent != 1 else extent for extent in array.shape]
+    dtype = from_numpy(array.dtype)
+    assert dtype is not None
+    return Node(name, Input(), (), dtype, shape_of(dims))
+
+
+def traced(function: Callable[..., Any], *arrays: np.ndarray, **constants: Any) -> tuple[Graph, list[np.ndarray]]:
+    """The graph, whose sizes are names, and what NumPy gives."""
+    returned = function(*(array.copy() for array in arrays), **constants)
+    wanted = [np.asarray(each) for each in (returned if isinstance(returned, tuple) else (returned,))]
+    inputs = [value(f"x{k}", array, named=True) for k, array in enumerate(arrays)]
+    results = [value(f"y{k}", array, named=False) for k, array in enumerate(wanted)]
+    return trace(function, inputs, results, constants), wanted
+
+
+def agrees(function: Callable[..., Any], *arrays: np.ndarray, **constants: Any) -> Graph:
+    """The graph, once it gives what NumPy does: the same dtypes and shapes, values within rounding."""
+    graph, wanted = traced(function, *arrays, **constants)
+    got = evaluate(graph, {f"x{k}": array for k, array in enumerate(arrays)})
+    for one, other in zip(got.values(), wanted, strict=True):
+        assert (one.dtype, one.shape) == (other.dtype, other.shape)
+        if other.dtype.kind == "f":
+            assert np.allclose(one, other, rtol=32 * np.finfo(other.dtype).eps, atol=1e-6, equal_nan=True)
+        else:
+            assert np.array_equal(one, other)
+    return graph
+
+
+def traced_only(function: Callable[..., Any], *arrays: np.ndarray) -> Graph:
+    """The graph of a function whose result is as its first argument; NumPy is not asked."""
+    inputs = [value(f"x{k}", array, named=True) for k, array in enumerate(arrays)]
+    return trace(function, inputs, [value("y0", arrays[0], named=True)], {})
