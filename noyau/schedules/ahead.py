@@ -49,13 +49,17 @@ def _with_strips(body: Iterable[Statement], threads: list[str], inputs: Mapping[
     made: list[Statement] = []
     for statement in body:
         match statement:
-            case Loop(_, _, Axis.SERIAL, (Loop(_, _, Axis.LANES) as strip,)) if computes(strip):
+            case Loop(body=(Loop() as strip,)) if _is_serial_in_strips(statement, strip) and computes(strip):
                 made.append(replace(statement, body=(*_strips(strip, threads, inputs), strip)))
             case Loop() | If():
                 made.append(replace(statement, body=_with_strips(statement.body, threads, inputs)))
             case _:
                 made.append(statement)
     return tuple(made)
+
+
+def _is_serial_in_strips(loop: Loop, strip: Loop) -> bool:
+    return loop.axis is Axis.SERIAL and strip.axis is Axis.LANES
 
 
 def _strips(strip: Loop, threads: list[str], inputs: Mapping[str, Buffer]) -> Iterable[Statement]:
