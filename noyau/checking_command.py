@@ -5,14 +5,18 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from noyau.commands import progress
+from noyau.commands import plain, progress
 from noyau.errors import InputError
 from noyau.profiling.command import require_place, sizes_of
 
 
 def declare_check(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("target", metavar="MODEL.onnx", help="the model whose float64 evaluation is the truth")
+    add(
+        "target",
+        metavar="MODEL.onnx|FILE.py[::OP]",
+        help="the model whose float64 evaluation is the truth, or an op, of which every kernel is checked",
+    )
     add("--against", type=Path, metavar="B.onnx", help="the model to judge: at each output, and at each common value")
     add("--inputs", type=Path, metavar="F.npz", help="run both on these arrays (default: made-up ones)")
     add(
@@ -31,6 +35,8 @@ def run_check(arguments: argparse.Namespace) -> int:
 
     from noyau.differing import apart
 
+    if Path(arguments.target.partition("::")[0]).suffix == ".py":
+        return _check_op(arguments)
     target = Path(arguments.target)
     if arguments.against is None:
         raise InputError(f"{target} is checked against another model: noyau check {target} --against B.onnx")
@@ -43,3 +49,28 @@ def run_check(arguments: argparse.Namespace) -> int:
             found.write(arguments.json)
     Console().print(found)
     return 0 if found.ok else 1
+
+
+def _check_op(arguments: argparse.Namespace) -> int:
+    """Every kernel of an op against its reference."""
+    from rich.console import Console
+
+    from noyau.checking.ops import check
+    from noyau.differing import write_json
+    from noyau.loading import load_op
+
+    if arguments.against is not None or arguments.inputs is not None:
+        raise InputError("--against and --inputs are of models: an op is checked against its own reference")
+    op = load_op(arguments.target)
+    with progress() as say:
+        say(f"checking {len(op.kernels)} kernels of {op.name}")
+        found = check(op, sizes={name: values[0] for name, values in sizes_of(arguments.dim).items()})
+    if arguments.json is not None:
+        write_json(found.to_json(), arguments.json)
+    Console(soft_wrap=True).print(plain_lines(str(found)), markup=False, highlight=False)
+    return 0 if found.ok else 1
+
+
+def plain_lines(text: str) -> str:
+    """The lines of a text, each safe to print."""
+    return "\n".join(map(plain, text.splitlines()))

@@ -179,7 +179,7 @@ COMMANDS = {
     "show": Command("a model's groups, reasons and kernels", commands.declare_show, commands.run_show),
     "profile": Command("where a model's time goes", profiling.declare_profile, profiling.run_profile),
     "extract": Command("a path as an op of its own", extracting.declare_extract, extracting.run_extract),
-    "check": Command("a model against another, value by value", checking.declare_check, checking.run_check),
+    "check": Command("a model against another, or an op's kernels", checking.declare_check, checking.run_check),
     "demo": Command("the whole job on a small LLaMA", commands.declare_demo, commands.run_demo),
     "machine": Command("what this machine can do, measured", _declare_machine, _machine),
     "cache": Command("show or clear the cache of built kernels", _declare_cache, _cache),

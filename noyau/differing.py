@@ -116,10 +116,7 @@ class Apart:
 
     def write(self, path: Path) -> None:
         """Write the record as JSON. OutputError where that cannot be."""
-        try:
-            path.write_text(json.dumps(self.to_json(), indent=2) + "\n", "utf-8")
-        except OSError as error:
-            raise OutputError(f"{path} cannot be written: {error.strerror}; give a folder that exists") from error
+        write_json(self.to_json(), path)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
@@ -139,6 +136,14 @@ class Apart:
                 yield from hanging(f"after it: {names}{more}", width, "  ", "    ")
         for note in self.notes:
             yield from hanging(note, width, "  ", "    ")
+
+
+def write_json(record: Mapping[str, Any], path: Path) -> None:
+    """Write a record as JSON. OutputError where that cannot be."""
+    try:
+        path.write_text(json.dumps(record, indent=2) + "\n", "utf-8")
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written: {error.strerror}; give a folder that exists") from error
 
 
 def apart(

@@ -140,7 +140,8 @@ class Extracted:
             "# In C a kernel is a function of the inputs, outputs, sizes and constants, by these names.",
             f'{"# " if unfused else ""}{name}.kernel({_quoted(file.stem + ".c")}, entry="{name}")',
             "",
-            "# Next: check it, time it, and put it into the model; then compare the two models, value by value.",
+            "# Next: check it; put it into the model, if it wins there; compare the two models, value by value.",
+            f"#     noyau check {script}::{name}",
             f"#     noyau optimize {model} --with {script}::{name} -o fused.onnx",
             f"#     noyau check {model} --against fused.onnx",
         ]

@@ -74,7 +74,8 @@ def norm(a, v_r, w1, *, eps=0.001):
 # In C a kernel is a function of the inputs, outputs, sizes and constants, by these names.
 norm.kernel("norm.c", entry="norm")
 
-# Next: check it, time it, and put it into the model; then compare the two models, value by value.
+# Next: check it; put it into the model, if it wins there; compare the two models, value by value.
+#     noyau check norm.py::norm
 #     noyau optimize model.onnx --with norm.py::norm -o fused.onnx
 #     noyau check model.onnx --against fused.onnx
 '''
