@@ -169,7 +169,10 @@ def apart(
         values = compared(one, other, names, arrays, seed)
         made.append(Run(spell_sizes(called(imported, sizes)) or "its only sizes", values))
         notes += told
-    return Apart(one.name, other.name, tuple(made), tuple(dict.fromkeys(notes)))
+    for side in (one, other):
+        if has_kernels(side.model) and library_of(side) is None:
+            notes.append(f"{printable(side.name)} has kernels, and no library beside it: what they replaced runs")
+    return Apart(printable(one.name), printable(other.name), tuple(made), tuple(dict.fromkeys(notes)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +255,9 @@ def compared(one: Side, other: Side, names: Sequence[str], arrays: Arrays, seed:
     graph = Graph(imported.graph.nodes, tuple(names), imported.graph.demands)
     stored = [node.output for node in graph.inputs if node.output in imported.initializers]
     given = {**arrays, **{name: imported.load_initializer(name) for name in stored}}
-    makers = {name: f"{node.op_type}#{at}" for at, node in enumerate(one.model.graph.node) for name in node.output}
+    makers = {
+        name: f"{printable(node.op_type)}#{at}" for at, node in enumerate(one.model.graph.node) for name in node.output
+    }
     with np.errstate(all="ignore"):
         truth, as_it_is = evaluate(graph, given, wide=True), evaluate(graph, given)
         case = Case("both models", tuple(given[node.output] for node in graph.inputs))
@@ -274,10 +279,9 @@ def compared(one: Side, other: Side, names: Sequence[str], arrays: Arrays, seed:
 def exposed(side: Side, names: Sequence[str], arrays: Arrays) -> dict[str, np.ndarray]:
     """Some values of a model in one run of it, with the library beside it where it has kernels of noyau's."""
     part = part_for(side.model, names)
-    library = library_path(side.original.path) if _has_kernels(side.model) else None
     session = open_session(
         part.SerializeToString(),
-        library if library is not None and library.exists() else None,
+        library_of(side),
         folder=side.original.folder,
         optimized=False,
         prepacked=False,
@@ -285,7 +289,14 @@ def exposed(side: Side, names: Sequence[str], arrays: Arrays) -> dict[str, np.nd
     return run(session, {value.name: arrays[value.name] for value in session.get_inputs() if value.name in arrays})
 
 
-def _has_kernels(model: onnx.ModelProto) -> bool:
+def library_of(side: Side) -> Path | None:
+    """The library of a model that noyau has written, where it lies beside it."""
+    library = library_path(side.original.path)
+    return library if has_kernels(side.model) and library.exists() else None
+
+
+def has_kernels(model: onnx.ModelProto) -> bool:
+    """Whether noyau has put kernels into a model."""
     return any(node.domain == DOMAIN for node in model.graph.node)
 
 

@@ -97,6 +97,11 @@ def test_a_fused_model_is_like_its_original_with_its_kernels(tmp_path):
     found = apart(path, tmp_path / "f.onnx")
     assert found.ok
     assert {value.name for value in found.runs[0].values} == {"a", "b", "c", "d", "y"}
+    assert not any("library" in note for note in found.notes)
+    (tmp_path / "f.so").unlink()
+    alone = apart(path, tmp_path / "f.onnx")
+    assert alone.ok
+    assert alone.notes[-1] == "f.onnx has kernels, and no library beside it: what they replaced runs"
 
 
 def test_arrays_of_a_user(both, tmp_path):

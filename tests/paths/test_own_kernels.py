@@ -13,6 +13,7 @@ from noyau.loading import load_op
 from noyau.optimizing import Wishes, optimize
 from noyau.original import open_model
 from noyau.paths import trying
+from noyau.paths.enclosing import cut_of
 from noyau.paths.own_kernels import own_kernels
 from noyau.runtimes import onnxruntime as runtime
 from tests.paths.files import REFERENCE, RIGHT, embedded, normed, written
@@ -61,16 +62,21 @@ def test_its_source_has_its_certificate_and_the_author_s_lines(model, tmp_path):
     assert "const float root = sqrtf(total / 6 + eps);" in text
 
 
-def test_the_name_follows_the_text(model, tmp_path):
-    names = {quick(model, written(tmp_path, body)).judged[0].planned.operator for body in (RIGHT, f"{RIGHT}\n", RIGHT)}
-    assert len(names) == 2
+def test_the_name_follows_the_text_and_the_target(model, tmp_path):
+    original, names = open_model(model), []
+    for body, target in ((RIGHT, "x86-64-v3"), (f"{RIGHT}\n", "x86-64-v3"), (RIGHT, "x86-64-v2"), (RIGHT, "x86-64-v3")):
+        names.append(own_kernels(original, [written(tmp_path, body)], target).kernels[0].operator)
+    assert len(set(names)) == 3
+    assert names[0] == names[3]
 
 
-def test_what_is_around_it_is_still_fused(model, tmp_path):
-    made = quick(model, written(tmp_path))
-    assert len(made.judged) == 1  # the MatMul and the last Add are single operators
-    alone = optimize(model, Wishes(keep="all", budget_s=0.01, dims={"rows": 3}))
-    assert len(alone.judged[0].planned.groups) >= 1
+def test_what_is_around_it_is_still_cut_into_groups(model, tmp_path):
+    original = open_model(model)
+    own = own_kernels(original, [product(tmp_path, "product")], "x86-64-v3")
+    assert own.positions == {7}
+    cut = cut_of(original, None, own.positions)
+    assert own.positions.isdisjoint(position for group in cut.groups for position in group.positions)
+    assert len(cut.groups) == 2
 
 
 @pytest.mark.parametrize(
