@@ -17,6 +17,7 @@ from noyau.planning import Plan
 from noyau.profiling import ceilings
 from noyau.reports.machine import this_machine
 from noyau.reports.records import BindingRecord, EndToEnd, KernelRecord, NotFused, Report
+from noyau.timing.comparing import Verdict
 from noyau.timing.conditions import Conditions
 from noyau.whole import Settled, Whole
 
@@ -63,6 +64,9 @@ def remarks(original: Original, feeds: Feeds, judged: Sequence[Judged], whole: W
     for name in feeds.missing:
         yield f"{printable(name)}: of a type that cannot be made up: what needs it is not timed; give --inputs F.npz"
     yield from whole.notes
+    for timing in whole.timings:
+        if timing.verdict is Verdict.AMBIGUOUS:
+            yield f"the whole model, {timing}; {timing.comparison.advice}"
     timings = [*whole.timings, *(timing for one in judged for timing in one.timings)]
     days = sorted({timing.timed_on for timing in timings if timing.recalled})
     if days:

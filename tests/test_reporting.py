@@ -127,6 +127,13 @@ def test_the_whole_report(scene):
     assert report.to_json()["conditions"] == [CALM.to_json(), slower.to_json()]
 
 
+def test_a_machine_too_noisy_to_judge_the_whole_model_is_told_with_what_to_do(scene):
+    original, _, _, feeds, _ = scene
+    noisy = timing(1, hot=Comparison((0.5, 2.0) * 5, (1.0,) * 10))
+    (told,) = remarks(original, feeds, [], Whole((noisy, timing(2, sizes=FEW))))
+    assert told.startswith("the whole model, AMBIGUOUS at rows=100: 1.25x; the machine is too noisy, [0.50, 2.00]: end")
+
+
 @pytest.mark.parametrize(
     ("recalled", "some"), [((False, False), None), ((True, True), ""), ((True, False), "some of the ")]
 )

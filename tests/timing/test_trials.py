@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from noyau.errors import CheckError, InputError
-from noyau.timing import fresh
+from noyau.timing import cheats, fresh
 from noyau.timing.comparing import Comparison, Verdict
 from noyau.timing.conditions import Conditions
 from noyau.timing.trials import VERIFIED, Candidate, Side, Trial, trial
@@ -140,3 +140,33 @@ def test_what_a_candidate_raises_is_told_by_its_name():
 def test_one_draw_is_not_enough():
     with pytest.raises(InputError, match="same input every time"):
         trial(Candidate("a", np.exp), Candidate("b", np.exp), draws()[:1], by_reference(np.exp))
+
+
+@pytest.mark.parametrize("into", [False, True])
+def test_what_makes_inputs_new_is_not_in_the_time(into, monkeypatch):
+    """As a flush of the caches must not be: making inputs takes a second here, and looking at outputs another one."""
+    machine = {"now": 0.0}
+
+    def slow(original):
+        def call(*given, **named):
+            machine["now"] += 1.0
+            return original(*given, **named)
+
+        return call
+
+    for name in ("_change", "take"):
+        monkeypatch.setattr(fresh.Rotation, name, slow(getattr(fresh.Rotation, name)))
+    for name in ("keep", "settle"):
+        monkeypatch.setattr(cheats.Snapshot, name, slow(getattr(cheats.Snapshot, name)))
+
+    def work(x, out=None):
+        machine["now"] += 1e-3
+        return np.add(x, 1, out=out[0] if out else None)
+
+    rng = np.random.default_rng(0)
+    candidate = Candidate("it", work, into=into)
+    rotation = fresh.Rotation([[np.ones(5, np.float32)], [np.zeros(5, np.float32)]], 3, rng)
+    side = Side(candidate, rotation, [np.ones(5, np.float32)], rng, lambda: machine["now"])
+    for calls in (1, 2, 7):
+        assert side.lasts(calls) == pytest.approx(calls * 1e-3)
+    assert machine["now"] > 3.0 and len(side.kept) == 3
