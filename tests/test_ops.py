@@ -327,3 +327,29 @@ def test_a_wrong_call_is_a_type_error_before_it_runs(tmp_path):
     assert status == 1
     assert 'Argument 1 to "__call__" of "Op" has incompatible type "int"' in told
     assert "Missing positional argument" in told or "Too few arguments" in told
+
+
+OPS_ALONE = """
+import sys, numpy as np, noyau
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("onnx", "onnxruntime", "torch", "numba", "triton", "rich"):
+            raise ImportError(name + " is blocked")
+
+sys.meta_path.insert(0, Blocker())
+
+@noyau.op("f32[n] -> f32[n]")
+def double(x):
+    return x + x
+
+text = "void f(const float *x, float *out, long n) { for (long i = 0; i < n; ++i) out[i] = 2 * x[i]; }"
+double.kernel(text, language="c")
+noyau.check(double).raise_if_bad()
+assert double(np.ones(3, np.float32)).tolist() == [2, 2, 2]
+"""
+
+
+def test_ops_need_the_core_alone():
+    run = subprocess.run([sys.executable, "-W", "error", "-c", OPS_ALONE], capture_output=True, check=False)
+    assert (run.returncode, run.stderr) == (0, b"")
