@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from noyau.builders import cc
 from noyau.checking.inputs import printable
 from noyau.dtypes import DType
-from noyau.errors import InputError, NoyauError, UnsupportedError
+from noyau.errors import BuildError, InputError, NoyauError, UnsupportedError
 from noyau.handwritten.c_text import c_source
 from noyau.handwritten.kernels import HandKernel
-from noyau.handwritten.prototypes import functions_of
 from noyau.ir.binding import plan
 from noyau.ir.graph import Graph
 from noyau.ir.loops import Buffer, Kernel, Launch, Role
@@ -44,7 +44,7 @@ def own_kernels(original: Original, ops: Sequence[str | Op[Any, Any]], target: s
     An op is given as "path.py::op", or as it is; of several kernels in C the one that was attached last is taken.
     InputError for an op without such a kernel, without a place, or that does not take what the path reads; and for two
     that want the same operators."""
-    kernels, taken, names = list[Planned](), dict[int, str](), dict[str, str]()
+    kernels, taken = list[Planned](), dict[int, str]()
     for given in ops:
         op = load_op(given) if isinstance(given, str) else given
         found = _planned(original, op, target)
@@ -54,19 +54,26 @@ def own_kernels(original: Original, ops: Sequence[str | Op[Any, Any]], target: s
                     told = f"{original.operators[position]}#{position}"
                     raise InputError(f"{op.name} and {taken[position]} both want to replace {told}: leave one out")
                 taken[position] = op.name
-        _require_own_names(op, names)
         kernels.append(found)
+    _require_linked(kernels, target)
     return Own(tuple(kernels), frozenset(taken))
 
 
-def _require_own_names(op: Op[Any, Any], taken: dict[str, str]) -> None:
-    """InputError where the text of a kernel defines a function that that of another one defines too."""
-    for name in functions_of(kernel_of(op).text):
-        if name in taken:
-            raise InputError(
-                f"{op.name} and {taken[name]} both define {name} in C: make it static, or call one otherwise"
-            )
-        taken[name] = op.name
+def _require_linked(kernels: Sequence[Planned], target: str) -> None:
+    """InputError where kernels that build alone do not go into one library: two define a function of one name."""
+    options, together = cc.Options(target=target, export=True), list[Planned]()
+    for kernel in kernels if len(kernels) > 1 else ():
+        try:
+            cc.compile_library([kernel.text], options)
+        except BuildError:  # that it does not build is told with its other faults
+            continue
+        try:
+            cc.compile_library([each.text for each in (*together, kernel)], options)
+        except BuildError as error:
+            others = ", ".join(each.operator for each in together)
+            fault = f"{kernel.operator} does not go into one library with {others}: {error}"
+            raise InputError(f"{fault}; make its functions static, or call them otherwise") from error
+        together.append(kernel)
 
 
 def _planned(original: Original, op: Op[Any, Any], target: str) -> Planned:
