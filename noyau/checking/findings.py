@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -163,8 +162,3 @@ def _is_near(failure: Failure) -> bool:
     if not (math.isfinite(failure.got) and math.isfinite(failure.want)):
         return False
     return abs(failure.got - failure.want) <= _PRECISE * failure.allowed
-
-
-def told(failures: Iterable[Failure]) -> str:
-    """The first failure in words."""
-    return next((str(failure) for failure in failures), "wrong")

@@ -9,9 +9,8 @@ import numpy as np
 
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import SignatureError
-from noyau.ir.binding import plan
 from noyau.ir.dims import Dim
-from noyau.signatures.instances import dtype_fault, instance_of, rank_fault, shapes_of, sizing_integers
+from noyau.signatures.instances import bindings_of, dtype_fault, instance_of, rank_fault, shapes_of, sizing_integers
 from noyau.signatures.types import Family, Instance, Rest, Signature, Term, is_integer
 
 Array = np.ndarray
@@ -78,7 +77,7 @@ def told_bindings(terms: Sequence[Term], arrays: Sequence[Array]) -> list[str]:
             first = (term.dims or ()).index(term.rest)
             found[k][term.rest.name] = array.shape[first : first + array.ndim - len(term.fixed)]
         seen |= {part for part in (term.element, term.rest) if isinstance(part, Family | Rest)}
-    owners = {binding.size: binding.input for binding in plan([value.shape for value in instance.inputs])}
+    owners = {binding.size: binding.input for binding in bindings_of(instance)}
     for name, size in _sizes(instance, arrays).items():
         if any(name in dim.names for dim in terms[owners[name]].fixed):
             found[owners[name]][name] = size
@@ -159,7 +158,7 @@ def _is_size(term: Term, signature: Signature) -> bool:
 def _sizes(instance: Instance, arrays: Sequence[Array]) -> dict[str, int]:
     """The sizes that the shapes give, whether or not all of them fit."""
     sizes: dict[str, int] = {}
-    for binding in plan([value.shape for value in instance.inputs]):
+    for binding in bindings_of(instance):
         extent = arrays[binding.input].shape[binding.axis]
         try:
             sizes[binding.size] = (extent - int(binding.offset.evaluate(sizes))) // binding.factor

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from noyau.dtypes import DType
 from noyau.errors import SignatureError
-from noyau.ir.binding import plan
+from noyau.ir.binding import Binding, plan
 from noyau.ir.dims import Dim, Shape, product
 from noyau.signatures.types import ELLIPSIS, Family, Instance, Rest, Signature, Term, Value
 
@@ -22,6 +22,7 @@ def bound_names(signature: Signature, known: Iterable[str]) -> frozenset[str]:
     return frozenset(binding.size for binding in plan(shapes))
 
 
+@lru_cache(maxsize=1024)
 def sizing_integers(signature: Signature) -> tuple[str, ...]:
     """The integer parameters that give a dim which no shape gives."""
     shaped = bound_names(signature, ())
@@ -52,6 +53,12 @@ def instance_of(signature: Signature, dtypes: tuple[DType, ...], ranks: tuple[in
     inputs = tuple(_value(term, families, axes, numbers) for term in signature.inputs)
     outputs = tuple(_value(term, families, axes, numbers) for term in signature.outputs)
     return Instance(inputs, outputs, tuple(_sizes(signature, axes, numbers)))
+
+
+@lru_cache(maxsize=1024)
+def bindings_of(instance: Instance) -> tuple[Binding, ...]:
+    """How the sizes of an instance follow from the shapes of its inputs."""
+    return plan([value.shape for value in instance.inputs])
 
 
 def dtype_fault(term: Term, dtype: DType, families: Mapping[Family, DType]) -> str:

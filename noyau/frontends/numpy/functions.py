@@ -163,11 +163,16 @@ def _common(values: Sequence[Any]) -> DType:
 
 
 def _clip(a: Any, a_min: Any = None, a_max: Any = None, **said: Any) -> Any:
-    low = said.pop("min", None) if a_min in (None, NONE) else a_min
-    high = said.pop("max", None) if a_max in (None, NONE) else a_max
+    low = said.pop("min", None) if _is_missing(a_min) else a_min
+    high = said.pop("max", None) if _is_missing(a_max) else a_max
     refuse("clip", said)
-    made = a if low is None or low is NONE else UFUNCS["maximum"](a, low)
-    return made if high is None or high is NONE else UFUNCS["minimum"](made, high)
+    a = traced(tape_of([a, low, high]), a)  # a Python number is an array of its own dtype here
+    made = _copy(a) if _is_missing(low) else UFUNCS["maximum"](a, low)
+    return made if _is_missing(high) else UFUNCS["minimum"](made, high)
+
+
+def _is_missing(bound: Any) -> bool:
+    return bound is None or bound is NONE
 
 
 def _astype(a: Traced, dtype: Any, **said: Any) -> Traced:
@@ -274,7 +279,7 @@ FUNCTIONS.update(
     | {"argmax": _arg("argmax"), "argmin": _arg("argmin"), "cumsum": _scanned("sum"), "cumprod": _scanned("prod")}
     | {
         "astype": _astype,
-        "copy": lambda a, *_, **__: Traced(a.tape, a.node),
+        "copy": _copy,
         "reshape": _reshape,
         "ravel": _ravel,
         "flatten": _ravel,

@@ -55,6 +55,7 @@ def test_choices():
     agrees(lambda a: np.where(a, 1.5, a), x(2, 3, dtype=np.int32))
     agrees(lambda a: np.clip(a, -1, 1) + a.clip(0) + np.clip(a, None, 0.5), x(2, 3))
     agrees(lambda a: a.clip(min=0, max=3), x(2, 3, dtype=np.int8))
+    agrees(lambda a, b: np.clip(a, b, None) + a.clip(-1, b) + np.clip(2.5, a, b), x(2, 3), np.abs(x(3)))
 
 
 def test_shapes():
