@@ -13,6 +13,7 @@ from noyau.dtypes import DType
 from noyau.errors import BuildError, InputError, NoyauError, UnsupportedError
 from noyau.handwritten.c_text import c_source
 from noyau.handwritten.kernels import HandKernel
+from noyau.handwritten.prototypes import functions_of
 from noyau.ir.binding import plan
 from noyau.ir.graph import Graph
 from noyau.ir.loops import Buffer, Kernel, Launch, Role
@@ -70,8 +71,10 @@ def _require_linked(kernels: Sequence[Planned], target: str) -> None:
         try:
             cc.compile_library([each.text for each in (*together, kernel)], options)
         except BuildError as error:
-            others = ", ".join(each.operator for each in together)
-            fault = f"{kernel.operator} does not go into one library with {others}: {error}"
+            others = {name for each in together for name in functions_of(each.text)}
+            shared = [name for name in functions_of(kernel.text) if name in others and not name.startswith("noyau")]
+            told = f"another op defines {', '.join(shared)} too" if shared else str(error)
+            fault = f"{kernel.operator} does not go into one library with the others: {told}"
             raise InputError(f"{fault}; make its functions static, or call them otherwise") from error
         together.append(kernel)
 
