@@ -30,6 +30,7 @@ Item = TypeVar("Item")
 Made = TypeVar("Made")
 
 PATIENCE_S = 180.0  # for one certificate; most take a second or two
+MOST_AT_ONCE = 8  # each is a process with arrays of its own
 _FACTORY = f"{__name__}:served"
 
 

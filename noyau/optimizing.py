@@ -13,7 +13,7 @@ from noyau import planning
 from noyau.benching import Bench
 from noyau.bindings import Dims, first_of
 from noyau.builders import cc
-from noyau.certifying import Certifiers
+from noyau.certifying import MOST_AT_ONCE, Certifiers
 from noyau.deciding import KEEPS
 from noyau.errors import InputError
 from noyau.feeding import feeds_for
@@ -153,7 +153,7 @@ def checked(
 ) -> list[Judged]:
     """The kernels, with the options that suit this machine, and with their certificates: several at once in processes
     of their own, while there is time. `small`: what they read with small inputs."""
-    with Certifiers(workers.workers, min(usable_cores(), len(judged))) as certifiers:
+    with Certifiers(workers.workers, min(usable_cores(), len(judged), MOST_AT_ONCE)) as certifiers:
 
         def check_one(one: Judged) -> Judged:
             if not one.reason and deadline.passed:

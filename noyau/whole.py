@@ -32,6 +32,7 @@ Say = Callable[[str], None]
 
 ATTEMPTS = 4  # at a model that is not slower, each with fewer kernels, before it is handed back as it was
 LIMIT_S = 30.0  # for all bindings that nobody asked for
+PATIENCE_S = 300.0  # for one answer: large models take long to open
 _ROUNDING = 1e-3  # what two ways to round may come to; where it is more, the reason is looked for
 _FACTORY = f"{__name__}:served"
 
@@ -81,6 +82,8 @@ def settled(
     """The model with those kernels that stay, timed in some scenes; where it is slower in one, with fewer kernels, the
     worst there left out first, or as it was; so too where it does not run with them."""
     judged = tuple(judged)
+    for worker in bench.workers.workers if bench.workers else ():
+        worker.patience_s = max(worker.patience_s, PATIENCE_S)
     for attempt in range(ATTEMPTS + 1):
         bench = with_kernels(bench, [one.planned for one in judged if one.kept], options)
         say("timing the whole model" if not attempt else f"timing the whole model with fewer kernels, {attempt}")

@@ -174,6 +174,13 @@ def test_the_worst_go_first_and_more_each_time(scene, judged):
     assert ATTEMPTS >= 2
 
 
+def test_a_large_model_may_take_long_to_open(judged, bench, clock):
+    clock[5] = 2.0
+    made = bench()
+    settled(made, judged, SCENES, OPTIONS)
+    assert all(worker.patience_s >= whole.PATIENCE_S for worker in made.workers.workers)
+
+
 def test_the_bench_of_other_kernels(scene, bench):
     made = with_kernels(bench(), scene[1][:1], OPTIONS)
     assert sum(node.domain == "noyau" for node in made.fused.graph.node) == 2
