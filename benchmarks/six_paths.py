@@ -42,7 +42,7 @@ SEQUENCE = 1024
 
 RMSNORM = """
 <ir_version: 10, opset_import: ["" : 18]>
-rmsnorm (float[rows, n] x, float[n] weight) => (float[rows, n] y)
+rmsnorm (float[rows, 2048] x, float[2048] weight) => (float[rows, 2048] y)
 <float two = {2}, float eps = {1e-6}, int64[1] last = {-1}>
 {
     square = Pow(x, two)
@@ -65,7 +65,7 @@ rmsnorm (float[rows, n] x, float[n] weight) => (float[rows, n] y)
 
 LAYERNORM = """
 <ir_version: 10, opset_import: ["" : 18]>
-layernorm (float[rows, n] x, float[n] weight, float[n] bias) => (float[rows, n] y)
+layernorm (float[rows, 2048] x, float[2048] weight, float[2048] bias) => (float[rows, 2048] y)
 <float two = {2}, float eps = {1e-5}, int64[1] last = {-1}>
 {
     mean = ReduceMean(x, last)
@@ -111,7 +111,7 @@ rotary (float[1, sequence, heads, 64] x, float[1, 1, sequence, 64] cos, float[1,
 
 SWIGLU = """
 <ir_version: 10, opset_import: ["" : 18]>
-swiglu (float[rows, n] gate, float[rows, n] up) => (float[rows, n] y)
+swiglu (float[rows, 5504] gate, float[rows, 5504] up) => (float[rows, 5504] y)
 {
     sigmoid = Sigmoid(gate)
     silu = Mul(gate, sigmoid)
@@ -121,7 +121,7 @@ swiglu (float[rows, n] gate, float[rows, n] up) => (float[rows, n] y)
 
 BIAS_GELU = """
 <ir_version: 10, opset_import: ["" : 18]>
-bias_gelu (float[rows, n] x, float[n] bias) => (float[rows, n] y)
+bias_gelu (float[rows, 4096] x, float[4096] bias) => (float[rows, 4096] y)
 <float c = {0.044715}, float d = {0.7978845608028654}, float one = {1}, float half = {0.5}>
 {
     moved = Add(x, bias)
@@ -139,12 +139,12 @@ bias_gelu (float[rows, n] x, float[n] bias) => (float[rows, n] y)
 
 # Each path: its model, and its sizes at a sequence of 1024 (those of a LLaMA of 1.3 billion weights, and of GPT-2).
 PATHS: dict[str, tuple[str, dict[str, int]]] = {
-    "rmsnorm": (RMSNORM, {"rows": SEQUENCE, "n": 2048}),
-    "layernorm": (LAYERNORM, {"rows": SEQUENCE, "n": 2048}),
+    "rmsnorm": (RMSNORM, {"rows": SEQUENCE}),
+    "layernorm": (LAYERNORM, {"rows": SEQUENCE}),
     "softmax": (SOFTMAX, {"heads": 16, "queries": SEQUENCE, "keys": SEQUENCE}),
     "rotary": (ROTARY, {"sequence": SEQUENCE, "heads": 32}),
-    "swiglu": (SWIGLU, {"rows": SEQUENCE, "n": 5504}),
-    "bias_gelu": (BIAS_GELU, {"rows": SEQUENCE, "n": 4096}),
+    "swiglu": (SWIGLU, {"rows": SEQUENCE}),
+    "bias_gelu": (BIAS_GELU, {"rows": SEQUENCE}),
 }
 
 

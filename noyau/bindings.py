@@ -31,8 +31,8 @@ def bindings(imported: Imported, dims: Dims) -> list[dict[str, int]]:
 
     Where sizes are asked for, each of those with each; a size that is not asked for has its usual number. Where none
     is: the usual ones, then all at 1, then each at 1024 while the others are 1, but for the leading one of an input,
-    which is 128 where there are others; a lone one at 128 as well; at most 6. Sizes move where they would not fit together. InputError for a size
-    that the model does not have, or for more than 16 bindings."""
+    which is 128 where there are others; a lone one at 128 as well; at most 6. Sizes move where they would not fit
+    together. InputError for a size that the model does not have, or for more than 16 bindings."""
     asked = [dict(zip(dims, values, strict=True)) for values in itertools.product(*map(_numbers, dims.values()))]
     if not asked:
         raise InputError("a size is asked for, and no number of it: give one or more")

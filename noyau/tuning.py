@@ -38,6 +38,7 @@ from noyau.timing.workers import pin
 SEARCHED = (
     Options(kept=False),
     Options(lanes=16),
+    Options(lanes=32),
     Options(lanes=64),
     Options(around_bytes=0),
 )

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-
 # A shell that starts pytest in the background has it ignore SIGINT, and what the tests start would ignore it too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -23,6 +23,7 @@ from noyau.ir.operators import OPERATORS
 Arrays = Mapping[str, np.ndarray]
 
 ROUNDED = frozenset({"add", "subtract", "multiply", "divide", "sqrt", "reciprocal"})
+BELOW_ONE = frozenset({"tanh", "erf", "sigmoid"})  # 1 is a rounding of them, with however many bits
 SUMS = frozenset({"sum", "prod"})
 
 
@@ -51,6 +52,9 @@ class RandomRounding(Evaluator):
             return result
         longer = [x.astype(LONGER[x.dtype.name]) if x.dtype.name in LONGER else x for x in operands]
         exact = Longer(self.wide, self.sizes).value(node, longer, inputs)
+        if isinstance(node.kind, Map) and node.kind.function in BELOW_ONE:
+            reached = (np.abs(exact) == 1) & np.isfinite(operands[0])
+            exact = np.where(reached, exact * np.nextafter(exact.dtype.type(1), exact.dtype.type(0)), exact)
         return self.rounded(result, exact)
 
     def rounded(self, result: np.ndarray, exact: np.ndarray) -> np.ndarray:

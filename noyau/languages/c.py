@@ -38,7 +38,17 @@ from noyau.languages import cmath
 from noyau.languages.c_expressions import Expressions, is_variable
 from noyau.languages.c_interface import interface
 from noyau.languages.c_names import Scopes, wish_of
-from noyau.languages.c_short import begun_by, inlined, is_copied_around, is_only_stored, one_by_one, otherwise, steps_of
+from noyau.languages.c_short import (
+    begun_by,
+    inlined,
+    is_copied_around,
+    is_in_registers,
+    is_only_stored,
+    one_by_one,
+    otherwise,
+    starts_at_zero,
+    steps_of,
+)
 from noyau.languages.c_tables import INCLUDES, LANES, PREFETCH, TYPES, integer_function
 from noyau.languages.spelling import closed, dim_text, opened
 
@@ -218,12 +228,20 @@ class Printer:
                 store, *left = left
                 statement = inlined(statement, store)
             lines = self.statement(statement, last=not left)
+            if left and isinstance(statement, Alloc) and starts_at_zero(statement, left[0]):
+                lines, left = self.zeros(statement), left[1:]
             if left and (other := otherwise(statement, left[0])):
                 lines, left = self.either(statement, other), left[1:]
             if isinstance(statement, Alloc) and (begun := begun_by([statement, *left])):
                 *memory, first = [statement, *left][: begun + 1]
                 lines, left = self.variables(memory, first), left[begun:]
             yield from (f"{INDENT * depth}{line}" for line in lines)
+
+    def zeros(self, memory: Alloc) -> Iterator[str]:
+        """Memory that is 0 at first, in its declaration: a loop over it would become a call of memset."""
+        self.expressions.memory[memory.name] = memory
+        count = self.expressions.dim(product(memory.shape))
+        yield f"{TYPES[memory.dtype]} {self.scopes.bind(memory.name)}[{count}] = {{0}};"
 
     def variables(self, memory: Sequence[Statement], first: Statement) -> Iterator[str]:
         """Memory of one cell each, with what is in it first."""
@@ -311,7 +329,7 @@ class Printer:
             name = self.scopes.bind(loop.var, wish_of(loop.var))
             body = self.inner(loop.body)
         self.expressions.extents = outside
-        if loop.axis is Axis.LANES and not self.in_registers(loop):
+        if loop.axis is Axis.LANES and not is_in_registers(loop, self.expressions.memory):
             yield "NOYAU_LANES"
         head = f"for (int64_t {name} = 0; {name} < {extent}; ++{name})"
         if len(body) == 1 and len(head) + len(body[0]) < WIDTH and body[0].endswith(";"):
@@ -331,13 +349,6 @@ class Printer:
         place, cells = self.expressions.cell(store.buffers[0], start), self.scopes.value(tile.buffer)
         count = closed(self.expressions.dim(loop.extent))
         return f"noyau_write_around(&{place}, {cells}, (size_t){count} * sizeof(*{cells}));"
-
-    def in_registers(self, loop: Loop) -> bool:
-        """Whether a loop of known length stores in registers only: the compiler sees by itself what depends on what."""
-        stored = [name for s in every_statement(loop.body) if isinstance(s, Store) for name in s.buffers]
-        memory = [self.expressions.memory.get(name) for name in stored]
-        registers = all(isinstance(m, Alloc) and m.space is Space.REGISTER for m in memory)
-        return registers and loop.extent.constant is not None
 
     def store(self, store: Store, *, last: bool) -> Iterator[str]:
         places = [self.expressions.cell(name, store.index) for name in store.buffers]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
-from noyau.ir.dims import Dim
-from noyau.ir.loops import Alloc, Call, Expr, If, Let, Load, Loop, Statement, Store, Var
-from noyau.ir.walk import every_expression, operands
+from noyau.ir.dims import Dim, product
+from noyau.ir.loops import Alloc, Buffer, Call, Const, Expr, If, Let, Load, Loop, Space, Statement, Store, Var
+from noyau.ir.walk import every_expression, every_statement, operands
 from noyau.languages.c_expressions import is_variable
 
+WIDE = 8  # lanes of a loop that is worth vectors
 LONG = 7  # parts of an expression that gets a name of its own in a merge
 
 
@@ -73,6 +75,16 @@ def is_copied_around(loop: Loop) -> bool:
             return False
 
 
+def starts_at_zero(memory: Alloc, after: Statement) -> bool:
+    """Whether the next statement sets all of an array to 0."""
+    match after:
+        case Loop(var, extent, _, (Store((name,), (at,), (Const(value),), None),)) if name == memory.name:
+            filled = at == Dim.of(var) and extent == product(memory.shape)
+            return filled and not is_variable(memory) and value == 0 and math.copysign(1, value) == 1
+        case _:
+            return False
+
+
 def otherwise(this: Statement, after: Statement) -> tuple[Statement, ...]:
     """What the next statement does where the condition of this one, which reads no memory, is false; or nothing."""
     match this, after:
@@ -81,3 +93,15 @@ def otherwise(this: Statement, after: Statement) -> tuple[Statement, ...]:
             return () if loads else body
         case _:
             return ()
+
+
+def is_in_registers(loop: Loop, memory: Mapping[str, Buffer | Alloc]) -> bool:
+    """Whether a loop of known length stores in registers only: the compiler sees by itself what depends on what.
+
+    But not where many lanes read what others hold: it would do them one by one."""
+    stored = [name for s in every_statement(loop.body) if isinstance(s, Store) for name in s.buffers]
+    loads = {expr.buffer for expr in every_expression(loop.body) if isinstance(expr, Load)}
+    held = [memory.get(name) for name in stored]
+    registers = all(isinstance(each, Alloc) and each.space is Space.REGISTER for each in held)
+    known = loop.extent.constant
+    return registers and known is not None and not (loads & set(stored) and known >= WIDE)

@@ -11,6 +11,7 @@ from noyau.ir.walk import every_expression, every_statement, rewrite
 from noyau.schedules.ahead import fetch_ahead
 from noyau.schedules.around import write_around
 from noyau.schedules.columns import columns
+from noyau.schedules.folds import MANY
 from noyau.schedules.full import BLOCK, full
 from noyau.schedules.launches import apart, each, is_small
 from noyau.schedules.maps import map_
@@ -22,10 +23,10 @@ from noyau.schedules.transposes import transpose
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a schedule may choose: how many partial states a fold has, whether a row is kept, and from how many bytes on
-    an output is written around the caches, 0 for never."""
+    """What a schedule may choose: how many partial states a fold has, 0 for as many as suit its length, whether a row
+    is kept, and from how many bytes on an output is written around the caches, 0 for never."""
 
-    lanes: int = 32
+    lanes: int = 0
     kept: bool = True
     around_bytes: int = 1 << 22
 
@@ -47,13 +48,13 @@ def _one(kernel: Kernel, options: Options) -> Kernel:
     body, again = launch.body, partial(_one, options=options)
     folds = folds_of(body)
     if _is_full(body):
-        done, rest = full(kernel, lanes=options.lanes)
+        done, rest = full(kernel, lanes=options.lanes or MANY)
         later = each(done, [rest] if rest else [], again)
         return replace(later, launches=(*done.launches, *later.launches))
     if len(blocks := apart(body)) > 1:
         return each(kernel, blocks, again)
     if any(isinstance(s, Loop) and carries(s) for s in every_statement(body)):
-        return scan(kernel, lanes=options.lanes)
+        return scan(kernel, lanes=options.lanes or MANY)
     if not folds:
         found = reads_along(body)
         return map_(kernel) if found is None else transpose(kernel, along=found[0], across=found[1])

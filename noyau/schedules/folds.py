@@ -20,6 +20,8 @@ from noyau.schedules.steps import minimum
 Statements = tuple[Statement, ...]
 
 BLOCK = 2048  # values that lanes take in before they join the total
+LONG = 512  # values of a row from which more lanes than FEW take less time than their merge
+FEW, MANY = 16, 32
 PARTS = {
     "argmax": ("best", "at"),
     "argmin": ("best", "at"),
@@ -91,7 +93,8 @@ def expand_folds(statements: Statements, lanes: int, *, wide: bool = True) -> St
 
 
 def total_of(fold: Fold, name: str, lanes: int, *, wide: bool = True) -> tuple[Statements, State]:
-    """The loops of a fold, and the state that they leave in cell 0."""
+    """The loops of a fold, and the state that they leave in cell 0; with 0 lanes as many as suit its length."""
+    lanes = lanes or (MANY if _known(fold.loops[-1][1]) >= LONG else FEW)
     lanes = min(lanes, _known(fold.loops[-1][1]) or lanes)
     if lanes == 1 or _is_short(fold):
         state = state_of(fold, name, wide=wide and lanes == 1)

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
-from noyau.ir.loops import Alloc, Let, Space, Store, Var
-from noyau.languages.c_short import LONG, begun_by, inlined, is_only_stored, one_by_one, size_of, steps_of
-from tests.nests import ONE, call, load, store
+from dataclasses import replace
+
+from noyau.dtypes import DType
+from noyau.ir.dims import Dim, shape_of
+from noyau.ir.loops import Alloc, Axis, Call, Const, If, Index, Let, Space, Store, Var
+from noyau.languages.c_short import (
+    LONG,
+    begun_by,
+    inlined,
+    is_copied_around,
+    is_in_registers,
+    is_only_stored,
+    one_by_one,
+    otherwise,
+    size_of,
+    starts_at_zero,
+    steps_of,
+)
+from tests.nests import ONE, ROW, call, load, loop, store
 from tests.nodes import F32
 
 A, B = Var("a", F32), Var("b", F32)
@@ -54,3 +70,48 @@ def test_memory_of_one_cell_that_is_set_at_once_is_a_variable_with_a_value():
     assert begun_by([store("s", A, 0)]) == 0
     several = Alloc("s", F32, store("", ONE, 4).index, Space.REGISTER)
     assert begun_by([several, store("s", A, 0)]) == 0
+
+
+def test_memory_that_a_loop_sets_to_zero():
+    memory = Alloc("sums", F32, shape_of((32,)), Space.REGISTER)
+    zeros = loop("#i", 32, store("sums", Const(0.0, F32), ROW), axis=Axis.LANES)
+    assert starts_at_zero(memory, zeros)
+    others = [
+        replace(zeros, extent=Dim.of(31)),
+        loop("#i", 32, store("sums", Const(-0.0, F32), ROW)),
+        loop("#i", 32, store("sums", ONE, ROW)),
+        loop("#i", 32, store("other", Const(0.0, F32), ROW)),
+        loop("#i", 32, store("sums", Const(0.0, F32), ROW + 1)),
+        store("sums", Const(0.0, F32), 0),
+    ]
+    assert not any(starts_at_zero(memory, other) for other in others)
+    assert not starts_at_zero(cell("sums"), loop("#i", 1, store("sums", Const(0.0, F32), ROW)))
+
+
+def test_one_of_two_blocks():
+    large = Call("less_equal", (Const(4, DType.I64), Index(Dim.of("n"))), DType.BOOL)
+    opposite = If(Call("logical_not", (large,), DType.BOOL), (store("y", ONE, 0),))
+    assert otherwise(If(large, ()), opposite) == opposite.body
+    assert otherwise(If(large, ()), If(large, opposite.body)) == ()
+    reads = Call("less", (load("x", 0), ONE), DType.BOOL)
+    assert otherwise(If(reads, ()), If(Call("logical_not", (reads,), DType.BOOL), opposite.body)) == ()
+
+
+def test_a_tile_that_is_copied_around_the_caches():
+    copy = replace(store("y", load("tile", ROW), ROW + 5), non_temporal=True)
+    assert is_copied_around(loop("#i", "n", copy))
+    assert not is_copied_around(loop("#i", "n", replace(copy, non_temporal=False)))
+    assert not is_copied_around(loop("#i", "n", replace(copy, values=(load("tile", ROW + 1),))))
+    assert not is_copied_around(loop("#i", "n", copy, copy))
+
+
+def test_a_loop_over_registers_that_needs_no_pragma():
+    """One that reads what others hold does: lanes that are merged by halves."""
+    registers = {"sums": Alloc("sums", F32, shape_of((32,)), Space.REGISTER)}
+    strip = loop("#i", 32, store("sums", load("x", ROW), ROW, merge="sum"))
+    halves = loop("#i", 16, store("sums", load("sums", ROW + 16), ROW, merge="sum"))
+    assert is_in_registers(strip, registers)
+    assert not is_in_registers(halves, registers)
+    assert is_in_registers(replace(halves, extent=Dim.of(4)), registers)
+    assert not is_in_registers(replace(strip, extent=Dim.of("n")), registers)
+    assert not is_in_registers(loop("#i", 32, store("y", ONE, ROW)), registers)

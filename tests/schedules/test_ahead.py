@@ -13,7 +13,7 @@ from noyau.schedules.choosing import Options, schedule
 from tests.checking.groups import F32, Group, rms_norm, softmax, swiglu
 from tests.schedules.groups import assert_keeps, flat, gathered, log_softmax, lowered, rotary, transposed
 
-PLAIN = Options(around_bytes=0)
+PLAIN = Options(lanes=32, around_bytes=0)
 SIZES = [{"rows": 3, "n": n} for n in (0, 1, 31, 32, 70)]
 
 

@@ -204,3 +204,10 @@ def test_streamed_rows_of_a_softmax_in_any_order():
     inputs = inputs_of(graph, {"rows": 4, "n": 9})
     results = {run(made, in_order(made, inputs), seed=seed)[0].tobytes() for seed in range(5)}
     assert len(results) == 1
+
+
+@pytest.mark.parametrize(("extent", "lanes"), [("n", 16), (100, 16), (8, 8), (511, 16), (512, 32), (4096, 32)])
+def test_as_many_lanes_as_suit_the_length(extent, lanes):
+    """More lanes take longer to merge than a short row takes; unknown rows may be short."""
+    made = expanded(reduced("max", "rows", extent, axes=(1,)), 0)
+    assert max(s.shape[0].constant for s in every_statement(made.launches[0].body) if isinstance(s, Alloc)) == lanes

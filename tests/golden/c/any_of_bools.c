@@ -53,20 +53,19 @@ static int32_t any_of_bools_0(const noyau_call *call, int64_t begin, int64_t end
 
     /* Items: rows. */
     for (int64_t i0 = begin; i0 < end; ++i0) {
-        bool v1_2_any[32];
-        for (int64_t lane = 0; lane < 32; ++lane) v1_2_any[lane] = false;
-        for (int64_t r1 = 0; r1 < n / 32; ++r1) {
-            for (int64_t lane = 0; lane < 32; ++lane) {
-                const bool x_i = x[i0 * n + r1 * 32 + lane];
+        bool v1_2_any[16] = {0};
+        for (int64_t r1 = 0; r1 < n / 16; ++r1) {
+            for (int64_t lane = 0; lane < 16; ++lane) {
+                const bool x_i = x[i0 * n + r1 * 16 + lane];
                 v1_2_any[lane] |= x_i;
             }
         }
         NOYAU_LANES
-        for (int64_t lane = 0; lane < n % 32; ++lane) {
-            const bool x_i = x[i0 * n + (n / 32) * 32 + lane];
+        for (int64_t lane = 0; lane < n % 16; ++lane) {
+            const bool x_i = x[i0 * n + (n / 16) * 16 + lane];
             v1_2_any[lane] |= x_i;
         }
-        for (int64_t lane = 0; lane < 16; ++lane) v1_2_any[lane] |= v1_2_any[lane + 16];
+        NOYAU_LANES
         for (int64_t lane = 0; lane < 8; ++lane) v1_2_any[lane] |= v1_2_any[lane + 8];
         for (int64_t lane = 0; lane < 4; ++lane) v1_2_any[lane] |= v1_2_any[lane + 4];
         for (int64_t lane = 0; lane < 2; ++lane) v1_2_any[lane] |= v1_2_any[lane + 2];

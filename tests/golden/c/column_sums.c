@@ -80,8 +80,7 @@ static int32_t column_sums_0(const noyau_call *call, int64_t begin, int64_t end)
     for (int64_t item = begin; item < end; ++item) {
         const int64_t length = noyau_minimum_i64(64, n - i0t * 64);
         const int64_t length_2 = noyau_minimum_i64(256, rows - block * 256);
-        float v1_2_sum[64];
-        for (int64_t i0 = 0; i0 < 64; ++i0) v1_2_sum[i0] = 0.0f;
+        float v1_2_sum[64] = {0};
         for (int64_t r1 = 0; r1 < length_2; ++r1) {
             NOYAU_LANES
             for (int64_t i0 = 0; i0 < length; ++i0) {
@@ -106,8 +105,7 @@ static int32_t column_sums_1(const noyau_call *call, int64_t begin, int64_t end)
     /* Items: (n + 63) / 64. */
     for (int64_t i0t = begin; i0t < end; ++i0t) {
         const int64_t length = noyau_minimum_i64(64, n - i0t * 64);
-        double v1_2_sum[64];
-        for (int64_t i0 = 0; i0 < 64; ++i0) v1_2_sum[i0] = 0.0;
+        double v1_2_sum[64] = {0};
         for (int64_t block = 0; block < (rows + 255) / 256; ++block) {
             NOYAU_LANES
             for (int64_t i0 = 0; i0 < length; ++i0) v1_2_sum[i0] += (double)v1_2_sum_of_block[block * n + i0t * 64 + i0];

@@ -73,23 +73,23 @@ static int32_t full_sum_0(const noyau_call *call, int64_t begin, int64_t end)
         const int64_t length = noyau_minimum_i64(65536, n - block * 65536);
         double v1_2_sum = 0.0;
         for (int64_t block_2 = 0; block_2 < length / 2048; ++block_2) {
-            float v1_2_lanes_sum[32];
-            for (int64_t lane = 0; lane < 32; ++lane) v1_2_lanes_sum[lane] = 0.0f;
+            float v1_2_lanes_sum[32] = {0};
             for (int64_t r1 = 0; r1 < 64; ++r1) {
                 for (int64_t lane = 0; lane < 32; ++lane) {
                     const float x_i = x[block * 65536 + block_2 * 2048 + r1 * 32 + lane];
                     v1_2_lanes_sum[lane] += x_i;
                 }
             }
+            NOYAU_LANES
             for (int64_t lane = 0; lane < 16; ++lane) v1_2_lanes_sum[lane] += v1_2_lanes_sum[lane + 16];
+            NOYAU_LANES
             for (int64_t lane = 0; lane < 8; ++lane) v1_2_lanes_sum[lane] += v1_2_lanes_sum[lane + 8];
             for (int64_t lane = 0; lane < 4; ++lane) v1_2_lanes_sum[lane] += v1_2_lanes_sum[lane + 4];
             for (int64_t lane = 0; lane < 2; ++lane) v1_2_lanes_sum[lane] += v1_2_lanes_sum[lane + 2];
             v1_2_lanes_sum[0] += v1_2_lanes_sum[1];
             v1_2_sum += (double)v1_2_lanes_sum[0];
         }
-        float v1_2_lanes_sum[32];
-        for (int64_t lane = 0; lane < 32; ++lane) v1_2_lanes_sum[lane] = 0.0f;
+        float v1_2_lanes_sum[32] = {0};
         for (int64_t r1 = 0; r1 < (length % 2048) / 32; ++r1) {
             for (int64_t lane = 0; lane < 32; ++lane) {
                 const float x_i = x[block * 65536 + (length / 2048) * 2048 + r1 * 32 + lane];
@@ -101,7 +101,9 @@ static int32_t full_sum_0(const noyau_call *call, int64_t begin, int64_t end)
             const float x_i = x[block * 65536 + (length / 2048) * 2048 + ((length % 2048) / 32) * 32 + lane];
             v1_2_lanes_sum[lane] += x_i;
         }
+        NOYAU_LANES
         for (int64_t lane = 0; lane < 16; ++lane) v1_2_lanes_sum[lane] += v1_2_lanes_sum[lane + 16];
+        NOYAU_LANES
         for (int64_t lane = 0; lane < 8; ++lane) v1_2_lanes_sum[lane] += v1_2_lanes_sum[lane + 8];
         for (int64_t lane = 0; lane < 4; ++lane) v1_2_lanes_sum[lane] += v1_2_lanes_sum[lane + 4];
         for (int64_t lane = 0; lane < 2; ++lane) v1_2_lanes_sum[lane] += v1_2_lanes_sum[lane + 2];

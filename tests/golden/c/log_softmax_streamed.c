@@ -176,29 +176,26 @@ static int32_t log_softmax_streamed_0(const noyau_call *call, int64_t begin, int
 
     /* Items: rows. */
     for (int64_t i0 = begin; i0 < end; ++i0) {
-        float v1_max[32];
-        int32_t v1_nan[32];
-        for (int64_t lane = 0; lane < 32; ++lane) {
+        float v1_max[16];
+        int32_t v1_nan[16];
+        for (int64_t lane = 0; lane < 16; ++lane) {
             v1_max[lane] = -INFINITY;
             v1_nan[lane] = 0;
         }
-        for (int64_t r1 = 0; r1 < n / 32; ++r1) {
-            for (int64_t lane = 0; lane < 32; ++lane) {
-                const float x_i = x[i0 * n + r1 * 32 + lane];
+        for (int64_t r1 = 0; r1 < n / 16; ++r1) {
+            for (int64_t lane = 0; lane < 16; ++lane) {
+                const float x_i = x[i0 * n + r1 * 16 + lane];
                 v1_max[lane] = v1_max[lane] > x_i ? v1_max[lane] : x_i;
                 v1_nan[lane] |= (int32_t)(x_i != x_i);
             }
         }
         NOYAU_LANES
-        for (int64_t lane = 0; lane < n % 32; ++lane) {
-            const float x_i = x[i0 * n + (n / 32) * 32 + lane];
+        for (int64_t lane = 0; lane < n % 16; ++lane) {
+            const float x_i = x[i0 * n + (n / 16) * 16 + lane];
             v1_max[lane] = v1_max[lane] > x_i ? v1_max[lane] : x_i;
             v1_nan[lane] |= (int32_t)(x_i != x_i);
         }
-        for (int64_t lane = 0; lane < 16; ++lane) {
-            v1_max[lane] = v1_max[lane] > v1_max[lane + 16] ? v1_max[lane] : v1_max[lane + 16];
-            v1_nan[lane] |= v1_nan[lane + 16];
-        }
+        NOYAU_LANES
         for (int64_t lane = 0; lane < 8; ++lane) {
             v1_max[lane] = v1_max[lane] > v1_max[lane + 8] ? v1_max[lane] : v1_max[lane + 8];
             v1_nan[lane] |= v1_nan[lane + 8];
@@ -216,45 +213,41 @@ static int32_t log_softmax_streamed_0(const noyau_call *call, int64_t begin, int
         const float v1 = v1_nan[0] != 0 ? NAN : v1_max[0];
         double v6_sum = 0.0;
         for (int64_t block = 0; block < n / 2048; ++block) {
-            float v6_lanes_sum[32];
-            for (int64_t lane = 0; lane < 32; ++lane) v6_lanes_sum[lane] = 0.0f;
-            for (int64_t r2 = 0; r2 < 64; ++r2) {
-                NOYAU_PREFETCH(&x[(i0 + 1) * n + block * 2048 + r2 * 32]);
-                NOYAU_PREFETCH(&x[(i0 + 1) * n + block * 2048 + r2 * 32 + 16]);
-                for (int64_t lane = 0; lane < 32; ++lane) {
-                    const float x_i = x[i0 * n + block * 2048 + r2 * 32 + lane];
+            float v6_lanes_sum[16] = {0};
+            for (int64_t r2 = 0; r2 < 128; ++r2) {
+                NOYAU_PREFETCH(&x[(i0 + 1) * n + block * 2048 + r2 * 16]);
+                for (int64_t lane = 0; lane < 16; ++lane) {
+                    const float x_i = x[i0 * n + block * 2048 + r2 * 16 + lane];
                     const float v4 = x_i - v1;
                     const float v5 = noyau_exp_f32(v4);
                     v6_lanes_sum[lane] += v5;
                 }
             }
-            for (int64_t lane = 0; lane < 16; ++lane) v6_lanes_sum[lane] += v6_lanes_sum[lane + 16];
+            NOYAU_LANES
             for (int64_t lane = 0; lane < 8; ++lane) v6_lanes_sum[lane] += v6_lanes_sum[lane + 8];
             for (int64_t lane = 0; lane < 4; ++lane) v6_lanes_sum[lane] += v6_lanes_sum[lane + 4];
             for (int64_t lane = 0; lane < 2; ++lane) v6_lanes_sum[lane] += v6_lanes_sum[lane + 2];
             v6_lanes_sum[0] += v6_lanes_sum[1];
             v6_sum += (double)v6_lanes_sum[0];
         }
-        float v6_lanes_sum[32];
-        for (int64_t lane = 0; lane < 32; ++lane) v6_lanes_sum[lane] = 0.0f;
-        for (int64_t r2 = 0; r2 < (n % 2048) / 32; ++r2) {
-            NOYAU_PREFETCH(&x[(i0 + 1) * n + (n / 2048) * 2048 + r2 * 32]);
-            NOYAU_PREFETCH(&x[(i0 + 1) * n + (n / 2048) * 2048 + r2 * 32 + 16]);
-            for (int64_t lane = 0; lane < 32; ++lane) {
-                const float x_i = x[i0 * n + (n / 2048) * 2048 + r2 * 32 + lane];
+        float v6_lanes_sum[16] = {0};
+        for (int64_t r2 = 0; r2 < (n % 2048) / 16; ++r2) {
+            NOYAU_PREFETCH(&x[(i0 + 1) * n + (n / 2048) * 2048 + r2 * 16]);
+            for (int64_t lane = 0; lane < 16; ++lane) {
+                const float x_i = x[i0 * n + (n / 2048) * 2048 + r2 * 16 + lane];
                 const float v4 = x_i - v1;
                 const float v5 = noyau_exp_f32(v4);
                 v6_lanes_sum[lane] += v5;
             }
         }
         NOYAU_LANES
-        for (int64_t lane = 0; lane < (n % 2048) % 32; ++lane) {
-            const float x_i = x[i0 * n + (n / 2048) * 2048 + ((n % 2048) / 32) * 32 + lane];
+        for (int64_t lane = 0; lane < (n % 2048) % 16; ++lane) {
+            const float x_i = x[i0 * n + (n / 2048) * 2048 + ((n % 2048) / 16) * 16 + lane];
             const float v4 = x_i - v1;
             const float v5 = noyau_exp_f32(v4);
             v6_lanes_sum[lane] += v5;
         }
-        for (int64_t lane = 0; lane < 16; ++lane) v6_lanes_sum[lane] += v6_lanes_sum[lane + 16];
+        NOYAU_LANES
         for (int64_t lane = 0; lane < 8; ++lane) v6_lanes_sum[lane] += v6_lanes_sum[lane + 8];
         for (int64_t lane = 0; lane < 4; ++lane) v6_lanes_sum[lane] += v6_lanes_sum[lane + 4];
         for (int64_t lane = 0; lane < 2; ++lane) v6_lanes_sum[lane] += v6_lanes_sum[lane + 2];

@@ -53,15 +53,15 @@ static int32_t row_argmax_0(const noyau_call *call, int64_t begin, int64_t end)
 
     /* Items: rows. */
     for (int64_t i0 = begin; i0 < end; ++i0) {
-        float v1_2_best[32];
-        int64_t v1_2_at[32];
-        for (int64_t lane = 0; lane < 32; ++lane) {
+        float v1_2_best[16];
+        int64_t v1_2_at[16];
+        for (int64_t lane = 0; lane < 16; ++lane) {
             v1_2_best[lane] = -INFINITY;
             v1_2_at[lane] = 9223372036854775807LL;
         }
-        for (int64_t r1 = 0; r1 < n / 32; ++r1) {
-            for (int64_t lane = 0; lane < 32; ++lane) {
-                const float x_i = x[i0 * n + r1 * 32 + lane];
+        for (int64_t r1 = 0; r1 < n / 16; ++r1) {
+            for (int64_t lane = 0; lane < 16; ++lane) {
+                const float x_i = x[i0 * n + r1 * 16 + lane];
                 const bool part_0 = x_i != x_i;
                 const bool part_1 = v1_2_best[lane] == v1_2_best[lane];
                 const bool part_2 = part_0 & part_1;
@@ -69,17 +69,17 @@ static int32_t row_argmax_0(const noyau_call *call, int64_t begin, int64_t end)
                 const bool part_4 = (x_i > v1_2_best[lane]) | part_2;
                 const bool part_5 = (v1_2_best[lane] == x_i) | part_3;
                 const bool part_6 = part_4 & part_1;
-                const bool part_7 = part_5 & ((r1 * 32 + lane) < v1_2_at[lane]);
+                const bool part_7 = part_5 & ((r1 * 16 + lane) < v1_2_at[lane]);
                 const bool part_8 = part_6 | part_7;
                 const float next_v1_2_best = part_8 ? x_i : v1_2_best[lane];
-                const int64_t next_v1_2_at = part_8 ? (r1 * 32 + lane) : v1_2_at[lane];
+                const int64_t next_v1_2_at = part_8 ? (r1 * 16 + lane) : v1_2_at[lane];
                 v1_2_best[lane] = next_v1_2_best;
                 v1_2_at[lane] = next_v1_2_at;
             }
         }
         NOYAU_LANES
-        for (int64_t lane = 0; lane < n % 32; ++lane) {
-            const float x_i = x[i0 * n + (n / 32) * 32 + lane];
+        for (int64_t lane = 0; lane < n % 16; ++lane) {
+            const float x_i = x[i0 * n + (n / 16) * 16 + lane];
             const bool part_0 = x_i != x_i;
             const bool part_1 = v1_2_best[lane] == v1_2_best[lane];
             const bool part_2 = part_0 & part_1;
@@ -87,28 +87,14 @@ static int32_t row_argmax_0(const noyau_call *call, int64_t begin, int64_t end)
             const bool part_4 = (x_i > v1_2_best[lane]) | part_2;
             const bool part_5 = (v1_2_best[lane] == x_i) | part_3;
             const bool part_6 = part_4 & part_1;
-            const bool part_7 = part_5 & (((n / 32) * 32 + lane) < v1_2_at[lane]);
+            const bool part_7 = part_5 & (((n / 16) * 16 + lane) < v1_2_at[lane]);
             const bool part_8 = part_6 | part_7;
             const float next_v1_2_best = part_8 ? x_i : v1_2_best[lane];
-            const int64_t next_v1_2_at = part_8 ? ((n / 32) * 32 + lane) : v1_2_at[lane];
+            const int64_t next_v1_2_at = part_8 ? ((n / 16) * 16 + lane) : v1_2_at[lane];
             v1_2_best[lane] = next_v1_2_best;
             v1_2_at[lane] = next_v1_2_at;
         }
-        for (int64_t lane = 0; lane < 16; ++lane) {
-            const bool part_0 = v1_2_best[lane + 16] != v1_2_best[lane + 16];
-            const bool part_1 = v1_2_best[lane] == v1_2_best[lane];
-            const bool part_2 = part_0 & part_1;
-            const bool part_3 = (v1_2_best[lane] != v1_2_best[lane]) & part_0;
-            const bool part_4 = (v1_2_best[lane + 16] > v1_2_best[lane]) | part_2;
-            const bool part_5 = (v1_2_best[lane] == v1_2_best[lane + 16]) | part_3;
-            const bool part_6 = part_4 & part_1;
-            const bool part_7 = part_5 & (v1_2_at[lane + 16] < v1_2_at[lane]);
-            const bool part_8 = part_6 | part_7;
-            const float next_v1_2_best = part_8 ? v1_2_best[lane + 16] : v1_2_best[lane];
-            const int64_t next_v1_2_at = part_8 ? v1_2_at[lane + 16] : v1_2_at[lane];
-            v1_2_best[lane] = next_v1_2_best;
-            v1_2_at[lane] = next_v1_2_at;
-        }
+        NOYAU_LANES
         for (int64_t lane = 0; lane < 8; ++lane) {
             const bool part_0 = v1_2_best[lane + 8] != v1_2_best[lane + 8];
             const bool part_1 = v1_2_best[lane] == v1_2_best[lane];

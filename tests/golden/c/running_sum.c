@@ -66,8 +66,7 @@ static int32_t running_sum_0(const noyau_call *call, int64_t begin, int64_t end)
     /* Items: (rows + 15) / 16. */
     for (int64_t i0t = begin; i0t < end; ++i0t) {
         const int64_t length = noyau_minimum_i64(16, rows - i0t * 16);
-        float v1_sum[16];
-        for (int64_t i0 = 0; i0 < 16; ++i0) v1_sum[i0] = 0.0f;
+        float v1_sum[16] = {0};
         for (int64_t i1 = 0; i1 < n; ++i1) {
             NOYAU_LANES
             for (int64_t i0 = 0; i0 < length; ++i0) {
