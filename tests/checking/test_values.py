@@ -131,6 +131,25 @@ def test_zero_is_not_near_a_small_truth():
         assert not judge(graph, wrong, x).ok
 
 
+def test_what_does_not_cancel_is_right_where_the_truth_does():
+    """x (1 + tanh(u)) / 2 is 0 in float64 where u is far below 0, and x sigmoid(2 u) is not: the unfused computation
+    with another rounding is not 0 either. A kernel that is wrong there is still refused."""
+    g = Group()
+    x = g.input("x", F32, "n")
+    raised = g.map("add", g.map("tanh", x), g.full(1.0, x))
+    g.map("multiply", g.map("multiply", x, g.full(0.5, x)), raised)
+    graph, given = g.graph(), np.linspace(-60, -5, 40_000, dtype=np.float32)
+
+    def by_sigmoid(inputs):
+        return [(inputs[0] / (1 + np.exp(-2 * inputs[0].astype(np.float64)))).astype(np.float32)]
+
+    def wrong(inputs):
+        return [by_sigmoid(inputs)[0] - np.float32(1e-4)]
+
+    certify(graph, by_sigmoid, [Case("far out", (given,))], name="k").raise_if_bad()
+    assert not certify(graph, wrong, [Case("far out", (given,))], name="k").ok
+
+
 def test_nan_must_stay_nan_and_appears_nowhere_else():
     graph = groups.one_map("negative")
     x = np.array([1, np.nan, np.inf, -np.inf], np.float32)
