@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -170,7 +171,10 @@ class Native:
 
     def _allocate(self, shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
         dtypes = self.dtypes[self.inputs :]
-        return [np.empty(shape, dtype.numpy) for shape, dtype in zip(shapes, dtypes, strict=True)]
+        return [
+            _aligned(math.prod(shape) * dtype.numpy.itemsize).view(dtype.numpy).reshape(shape)
+            for shape, dtype in zip(shapes, dtypes, strict=True)
+        ]
 
     def _accept(
         self, out: Sequence[np.ndarray], shapes: Sequence[tuple[int, ...]], inputs: Sequence[np.ndarray]
