@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-# A shell that starts pytest in the background has it ignore SIGINT, and what the tests start would ignore it too.
+# A shell that starts pytest in the background has it ignore SIGINT, and nohup SIGHUP; what the tests start would too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP"):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
