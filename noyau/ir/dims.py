@@ -336,7 +336,11 @@ def _replace(dim: Dim, values: Mapping[str, Dim]) -> Dim:
 
 
 def _replace_in(op: Op, values: Mapping[str, Dim]) -> Dim:
-    left, right = _replace(op.left, values), _replace(op.right, values)
+    return again(op, _replace(op.left, values), _replace(op.right, values))
+
+
+def again(op: Op, left: Dim, right: Dim) -> Dim:
+    """The same operation of other operands."""
     match op.kind:
         case "floordiv":
             return left // right

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from noyau.dtypes import DType
 from noyau.ir.binding import Demand, plan
-from noyau.ir.dims import Dim, Monomial, Op, maximum
+from noyau.ir.dims import Dim, Monomial, Op, again
 from noyau.ir.graph import Graph, Node
 from noyau.passes.rewriting import with_dims
 
@@ -112,11 +112,4 @@ def _swapped(dim: Dim, unit: Monomial, value: Dim) -> Dim:
 
 
 def _swapped_in(op: Op, unit: Monomial, value: Dim) -> Dim:
-    left, right = _swapped(op.left, unit, value), _swapped(op.right, unit, value)
-    match op.kind:
-        case "floordiv":
-            return left // right
-        case "mod":
-            return left % right
-        case _:
-            return maximum(left, right)
+    return again(op, _swapped(op.left, unit, value), _swapped(op.right, unit, value))

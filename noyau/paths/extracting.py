@@ -22,7 +22,7 @@ from noyau.languages.numpy_terms import Extents
 from noyau.languages.numpy_text import Written, write
 from noyau.lowering.names import identifier
 from noyau.original import Original, foreign, open_model
-from noyau.passes.places import Wires
+from noyau.passes.places import Wires, needed
 from noyau.passes.sizes import own_sizes
 from noyau.paths.enclosing import Path, path_between
 from noyau.paths.ends import Between
@@ -205,21 +205,11 @@ def path_graph(wires: Wires, path: Path) -> Graph:
     read = frozenset(path.ends.sources)
     while True:
         collected = replace(wires.collect(path.positions, read), outputs=path.ends.results)
-        graph = own_sizes(_needed(collected))
+        graph = own_sizes(needed(collected))
         loose = wires.loose(graph, path.positions)
         if not loose:
             return graph
         read |= loose
-
-
-def _needed(graph: Graph) -> Graph:
-    """The graph without what its outputs do not need."""
-    names, kept = set(graph.outputs), []
-    for node in reversed(graph.nodes):
-        if node.output in names:
-            names.update(node.inputs)
-            kept.append(node)
-    return replace(graph, nodes=tuple(reversed(kept)))
 
 
 def _decorator(signature: str) -> str:

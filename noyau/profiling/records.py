@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,10 +10,9 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderableType
 
 from noyau.profiling.ceilings import ceiling
-from noyau.reports.records import Machine, number, write_json
+from noyau.reports.records import Machine, number, plain, write_json
 
 SCHEMA_VERSION = 1
-_PLAIN_WIDTH = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +224,4 @@ class Profile:
         yield from render(self, options.max_width, ascii_only=options.ascii_only)
 
     def __str__(self) -> str:
-        console = Console(file=io.StringIO(), width=_PLAIN_WIDTH, color_system=None, force_terminal=False)
-        with console.capture() as captured:
-            console.print(self)
-        return captured.get().rstrip("\n")
+        return plain(self)

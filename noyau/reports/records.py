@@ -224,10 +224,7 @@ class Report:
         yield from render(self, options.max_width, ascii_only=options.ascii_only)
 
     def __str__(self) -> str:
-        console = Console(file=io.StringIO(), width=_PLAIN_WIDTH, color_system=None, force_terminal=False)
-        with console.capture() as captured:
-            console.print(self)
-        return captured.get().rstrip("\n")
+        return plain(self)
 
 
 def write_json(record: Mapping[str, Any], path: Path) -> None:
@@ -256,3 +253,11 @@ def number(value: float | None) -> float | None:
 
 def _verdict(verdict: Verdict | None) -> str | None:
     return None if verdict is None else verdict.value
+
+
+def plain(record: RenderableType) -> str:
+    """What a record prints, without colours and as wide as a page."""
+    console = Console(file=io.StringIO(), width=_PLAIN_WIDTH, color_system=None, force_terminal=False)
+    with console.capture() as captured:
+        console.print(record)
+    return captured.get().rstrip("\n")

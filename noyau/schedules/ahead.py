@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from noyau.ir.dims import Dim, DimLike
-from noyau.ir.loops import Axis, Buffer, Call, Expr, If, Kernel, Load, Loop, Prefetch, Role, Statement
+from noyau.ir.loops import Axis, Buffer, Call, If, Kernel, Load, Loop, Prefetch, Role, Statement
 from noyau.ir.operators import OPERATORS
 from noyau.ir.walk import every_expression, every_statement
-from noyau.schedules.steps import Statements, with_bodies
+from noyau.schedules.steps import Statements, loads_of, stride_of, with_bodies
 
 LINE_BYTES = 64
 DEAR = 8  # flops of a function of which a core does not do as many as memory brings cells
@@ -67,8 +67,7 @@ def _strips(strip: Loop, threads: list[str], inputs: Mapping[str, Buffer]) -> It
     cells, thread, seen = strip.extent.constant, threads[-1], set[str]()
     for load in _loads(strip.body, inputs):
         (index,), line = load.index, LINE_BYTES // load.dtype.bytes
-        along = index.replace({strip.var: Dim.of(strip.var) + 1}) - index == Dim.of(1)
-        if cells and along and thread in index.names and load.buffer not in seen:
+        if cells and stride_of(load, strip.var) == Dim.of(1) and thread in index.names and load.buffer not in seen:
             seen.add(load.buffer)
             start = index.replace({strip.var: 0, thread: Dim.of(thread) + 1})
             yield from (Prefetch(load.buffer, (start + at,)) for at in range(0, cells, line))
@@ -100,8 +99,7 @@ def next_rows(body: Statements, inputs: Mapping[str, Buffer]) -> tuple[Row, ...]
 
 
 def _loads(body: Statements, inputs: Mapping[str, Buffer]) -> Iterable[Load]:
-    found: list[Expr] = [e for e in every_expression(body) if isinstance(e, Load) and e.buffer in inputs]
-    return (load for load in found if isinstance(load, Load))
+    return (load for load in loads_of(body) if load.buffer in inputs)
 
 
 def fetch(rows: Iterable[Row], loop: Loop, begin: Dim, cells: int) -> tuple[Statement, ...]:

@@ -32,7 +32,7 @@ from noyau.ir.loops import (
     Store,
 )
 from noyau.schedules.ahead import Row, computes, fetch, next_rows
-from noyau.schedules.steps import Statements, split
+from noyau.schedules.steps import Statements, counted, split, stride_of
 
 TILE = 128  # cells: few, so that memory takes them while the next ones are computed
 LEAST_BYTES = 64  # of a run of cells that is worth it: a line of a cache
@@ -83,9 +83,8 @@ def _bytes(loop: Loop, outputs: Mapping[str, Buffer]) -> Dim | None:
     if any(name.startswith("#") for name in loop.extent.names):  # a tile already
         return None
     for store in stores:
-        buffer, (index, *_) = outputs.get(store.buffers[0]), store.index
-        step = index.replace({loop.var: Dim.of(loop.var) + 1}) - index
-        if buffer is None or len(store.buffers) > 1 or store.merge or step != Dim.of(1):
+        buffer = outputs.get(store.buffers[0])
+        if buffer is None or len(store.buffers) > 1 or store.merge or stride_of(store, loop.var) != Dim.of(1):
             return None
         if known is not None and known * buffer.dtype.bytes < LEAST_BYTES:
             return None
@@ -125,10 +124,7 @@ def _tiled(loop: Loop) -> Loop:
     tiles = split(loop, TILE, f"{loop.var}w", loop.var)
     (tile,) = tiles.body
     assert isinstance(tile, Loop)
-    before: Statements = ()
-    if tile.extent.constant is None:
-        before = (Let(f"{loop.var}_count", Index(tile.extent)),)
-        tile = replace(tile, extent=Dim.of(f"{loop.var}_count"))
+    before, tile = counted(tile, f"{loop.var}_count")
     axis = Axis.THREADS if loop.axis is Axis.THREADS else Axis.SERIAL
     return replace(tiles, axis=axis, body=(*before, replace(tile, axis=Axis.LANES)))
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from noyau.ir.dims import Dim
-from noyau.ir.loops import Expr, Fold, Kernel, Let, Load, Loop
-from noyau.ir.walk import every_expression, every_statement, rewrite
+from noyau.ir.loops import Expr, Fold, Kernel, Let, Loop
+from noyau.ir.walk import every_statement, rewrite
 from noyau.schedules.ahead import fetch_ahead
 from noyau.schedules.around import write_around
 from noyau.schedules.columns import columns
@@ -17,7 +17,7 @@ from noyau.schedules.launches import apart, each, is_small
 from noyau.schedules.maps import map_
 from noyau.schedules.rows import folds_of, row
 from noyau.schedules.scans import scan
-from noyau.schedules.steps import Statements, carries, flatten, with_bodies
+from noyau.schedules.steps import Statements, carries, flatten, loads_of, stride_of, with_bodies
 from noyau.schedules.transposes import transpose
 
 
@@ -114,14 +114,3 @@ def _along(innermost: Loop, outer: tuple[str, ...]) -> tuple[str, str] | None:
                 if stride_of(load, variable) == Dim.of(1):
                     return variable, innermost.var
     return None
-
-
-def loads_of(body: Statements) -> list[Load]:
-    found: list[Expr] = [expr for expr in every_expression(body) if isinstance(expr, Load)]
-    return [load for load in found if isinstance(load, Load)]
-
-
-def stride_of(load: Load, variable: str) -> Dim:
-    """How far the load moves when a variable moves by one, where that is a polynomial."""
-    (offset,) = load.index
-    return offset.replace({variable: Dim.of(variable) + 1}) - offset

@@ -5,16 +5,17 @@ from __future__ import annotations
 from itertools import pairwise
 
 from noyau.ir.dims import Dim
-from noyau.ir.loops import Kernel, Load, Loop
-from noyau.ir.walk import every_expression
+from noyau.ir.loops import Kernel, Loop
 from noyau.schedules.steps import (
     Statements,
     bind,
     chain,
     coalesce,
+    loads_of,
     lone_loops,
     reorder,
     sink,
+    stride_of,
     widen,
     with_bodies,
 )
@@ -30,18 +31,13 @@ def along_reads(body: Statements) -> Statements:
     known: reads that follow each other are fetched ahead, and writes need not wait for memory."""
     loops, inner = chain(body)
     outer, last = (loops, []) if any(isinstance(s, Loop) for s in inner) else (loops[:-1], loops[-1:])
-    loads = [e for e in every_expression(body) if isinstance(e, Load) and len(e.index) == 1]
+    loads = [load for load in loads_of(body) if len(load.index) == 1]
     for load in sorted(loads, key=lambda load: -len(load.index[0].names)):
-        order = _descending({loop.var: _step(load, loop.var) for loop in outer})
+        order = _descending({loop.var: stride_of(load, loop.var) for loop in outer})
         if order is not None:
             same = order == [loop.var for loop in outer]
             return body if same else reorder(body, [*order, *(loop.var for loop in last)])
     return body
-
-
-def _step(load: Load, variable: str) -> Dim:
-    """How far a load moves when a variable moves by one."""
-    return load.index[0].replace({variable: Dim.of(variable) + 1}) - load.index[0]
 
 
 def _descending(steps: dict[str, Dim]) -> list[str] | None:

@@ -16,6 +16,7 @@ from noyau.ir.loops import (
     Expr,
     Fold,
     If,
+    Index,
     Kernel,
     Launch,
     Let,
@@ -222,6 +223,24 @@ def carries(loop: Loop) -> bool:
 
 def _folds(statement: Statement) -> bool:
     return any(isinstance(expr, Fold) for expr in expressions(statement))
+
+
+def loads_of(body: Statements) -> list[Load]:
+    found: list[Expr] = [expr for expr in every_expression(body) if isinstance(expr, Load)]
+    return [load for load in found if isinstance(load, Load)]
+
+
+def stride_of(access: Load | Store, variable: str) -> Dim:
+    """How far the load, or the store, moves when a variable moves by one, where that is a polynomial."""
+    (offset,) = access.index
+    return offset.replace({variable: Dim.of(variable) + 1}) - offset
+
+
+def counted(loop: Loop, name: str) -> tuple[Statements, Loop]:
+    """A Let that gives the length of a loop a name, and the loop; no Let where the length is known now."""
+    if loop.extent.constant is not None:
+        return (), loop
+    return (Let(name, Index(loop.extent)),), replace(loop, extent=Dim.of(name))
 
 
 def split(loop: Loop, size: int, outer: str, inner: str) -> Loop:

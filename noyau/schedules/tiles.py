@@ -9,7 +9,7 @@ from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, DimLike
 from noyau.ir.loops import Alloc, Axis, Const, Index, Let, Load, Loop, Space, Statement, Store, Var
 from noyau.ir.walk import every_expression, every_statement, substitute
-from noyau.schedules.steps import Statements, drop_unused, reindex, split
+from noyau.schedules.steps import Statements, counted, drop_unused, reindex, split
 
 CELL = "#cell"
 
@@ -22,10 +22,7 @@ def side_by_side(loop: Loop, width: int) -> Loop:
     tiles = split(replace(loop, body=()), width, f"{loop.var}t", loop.var)
     (cells,) = tiles.body
     assert isinstance(cells, Loop)
-    length: Statements = ()
-    if cells.extent.constant is None:
-        length = (Let(f"{tiles.var}_length", Index(cells.extent)),)
-        cells = replace(cells, extent=Dim.of(f"{tiles.var}_length"))
+    length, cells = counted(cells, f"{tiles.var}_length")
     inside = tuple(every_statement(loop.body))
     memory = frozenset(s.name for s in inside if isinstance(s, Alloc))
     lets = frozenset(s.name for s in inside if isinstance(s, Let))

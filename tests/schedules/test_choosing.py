@@ -10,8 +10,8 @@ from noyau.ir.graph import View
 from noyau.ir.loops import Axis, Fold, Role
 from noyau.ir.walk import every_expression
 from noyau.ir.wellformed import check
-from noyau.schedules.choosing import Options, loads_of, nan_apart, reads_along, schedule, stride_of
-from noyau.schedules.steps import flatten
+from noyau.schedules.choosing import Options, nan_apart, reads_along, schedule
+from noyau.schedules.steps import flatten, loads_of, stride_of
 from tests.checking.groups import F32, Group, embedding, layer_norm, quantise, rms_norm, softmax, swiglu
 from tests.schedules.groups import (
     assert_keeps,
