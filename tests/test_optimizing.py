@@ -46,6 +46,11 @@ def quick(model: onnx.ModelProto, folder: Path, **wishes: object) -> Optimized:
     return optimize(written(model, folder), dataclasses.replace(QUICK, **wishes))
 
 
+def told(made: Optimized) -> tuple[str, ...]:
+    """What a report says of inputs and checks; whether the clock finds the machine noisy is no matter of a test."""
+    return tuple(line for line in made.report.inputs if "AMBIGUOUS" not in line and "--fresh" not in line)
+
+
 @cache
 def optimized_llama(exporter: str) -> Optimized:
     return optimize(llama(exporter), dataclasses.replace(QUICK, dims={"sequence": 128}))  # one binding: it is quicker
@@ -326,9 +331,9 @@ def test_kernels_are_chosen_by_name(tmp_path):
 
 
 def test_sizes_are_those_asked_for_and_small_ones_to_check_with(tmp_path):
-    report = quick(plain(), tmp_path, dims={"rows": 1000}).report
-    assert report.kernels[0].bytes == 2 * 4 * 6000
-    assert report.inputs == (
+    made = quick(plain(), tmp_path, dims={"rows": 1000})
+    assert made.report.kernels[0].bytes == 2 * 4 * 6000
+    assert told(made) == (
         "x f32[1000, 6]: made up, standard normal",
         "kernels are checked on smaller ones, of rows=64",
     )
@@ -337,7 +342,7 @@ def test_sizes_are_those_asked_for_and_small_ones_to_check_with(tmp_path):
 def test_arrays_of_a_user_are_what_is_checked_and_timed(tmp_path):
     np.savez(tmp_path / "mine.npz", x=np.full((17, 6), 3, np.float32))
     made = quick(plain(), tmp_path, inputs=str(tmp_path / "mine.npz"))
-    assert made.report.inputs == ("x f32[17, 6]: from mine.npz",)
+    assert told(made) == ("x f32[17, 6]: from mine.npz",)
     assert made.report.kernels[0].bytes == 2 * 4 * 17 * 6
     certificate = made.judged[0].certificate
     assert certificate.captured and not certificate.made_up
@@ -379,7 +384,7 @@ def test_nothing_is_left_in_the_folder_for_temporary_files(tmp_path, monkeypatch
 
 def test_the_public_function_takes_wishes_by_name(tmp_path):
     made = noyau.optimize(str(written(plain(), tmp_path)), keep="all", budget_s=0.01, dims={"rows": 3})
-    assert made.report.inputs == ("x f32[3, 6]: made up, standard normal",)
+    assert told(made) == ("x f32[3, 6]: made up, standard normal",)
     assert len(made.report.kept) == 1
 
 
