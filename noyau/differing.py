@@ -13,8 +13,6 @@ import numpy as np
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from noyau.bindings import Dims, bindings, called, inputs_at
-from noyau.bindings import spell as spell_sizes
 from noyau.checking.certificate import SHARE, Outcome
 from noyau.checking.inputs import load_inputs, printable
 from noyau.checking.values import MOVED_RUNS, Case, Trial, spell
@@ -23,6 +21,8 @@ from noyau.errors import CheckError, InputError, OutputError
 from noyau.frontends import onnx as frontend
 from noyau.ir.evaluation import evaluate
 from noyau.ir.graph import Graph
+from noyau.judging.bindings import Dims, bindings, called, inputs_at
+from noyau.judging.bindings import spell as spell_sizes
 from noyau.original import Original, foreign, open_model
 from noyau.reports.wrapping import hanging
 from noyau.runtimes.bodies import DOMAIN

@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from noyau import planning
-from noyau.benching import Bench
-from noyau.bindings import Dims, first_of
 from noyau.builders import cc
-from noyau.certifying import MOST_AT_ONCE, Certifiers
-from noyau.deciding import KEEPS
 from noyau.errors import InputError
 from noyau.feeding import feeds_for
-from noyau.judging import Judged, certified, compiled, right
+from noyau.judging.benching import Bench
+from noyau.judging.bindings import Dims, first_of
+from noyau.judging.certifying import MOST_AT_ONCE, Certifiers
+from noyau.judging.deciding import KEEPS
+from noyau.judging.kernels import Judged, certified, compiled, right
+from noyau.judging.rounds import Course, Deadline, raced, told
+from noyau.judging.tuning import recalled, tuned
+from noyau.judging.whole import LIMIT_S, settled, with_kernels
 from noyau.ops import Op
 from noyau.original import Original, open_model
 from noyau.passes.partition import Partition
@@ -29,7 +32,6 @@ from noyau.paths.trying import tried
 from noyau.reporting import report_of
 from noyau.reports.machine import usable_cores
 from noyau.reports.records import Report
-from noyau.rounds import Course, Deadline, raced, told
 from noyau.runtimes import provenance as origin
 from noyau.runtimes.bodies import DOMAIN
 from noyau.runtimes.onnxruntime import open_session, version
@@ -38,8 +40,6 @@ from noyau.runtimes.saving import save
 from noyau.seeing import Seen, look
 from noyau.timing.conditions import conditions
 from noyau.timing.onnxruntime_workers import Workers
-from noyau.tuning import recalled, tuned
-from noyau.whole import LIMIT_S, settled, with_kernels
 
 if TYPE_CHECKING:
     import onnx

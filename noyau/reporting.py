@@ -8,9 +8,10 @@ from dataclasses import replace
 
 from noyau.builders import cc
 from noyau.checking.inputs import printable
-from noyau.deciding import Timing, deciding, overall
 from noyau.feeding import Feeds
-from noyau.judging import Judged
+from noyau.judging.deciding import Timing, deciding, overall
+from noyau.judging.kernels import Judged
+from noyau.judging.whole import Settled, Whole
 from noyau.original import Original, already_fused, foreign
 from noyau.passes.partition import Partition
 from noyau.planning import Plan
@@ -19,7 +20,6 @@ from noyau.reports.machine import this_machine
 from noyau.reports.records import BindingRecord, EndToEnd, KernelRecord, NotFused, Report
 from noyau.timing.comparing import Verdict
 from noyau.timing.conditions import Conditions
-from noyau.whole import Settled, Whole
 
 
 def report_of(

@@ -13,7 +13,7 @@ from rich.text import Text
 from noyau.builders import cc
 from noyau.checking.inputs import printable
 from noyau.errors import BuildError, InputError
-from noyau.judging import Judged, certified, compiled
+from noyau.judging.kernels import Judged, certified, compiled
 from noyau.original import Original, open_model
 from noyau.passes.partition import Cut, Partition
 from noyau.paths.enclosing import cut_of

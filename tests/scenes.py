@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from noyau import planning
-from noyau.benching import Bench
 from noyau.builders import cc
 from noyau.feeding import Feeds, feeds_for
+from noyau.judging.benching import Bench
 from noyau.original import Original, open_model
 from noyau.planning import Planned
 from noyau.runtimes.putting_back import library, put_back

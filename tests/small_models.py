@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from noyau.deciding import Timing
+from noyau.judging.deciding import Timing
 from noyau.planning import Planned
 from noyau.timing.comparing import Comparison
 

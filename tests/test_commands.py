@@ -12,9 +12,9 @@ import onnx
 import pytest
 
 from noyau import commands
-from noyau.benching import Bench
 from noyau.cli import main
 from noyau.errors import InputError, OutputError
+from noyau.judging.benching import Bench
 from tests.small_models import BARE, plain, timed_as, twice, written
 
 

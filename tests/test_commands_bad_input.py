@@ -17,9 +17,9 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from noyau.benching import Bench
 from noyau.builders import cc
 from noyau.cli import main
+from noyau.judging.benching import Bench
 from noyau.optimizing import Optimized
 from noyau.runtimes import onnxruntime as runtime
 from tests.runtimes.models import HOSTILE

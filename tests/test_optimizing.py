@@ -12,10 +12,11 @@ import onnx
 import pytest
 
 import noyau
-from noyau import judging, planning
-from noyau.benching import Bench
+from noyau import planning
 from noyau.builders import cc
 from noyau.errors import InputError, ModelError
+from noyau.judging import kernels as judging
+from noyau.judging.benching import Bench
 from noyau.optimizing import Optimized, Wishes, optimize
 from noyau.runtimes import onnxruntime as runtime
 from noyau.runtimes import putting_back

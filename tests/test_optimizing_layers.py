@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from onnx import numpy_helper
 
-from noyau import judging
-from noyau.benching import Bench
 from noyau.builders import cc
+from noyau.judging import kernels as judging
+from noyau.judging.benching import Bench
 from noyau.optimizing import Wishes, optimize
 from tests.small_models import NODE, chain, model_of, timed_as, value, written
 

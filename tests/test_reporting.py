@@ -5,11 +5,12 @@ import dataclasses
 import pytest
 
 from noyau import planning
-from noyau.benching import Bench
 from noyau.builders import cc
-from noyau.deciding import Timing
 from noyau.feeding import feeds_for
-from noyau.judging import Judged, certified
+from noyau.judging.benching import Bench
+from noyau.judging.deciding import Timing
+from noyau.judging.kernels import Judged, certified
+from noyau.judging.whole import Settled, Whole
 from noyau.original import open_model
 from noyau.passes.traffic import Traffic
 from noyau.planning import Plan
@@ -18,7 +19,6 @@ from noyau.reports.records import EndToEnd
 from noyau.seeing import look
 from noyau.timing.comparing import Comparison, Verdict
 from noyau.timing.conditions import Conditions
-from noyau.whole import Settled, Whole
 from tests.small_models import KINDS, NODE, model_of, twice, value, written
 
 CALM = Conditions(None, 1e-4, 0.1, None)

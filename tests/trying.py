@@ -20,7 +20,7 @@ from noyau.ir.walk import expressions, operands
 from noyau.lowering.nest import lower
 from noyau.passes.normal import normalise
 from noyau.schedules.choosing import Options, schedule
-from tests.judging import Judge
+from tests.judged import Judge
 from tests.random_graphs import Case, generate
 
 MOST = 40_000  # steps of the interpreter; what takes more is left to C

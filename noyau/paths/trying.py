@@ -13,7 +13,7 @@ from noyau.checking.adversarial import cases
 from noyau.checking.values import Case
 from noyau.errors import InputError, NoyauError
 from noyau.handwritten.isolation import Isolated
-from noyau.judging import Judged, captured_cases
+from noyau.judging.kernels import Judged, captured_cases
 from noyau.seeing import Seen
 
 PATIENCE_S = 20.0  # for one call

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.text import Text
 
-from noyau.bindings import spell
+from noyau.judging.bindings import spell
 from noyau.reports.records import EndToEnd, KernelRecord, NotFused, Report
 from noyau.reports.wrapping import hanging
 from noyau.timing.comparing import Verdict, spell_s

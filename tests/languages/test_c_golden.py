@@ -15,7 +15,7 @@ from noyau.builders.cc import Options, compile_library
 from noyau.builders.native import Native
 from noyau.languages import c
 from noyau.passes.normal import normalise
-from tests.judging import Judge
+from tests.judged import Judge
 from tests.languages.kernels import GOLDEN, kernel_of
 from tests.schedules.groups import inputs_of
 

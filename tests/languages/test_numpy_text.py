@@ -18,7 +18,7 @@ from noyau.ir.evaluation import evaluate
 from noyau.ir.graph import Contract, Graph, Input, Iota, Lookup, Map, Node, Opaque, Scatter, View
 from noyau.languages.numpy_text import Written, friendly, head_text, write
 from noyau.original import open_model
-from tests.judging import Judge
+from tests.judged import Judge
 from tests.languages.kernels import GOLDEN, MORE
 from tests.random_graphs import generate
 from tests.small_models import llama

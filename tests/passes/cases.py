@@ -14,7 +14,7 @@ from noyau.errors import InputError
 from noyau.ir.checking import check
 from noyau.ir.evaluation import evaluate
 from noyau.ir.graph import Constant, Graph, Map, constant
-from tests.judging import Judge
+from tests.judged import Judge
 from tests.nodes import given, graph, value, view
 from tests.random_graphs import Case, generate
 

@@ -6,9 +6,9 @@ import numpy as np
 import onnx
 import pytest
 
-from noyau import benching
 from noyau.cli import main
 from noyau.errors import InputError
+from noyau.judging import benching
 from noyau.loading import load_op
 from noyau.optimizing import Wishes, optimize
 from noyau.original import open_model

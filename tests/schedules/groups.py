@@ -15,7 +15,7 @@ from noyau.lowering.nest import lower
 from noyau.schedules.choosing import nan_apart
 from noyau.schedules.steps import flatten
 from tests.checking.groups import F32, Group
-from tests.judging import Judge
+from tests.judged import Judge
 
 
 def reduced(monoid, *shape, axes=(0,), dtype=F32, after=None):

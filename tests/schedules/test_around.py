@@ -13,7 +13,7 @@ from noyau.languages import c
 from noyau.schedules.around import TILE
 from noyau.schedules.choosing import Options, schedule
 from tests.checking.groups import F32, Group, rms_norm, softmax, swiglu
-from tests.judging import Judge
+from tests.judged import Judge
 from tests.schedules.groups import (
     assert_keeps,
     in_order,

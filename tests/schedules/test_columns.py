@@ -15,7 +15,7 @@ from noyau.schedules.choosing import schedule
 from noyau.schedules.columns import columns, folds_at
 from tests.batching import build_many
 from tests.checking.groups import F32, Group
-from tests.judging import Judge
+from tests.judged import Judge
 from tests.schedules.groups import assert_keeps, flat, in_order, inputs_of, loops, lowered, reduced
 
 MONOIDS = ("sum", "prod", "max", "argmin", "variance", "logsumexp")

@@ -8,11 +8,11 @@ import re
 import numpy as np
 import pytest
 
-from noyau import benching, remembering
-from noyau.benching import Bench, Scene, at_binding, decided, impossible, matters, stamps, timed
-from noyau.deciding import Timing
 from noyau.errors import UnsupportedError
-from noyau.judging import Judged
+from noyau.judging import benching, remembering
+from noyau.judging.benching import Bench, Scene, at_binding, decided, impossible, matters, stamps, timed
+from noyau.judging.deciding import Timing
+from noyau.judging.kernels import Judged
 from noyau.passes.traffic import Traffic
 from noyau.seeing import Seen
 from noyau.timing import bandwidth

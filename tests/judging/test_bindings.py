@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from noyau.bindings import (
+from noyau.errors import InputError
+from noyau.frontends.onnx import import_model
+from noyau.judging.bindings import (
     MOST_ASKED,
     MOST_OPEN,
     bindings,
@@ -15,8 +17,6 @@ from noyau.bindings import (
     leading,
     spell,
 )
-from noyau.errors import InputError
-from noyau.frontends.onnx import import_model
 from tests.small_models import NODE, model_of, value
 
 

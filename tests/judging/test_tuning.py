@@ -7,16 +7,17 @@ import dataclasses
 import numpy as np
 import pytest
 
-from noyau import planning, tuning
+from noyau import planning
 from noyau.builders import cc, records
-from noyau.certifying import judge
 from noyau.feeding import feeds_for
-from noyau.judging import Judged, certified
+from noyau.judging import tuning
+from noyau.judging.certifying import judge
+from noyau.judging.kernels import Judged, certified
+from noyau.judging.tuning import SEARCHED, recall, recalled, tuned, tuned_key, variant, variants
 from noyau.optimizing import Wishes, optimize
 from noyau.original import open_model
 from noyau.schedules.choosing import USUAL, Options
 from noyau.seeing import look
-from noyau.tuning import SEARCHED, recall, recalled, tuned, tuned_key, variant, variants
 from tests.scenes import workers
 from tests.small_models import CRASHES, NODE, model_of, spoilt, value, written
 

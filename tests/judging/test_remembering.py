@@ -5,9 +5,9 @@ import datetime
 import numpy as np
 import pytest
 
-from noyau import remembering
 from noyau.builders import cache, records
-from noyau.remembering import (
+from noyau.judging import remembering
+from noyau.judging.remembering import (
     OLDEST_DAYS,
     certificate_key,
     keep_timing,

@@ -8,17 +8,18 @@ import math
 import numpy as np
 import pytest
 
-from noyau import planning, whole
-from noyau.benching import Bench, Scene
+from noyau import planning
 from noyau.builders import cc
-from noyau.deciding import Timing
 from noyau.errors import CheckError, InputError, ModelError, UnsupportedError
 from noyau.feeding import feeds_for
-from noyau.judging import Judged
+from noyau.judging import whole
+from noyau.judging.benching import Bench, Scene
+from noyau.judging.deciding import Timing
+from noyau.judging.kernels import Judged
+from noyau.judging.whole import ATTEMPTS, Whole, apart, gain_s, lost, settled, timed_whole, with_kernels, without_worst
 from noyau.original import open_model
 from noyau.seeing import look
 from noyau.timing.comparing import Comparison, Verdict
-from noyau.whole import ATTEMPTS, Whole, apart, gain_s, lost, settled, timed_whole, with_kernels, without_worst
 from tests.scenes import OPTIONS, bench, scene, workers
 from tests.small_models import CRASHES, KINDS, WRONG, compared, spoilt, timed_as, written
 

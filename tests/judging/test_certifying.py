@@ -7,11 +7,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from noyau import certifying, remembering
 from noyau.builders import cc
-from noyau.certifying import Certifiers, Task, judge
 from noyau.errors import CheckError
-from noyau.judging import Judged, captured_cases, certified
+from noyau.judging import certifying, remembering
+from noyau.judging.certifying import Certifiers, Task, judge
+from noyau.judging.kernels import Judged, captured_cases, certified
 from tests.scenes import OPTIONS, scene, workers
 from tests.small_models import CRASHES, HANGS, WRONG, spoilt
 

@@ -23,7 +23,7 @@ from noyau.checking.certificate import Certificate
 from noyau.checking.native import certify_native
 from noyau.checking.values import Case
 from noyau.ir.graph import Constant, Graph
-from noyau.remembering import certificate_key, certificate_of, keep_certificate, recall_certificate
+from noyau.judging.remembering import certificate_key, certificate_of, keep_certificate, recall_certificate
 from noyau.timing.workers import Worker
 
 Item = TypeVar("Item")

@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from noyau.benching import Arrays, Bench, Scene, stamps
-from noyau.bindings import spell
 from noyau.builders import cc, records
-from noyau.deciding import Timing, deciding, overall
 from noyau.dtypes import from_numpy
 from noyau.errors import CheckError, NoyauError, UnsupportedError
-from noyau.judging import Judged
+from noyau.judging.benching import Arrays, Bench, Scene, stamps
+from noyau.judging.bindings import spell
+from noyau.judging.deciding import Timing, deciding, overall
+from noyau.judging.kernels import Judged
+from noyau.judging.remembering import timing_key, today
 from noyau.original import foreign
 from noyau.planning import Planned
-from noyau.remembering import timing_key, today
 from noyau.runtimes.onnxruntime import open_session
 from noyau.runtimes.putting_back import library, put_back
 from noyau.timing.comparing import Comparison, Verdict, compare

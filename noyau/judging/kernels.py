@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from noyau.builders import cc
-from noyau.certifying import Task, judge
 from noyau.checking.adversarial import cells
 from noyau.checking.certificate import Certificate
 from noyau.checking.values import Case
-from noyau.deciding import Timing, deciding
 from noyau.errors import NoyauError
 from noyau.ir.graph import Graph, names_of
+from noyau.judging.certifying import Task, judge
+from noyau.judging.deciding import Timing, deciding
 from noyau.planning import Planned
 from noyau.reports.machine import usable_cores
 from noyau.seeing import Seen, ends_of

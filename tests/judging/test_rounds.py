@@ -7,14 +7,14 @@ import math
 import numpy as np
 import pytest
 
-from noyau import bindings, rounds
-from noyau.benching import Bench
 from noyau.checking.inputs import Inputs
-from noyau.deciding import Timing
 from noyau.errors import InputError
 from noyau.feeding import Feeds
-from noyau.judging import Judged
-from noyau.rounds import Course, Deadline, raced, told
+from noyau.judging import bindings, rounds
+from noyau.judging.benching import Bench
+from noyau.judging.deciding import Timing
+from noyau.judging.kernels import Judged
+from noyau.judging.rounds import Course, Deadline, raced, told
 from tests.scenes import bench, fed, scene, workers
 from tests.small_models import compared, timed_as
 

@@ -20,12 +20,12 @@ from noyau.builders import cc, records
 from noyau.builders.native import Native
 from noyau.errors import NoyauError, UnsupportedError
 from noyau.ir.graph import Constant
-from noyau.judging import Judged, compiled
+from noyau.judging.kernels import Judged, compiled
+from noyau.judging.remembering import today
 from noyau.languages import c
 from noyau.lowering.nest import lower
 from noyau.passes.rewriting import nameless
 from noyau.planning import Planned, digest
-from noyau.remembering import today
 from noyau.reports.machine import this_machine
 from noyau.schedules.choosing import USUAL, Options, schedule
 from noyau.seeing import Seen

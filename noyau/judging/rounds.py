@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from noyau.benching import Bench, Scene, decided, timed
-from noyau.bindings import MOST_BYTES, Dims, bindings, called, inputs_at, largest_bytes, spell
 from noyau.errors import InputError, ModelError
 from noyau.feeding import Feeds
-from noyau.judging import Judged, right
+from noyau.judging.benching import Bench, Scene, decided, timed
+from noyau.judging.bindings import MOST_BYTES, Dims, bindings, called, inputs_at, largest_bytes, spell
+from noyau.judging.kernels import Judged, right
 from noyau.original import Original
 from noyau.seeing import Seen, look_again
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from noyau.bindings import spell
+from noyau.judging.bindings import spell
 from noyau.passes.traffic import Traffic
 from noyau.timing.comparing import Comparison, Verdict
 

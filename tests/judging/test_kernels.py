@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from noyau import judging
 from noyau.builders import cc
-from noyau.deciding import Timing
 from noyau.errors import BuildError
-from noyau.judging import Judged, captured_cases, certified, compiled, right
+from noyau.judging import kernels as judging
+from noyau.judging.deciding import Timing
+from noyau.judging.kernels import Judged, captured_cases, certified, compiled, right
 from noyau.seeing import Seen
 from tests.scenes import OPTIONS, scene
 from tests.small_models import WRONG, compared, spoilt

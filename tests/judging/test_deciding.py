@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from noyau.deciding import KEEPS, Timing, decide, deciding, overall
+from noyau.judging.deciding import KEEPS, Timing, decide, deciding, overall
 from noyau.passes.traffic import Traffic
 from noyau.timing.comparing import Comparison, Verdict
 from tests.small_models import compared

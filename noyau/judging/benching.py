@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from noyau.bindings import spell
-from noyau.deciding import Timing, decide
 from noyau.dtypes import from_numpy
 from noyau.errors import CheckError, InputError, NoyauError
 from noyau.ir.graph import names_of
-from noyau.judging import Judged
+from noyau.judging.bindings import spell
+from noyau.judging.deciding import Timing, decide
+from noyau.judging.kernels import Judged
+from noyau.judging.remembering import keep_timing, recall_timing, timing_key, today
 from noyau.original import Original
 from noyau.passes.partition import Group
 from noyau.passes.traffic import traffic
 from noyau.planning import Planned
-from noyau.remembering import keep_timing, recall_timing, timing_key, today
 from noyau.runtimes.bodies import ValueType
 from noyau.runtimes.extract import extract
 from noyau.runtimes.putting_back import value_type

@@ -1,0 +1,1 @@
+"""Each kernel judged: certified, timed in the place of what it replaces, kept or dropped; then the whole model."""
