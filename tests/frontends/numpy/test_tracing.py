@@ -8,7 +8,7 @@ from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.tracing import trace
 from noyau.ir.dims import shape_of
 from noyau.ir.evaluation import evaluate
-from noyau.ir.graph import Graph, Input, Node
+from noyau.ir.graph import Graph, Input, Node, constant
 from noyau.passes.normal import normalise
 from tests.frontends.numpy.traces import traced_only, x
 
@@ -99,3 +99,23 @@ def test_the_line_is_named():
         UnsupportedError, match=rf"^wrong cannot be traced at line {line} of .*test_tracing\.py: np\.sort"
     ):
         traced_only(wrong, x(3))
+
+
+def test_values_bear_the_names_of_variables():
+    def softmax(x):
+        e = np.exp(x - x.max(-1, keepdims=True))
+        total = e.sum(-1, keepdims=True)
+        out = e / total
+        return out * 1
+
+    graph = trace(softmax, [node("x", "rows", "n")], [node("out", "rows", "n")], {})
+    assert {"x", "e", "total", "out"} <= graph.by_name.keys()
+    assert graph.outputs == ("out",)
+    assert np.allclose(evaluate(graph, {"x": x(2, 3)})["out"], softmax(x(2, 3)))
+
+
+def test_an_input_that_is_a_number_is_given_as_one():
+    bins = constant("bins", np.array(3, np.int64))
+    graph = trace(lambda x, bins: x[:bins] * bins, [node("x", "n"), bins], [node("out", 3)], {})
+    assert [each.output for each in graph.inputs] == ["x"]
+    assert np.array_equal(evaluate(graph, {"x": x(5)})["out"], x(5)[:3] * 3)
