@@ -6,21 +6,22 @@ import functools
 import operator
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
 
 import numpy as np
 
+from noyau.descriptions import Description
 from noyau.dtypes import DType
 from noyau.errors import SignatureError
 from noyau.handwritten.asking import parameters_of
 from noyau.handwritten.attaching import attach_function, attach_text, read_text
 from noyau.handwritten.calling import call_kernel
-from noyau.handwritten.kernels import EMPTY, Arguments, HandKernel, Init, Launch, Target, Usage
+from noyau.handwritten.kernels import EMPTY, Arguments, HandKernel, Init, Launch, Usage
 from noyau.handwritten.trusting import ineligible
-from noyau.references import Reference, narrowed, reference_of, runs_as_written
+from noyau.references import narrowed, reference_of, runs_as_written
 from noyau.signatures.binding import Bound, bind
 from noyau.signatures.instances import instance_of, unbound_names
 from noyau.signatures.making import integers_of, made_by, make, usual_instance, usual_sizes
@@ -56,30 +57,6 @@ class SaidOfText(Said, total=False):
 
 class ReferenceWarning(UserWarning):
     """An op runs as its reference, for no kernel of it may run."""
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """All that is known of an op: nothing in it changes."""
-
-    name: str
-    reference: Reference
-    signature: Signature | None
-    sizes: Mapping[str, int]
-    inputs: Inputs | None
-    file: Path | None
-    line: int
-    kernels: tuple[HandKernel, ...] = field(default=())
-    gradient: Callable[..., Any] | None = None
-
-    @property
-    def target(self) -> Target:
-        """What kernels are attached to."""
-        return Target(self.name, self.signature, self.reference.constants)
-
-    @property
-    def place(self) -> str:
-        return f"{self.file}:{self.line}" if self.file else f"line {self.line}"
 
 
 class Op(Generic[P, R]):

@@ -63,9 +63,10 @@ class Partition:
     cuts: tuple[Cut, ...]
 
 
-def partition(model: Model) -> Partition:
-    """The groups of a model, and the reasons of the cuts between them."""
-    work = _Partitioning(model, Wires(model))
+def partition(model: Model, *, alone_too: bool = False) -> Partition:
+    """The groups of a model, and the reasons of the cuts between them. `alone_too`: a single operator is a group where
+    it is a kernel, though there is nothing to fuse it with."""
+    work = _Partitioning(model, Wires(model), alone_too)
     work.start()
     while work.join_all():
         pass
@@ -81,6 +82,7 @@ class _Partitioning:
 
     model: Model
     wires: Wires
+    alone_too: bool
     member: dict[int, int] = field(default_factory=dict)
     sets: dict[int, Positions] = field(default_factory=dict)
     alone: dict[int, str] = field(default_factory=dict)
@@ -198,7 +200,7 @@ class _Partitioning:
             except UnsupportedError as error:  # cellwise ones were joined without a look at their kernel
                 self.dissolve(positions, str(error))
                 continue
-            if worth(positions, group.graph):
+            if self.alone_too or worth(positions, group.graph):
                 yield group
             else:
                 self.lonely[min(positions)] = "a single operator: there is nothing to fuse it with"

@@ -1,0 +1,96 @@
+"""How an array lies in memory, as far as a kernel is made for it; and a graph whose inputs lie so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import assert_never
+
+import numpy as np
+
+from noyau.ir.dims import Dim
+from noyau.ir.graph import Graph, Input, Node, View
+
+
+class Order(Enum):
+    """The class of a layout. What is none of these (unaligned, strides that are no multiple of the item) is copied."""
+
+    PACKED = "packed"  # in C order
+    PERMUTED = "permuted"  # packed, once its axes are taken in another order
+    INNER = "inner"  # the last axis is contiguous, the others may have any strides
+    STRIDED = "strided"  # any strides of whole items, also 0 and negative ones
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """`axes`: of a permuted array, its axes from the outermost in memory to the innermost."""
+
+    order: Order = Order.PACKED
+    axes: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"permuted {list(self.axes)}" if self.axes else self.order.value
+
+    def in_memory(self, array: np.ndarray) -> np.ndarray:
+        """The array as the kernel takes it: a view with the axes in the order of memory."""
+        return array.transpose(self.axes) if self.axes else array
+
+
+PACKED, INNER, STRIDED = Layout(), Layout(Order.INNER), Layout(Order.STRIDED)
+
+
+def layout_of(array: np.ndarray) -> Layout | None:
+    """The layout of an array; None where it must be copied."""
+    if array.flags.c_contiguous:
+        return PACKED if array.flags.aligned else None
+    item = array.itemsize
+    if not array.flags.aligned or any(stride % item for stride in array.strides):
+        return None
+    axes = tuple(sorted(range(array.ndim), key=lambda axis: (-abs(array.strides[axis]), axis)))
+    if array.transpose(axes).flags.c_contiguous:
+        return Layout(Order.PERMUTED, axes)
+    return INNER if array.strides[-1] == item else STRIDED
+
+
+def laid_out(graph: Graph, layouts: Sequence[Layout]) -> Graph:
+    """The graph whose inputs, in order, have these layouts: a permuted one is an input with its axes in the order of
+    memory, `x_in_memory`, and a transpose of it."""
+    by_name = {node.output: layout for node, layout in zip(graph.inputs, layouts, strict=True)}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        layout = by_name.get(node.output, PACKED) if isinstance(node.kind, Input) else PACKED
+        nodes.extend(_transposed(node, layout.axes) if layout.axes else [node])
+    return replace(graph, nodes=tuple(nodes))
+
+
+def _transposed(node: Node, axes: Sequence[int]) -> tuple[Node, Node]:
+    name = f"{node.output}_in_memory"
+    memory = replace(node, output=name, shape=tuple(node.shape[axis] for axis in axes))
+    index = tuple(Dim.of(f"#{axis}") for axis in axes)
+    return memory, replace(node, kind=View(index), inputs=(name,))
+
+
+def strided_names(graph: Graph, layouts: Sequence[Layout]) -> dict[str, str]:
+    """The inputs of a graph that is laid out, as `lower` takes them: "inner" or "strided" by name."""
+    pairs = zip(graph.inputs, layouts, strict=True)
+    return {node.output: layout.order.value for node, layout in pairs if layout.order in (Order.INNER, Order.STRIDED)}
+
+
+def lie(array: np.ndarray, layout: Layout) -> np.ndarray:
+    """A copy of an array that lies so, as far as its extents allow: what has no cells, or one, is packed anyway."""
+    match layout.order:
+        case Order.PACKED:
+            return np.ascontiguousarray(array).reshape(array.shape)
+        case Order.PERMUTED:
+            return np.ascontiguousarray(array.transpose(layout.axes)).transpose(np.argsort(layout.axes))
+        case Order.INNER:
+            room = np.empty((*array.shape[:-1], array.shape[-1] + 3), array.dtype)
+            view = room[..., 2:-1]
+        case Order.STRIDED:
+            room = np.empty([2 * extent + 1 for extent in array.shape], array.dtype)
+            view = room[tuple(slice(2 * extent - 1, None, -2) if extent else slice(0) for extent in array.shape)]
+        case _:
+            assert_never(layout.order)
+    view[...] = array
+    return view

@@ -1,0 +1,211 @@
+"""A traced graph as a program: kernels, and between them what a library does better (a matrix product)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from noyau.dispatching.libraries import slope_of
+from noyau.errors import UnsupportedError
+from noyau.ir.checking import check
+from noyau.ir.dims import indices
+from noyau.ir.graph import Constant, Graph, Input, Map, Node, View
+from noyau.ir.loops import Kernel
+from noyau.lowering.nest import lower
+from noyau.passes.constants import fold_constants
+from noyau.passes.equal import merge_equal
+from noyau.passes.partition import Group, Model, Place, partition
+from noyau.passes.sizes import own_sizes
+from noyau.passes.unused import drop_unused
+from noyau.passes.views import compose_views
+from noyau.schedules.choosing import USUAL, Options, schedule
+
+
+@dataclass(frozen=True, slots=True)
+class KernelStep:
+    """A kernel, scheduled; it reads and makes the inputs and outputs of its graph, in that order."""
+
+    kernel: Kernel
+    graph: Graph
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryStep:
+    """What a library does: one value, and the views of it or of its operands. `reason`: why it is no kernel."""
+
+    graph: Graph
+    reason: str
+
+
+Step: TypeAlias = KernelStep | LibraryStep
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Steps in order; `graph` is what they compute, its inputs and outputs in the order of a call."""
+
+    graph: Graph
+    steps: tuple[Step, ...]
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        return tuple(step.kernel for step in self.steps if isinstance(step, KernelStep))
+
+    @property
+    def single(self) -> Kernel | None:
+        """The one kernel that is the whole program, or None."""
+        match self.steps:
+            case (KernelStep(kernel),):
+                return kernel
+            case _:
+                return None
+
+
+def program(graph: Graph, name: str, strided: Mapping[str, str] | None = None, options: Options = USUAL) -> Program:
+    """The program of a graph, whose kernels are named after `name`; `strided` inputs are as `lower` takes them.
+
+    UnsupportedError where a size of a kernel does not follow from what it reads."""
+    tidy = check(own_sizes(compose_views(_same_as_views(merge_equal(fold_constants(graph))))))
+    groups = list(partition(_as_model(tidy), alone_too=True).groups)
+    groups = [group for group in groups if not _is_seen_by_library(group, tidy, groups)]
+    if len(groups) == 1 and _is_whole(groups[0], tidy):
+        step = _kernel_step(groups[0], tidy, name, strided or {}, options, whole=True)
+        return Program(tidy, (step,))
+    parts: list[Step] = [
+        _kernel_step(group, tidy, f"{name}_{number}", strided or {}, options) for number, group in enumerate(groups)
+    ]
+    parts += _library_steps(tidy, groups)
+    return Program(tidy, tuple(_in_order(parts, tidy)))
+
+
+def _same_as_views(graph: Graph) -> Graph:
+    """The graph in which what is the same value under another name is a view of it."""
+    nodes = [
+        replace(node, kind=View(indices(len(node.shape)))) if node.kind == Map("identity") else node
+        for node in graph.nodes
+    ]
+    return replace(graph, nodes=tuple(nodes))
+
+
+def _as_model(graph: Graph) -> Model:
+    """The graph as the partition takes it: each node an operator of its own."""
+    made = [node for node in graph.nodes if not isinstance(node.kind, Input | Constant)]
+    places = [Place(at, _called(node), node.inputs, (node.output,)) for at, node in enumerate(made)]
+    return Model(graph, places, {node.output: at for at, node in enumerate(made)}, frozenset(), {})
+
+
+def _called(node: Node) -> str:
+    return type(node.kind).__name__.lower()
+
+
+def _kernel_step(
+    group: Group, tidy: Graph, name: str, strided: Mapping[str, str], options: Options, *, whole: bool = False
+) -> KernelStep:
+    graph = _with_constants(group.graph, tidy)
+    graph = _ordered(graph, tidy, every_input=whole)
+    if whole:
+        graph = replace(graph, outputs=tidy.outputs, demands=tidy.demands)
+    given = {node.output: strided[node.output] for node in graph.inputs if node.output in strided}
+    return KernelStep(schedule(lower(graph, name, given) if given else lower(graph, name), options), graph)
+
+
+def _with_constants(graph: Graph, tidy: Graph) -> Graph:
+    """The graph in which numbers stand that the normal form has lifted out of it."""
+    nodes = [
+        tidy[node.output] if isinstance(node.kind, Input) and _is_constant(tidy, node.output) else node
+        for node in graph.nodes
+    ]
+    return replace(graph, nodes=tuple(nodes))
+
+
+def _is_constant(graph: Graph, name: str) -> bool:
+    return name in graph.by_name and isinstance(graph[name].kind, Constant)
+
+
+def _ordered(graph: Graph, tidy: Graph, *, every_input: bool) -> Graph:
+    """Inputs in the order in which the whole graph makes them; with `every_input`, those too that nothing needs."""
+    own = {node.output: node for node in graph.inputs}
+    inputs = [own.get(node.output, node) for node in tidy.inputs if every_input or node.output in own]
+    inputs += [node for name, node in own.items() if not isinstance(tidy[name].kind, Input)]
+    return replace(graph, nodes=(*inputs, *(node for node in graph.nodes if not isinstance(node.kind, Input))))
+
+
+def _is_whole(group: Group, tidy: Graph) -> bool:
+    """Whether a group reads nothing but what a call gives, and makes all that it returns."""
+    given = all(isinstance(tidy[node.output].kind, Input | Constant) for node in group.graph.inputs)
+    return given and set(tidy.outputs) <= set(group.outputs)
+
+
+def _is_seen_by_library(group: Group, tidy: Graph, groups: Sequence[Group]) -> bool:
+    """Whether a group only shows values another way, to what no kernel does, or of what no kernel made: views do."""
+    if not all(isinstance(node.kind, Input | Constant) or _is_strided_view(node) for node in group.graph.nodes):
+        return False
+    read = {node.output for other in groups for node in other.graph.inputs}
+    made = {name for other in groups for name in other.outputs}
+    own = all(_is_fresh(tidy, name, made) for name in group.outputs if name in tidy.outputs)
+    return own and not read.intersection(group.outputs)
+
+
+def _is_fresh(tidy: Graph, name: str, made: Collection[str]) -> bool:
+    """Whether a value shows what a library makes for it alone."""
+    while isinstance(tidy[name].kind, View):
+        name = tidy[name].inputs[0]
+        if sum(node.inputs.count(name) for node in tidy.nodes) + tidy.outputs.count(name) > 1:
+            return False
+    return name not in made and not isinstance(tidy[name].kind, Input | Constant)
+
+
+def _is_strided_view(node: Node) -> bool:
+    """Whether a value is a view that strides can say."""
+    match node.kind:
+        case View(index):
+            return all(slope_of(dim, axis) is not None for dim in index for axis in range(len(node.shape)))
+        case _:
+            return False
+
+
+def _library_steps(tidy: Graph, groups: Iterable[Group]) -> list[Step]:
+    """A step for each value that is needed and that no kernel makes; views go along with what reads them."""
+    made = {name for group in groups for name in group.outputs}
+    wanted = [*tidy.outputs, *(node.output for group in groups for node in group.graph.inputs)]
+    steps: dict[str, Step] = {}
+    while wanted:
+        name = wanted.pop()
+        if name in made or name in steps or isinstance(tidy[name].kind, Input | Constant):
+            continue
+        graph = _with_views(tidy, name, made)
+        steps[name] = LibraryStep(graph, f"{_called(tidy[name])} is left to NumPy")
+        wanted += [node.output for node in graph.inputs]
+    return list(steps.values())
+
+
+def _with_views(tidy: Graph, name: str, made: Collection[str]) -> Graph:
+    """The graph of one value, with the views and constants that it reads, of what others make."""
+    nodes: dict[str, Node] = {}
+
+    def enter(wanted: str, *, inside: bool) -> None:
+        node = tidy[wanted]
+        is_view = isinstance(node.kind, View) and wanted not in made
+        if not inside and not is_view and not isinstance(node.kind, Constant):
+            node = replace(node, kind=Input(), inputs=())
+        for operand in node.inputs:
+            enter(operand, inside=inside and is_view)
+        nodes.setdefault(wanted, node)
+
+    enter(name, inside=True)
+    return drop_unused(Graph(tuple(nodes.values()), (name,)))
+
+
+def _in_order(parts: Sequence[Step], tidy: Graph) -> list[Step]:
+    """Each step after those that make what it reads."""
+    known = {node.output for node in tidy.nodes if isinstance(node.kind, Input | Constant)}
+    left, ordered = list(parts), list[Step]()
+    while left:
+        ready = next((s for s in left if {node.output for node in s.graph.inputs} <= known), None)
+        if ready is None:
+            raise UnsupportedError("its kernels need each other's results")
+        left.remove(ready)
+        ordered.append(ready)
+        known |= set(ready.graph.outputs)
+    return ordered

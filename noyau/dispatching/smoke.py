@@ -1,0 +1,86 @@
+"""The smoke certificate of a program that was just built: a few small cases, in a fraction of a second."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from itertools import islice
+
+import numpy as np
+
+from noyau.checking.adversarial import NORMAL, CaseMaker, Pattern, schedule, spell
+from noyau.checking.certificate import Certificate
+from noyau.checking.native import certify_native
+from noyau.checking.values import Case
+from noyau.descriptions import Description
+from noyau.dispatching.generating import Generated
+from noyau.dispatching.layouts import lie
+from noyau.dispatching.running import Built
+from noyau.ir.graph import Graph
+from noyau.references import graph_of
+from noyau.signatures.binding import bind
+from noyau.signatures.making import made_by
+
+Array = np.ndarray
+ENOUGH_S = 0.1  # after which no further case is begun
+MOST = 8
+EDGES = (33, 1, 16)  # of all sizes: beyond a block of lanes, one, a whole block
+
+
+def smoke(description: Description, built: Built, seed: int = 0) -> Certificate:
+    """The certificate of a built program against the op's reference in float64, on a few small inputs that lie in
+    memory as it takes them."""
+    generated, wanted = built.generated, built.generated.wanted
+    judged_by = graph_of(description.reference, wanted.instance, wanted.constants)
+    cases = islice(_until(ENOUGH_S, _cases(description, generated, seed)), MOST)
+    with np.errstate(all="ignore"):
+        return certify_native(judged_by, built, cases, name=generated.called)
+
+
+def _until(limit_s: float, cases: Iterator[Case]) -> Iterator[Case]:
+    """The cases that are asked for within a time; the first one in any case."""
+    end_s = time.monotonic() + limit_s
+    for case in cases:
+        yield case
+        if time.monotonic() > end_s:
+            return
+
+
+def _cases(description: Description, generated: Generated, seed: int) -> Iterator[Case]:
+    """Small inputs of the key: by the op's maker where it has one, else such as the traced graph takes."""
+    makes = _made if description.inputs else _drawn
+    for label, arrays in makes(description, generated, seed):
+        laid = [lie(array, generated.wanted.layout(at)) for at, array in enumerate(arrays)]
+        yield Case(label, tuple(laid))
+
+
+def _drawn(description: Description, generated: Generated, seed: int) -> Iterator[tuple[str, list[Array]]]:
+    graph, integers = generated.graph, generated.wanted.integers
+    maker = CaseMaker(graph, np.random.default_rng(seed))
+    for sizes, pattern in _plan(graph, maker):
+        made = maker.inputs(sizes, pattern)
+        if made is not None:
+            numbers = {name: np.array(value) for name, value in integers.items()}
+            arrays = {**made, **{n: numbers[n].astype(made[n].dtype) for n in numbers}}
+            yield spell(pattern, sizes), [arrays[node.output] for node in graph.inputs]
+
+
+def _plan(graph: Graph, maker: CaseMaker) -> Iterator[tuple[Mapping[str, int], Pattern]]:
+    """Usual sizes, all sizes at an edge, then other numbers."""
+    patterns = schedule(graph, {}, False, maker.has_floats)
+    usual, normal = next(patterns, ({}, NORMAL))
+    yield usual, normal
+    yield from ((dict.fromkeys(usual, edge), NORMAL) for edge in EDGES)
+    yield from patterns
+
+
+def _made(description: Description, generated: Generated, seed: int) -> Iterator[tuple[str, list[Array]]]:
+    maker, signature = description.inputs, description.signature
+    assert maker is not None and signature is not None
+    known = {**description.sizes, **generated.wanted.integers}
+    for number in range(MOST):
+        rng = np.random.default_rng([seed, number])
+        given = made_by(maker, rng, {}, description.reference.parameters, description.name)
+        bound = bind(signature, given, known, f"inputs= of {description.name}")
+        if bound.instance == generated.wanted.instance:
+            yield f"inputs(rng), seed {number}", list(bound.arrays)
