@@ -14,6 +14,7 @@ KEEPS = {
     "not-slower": frozenset({Verdict.FASTER, Verdict.SAME, Verdict.AMBIGUOUS}),
     "all": frozenset(Verdict),
 }
+BORDERLINE_FROM = 0.95  # up to where SLOWER begins: what costs so little is timed twice before it is out
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,12 @@ class Timing:
     def comparison(self) -> Comparison:
         """The one that its verdict is of; the hot one where both are."""
         return self.hot if self.cold is None or self.hot.verdict is self.verdict else self.cold
+
+    @property
+    def is_borderline(self) -> bool:
+        """SLOWER, and by so little that chance may have a part in it."""
+        slower = [one.speedup for one in (self.hot, self.cold) if one is not None and one.verdict is Verdict.SLOWER]
+        return bool(slower) and min(slower) >= BORDERLINE_FROM
 
     @property
     def floor_ratio(self) -> float | None:

@@ -20,7 +20,7 @@ from noyau.checking.certificate import Certificate, Errors, Failure, Outcome
 from noyau.checking.values import Case
 from noyau.ir.graph import Constant, Graph
 from noyau.reports.machine import this_machine
-from noyau.timing.comparing import Comparison
+from noyau.timing.comparing import Comparison, Verdict
 
 OLDEST_DAYS = 30  # a timing is made anew after that: a machine is not what it was
 _JUDGES = ("checking", "ir", "builders/native.py", "builders/guards.py", "dtypes.py")
@@ -33,7 +33,6 @@ class Recalled:
 
     comparison: Comparison
     timed_on: str
-    apart: float | None = None
 
 
 def today() -> str:
@@ -86,7 +85,7 @@ def timing_key(parts: Iterable[str | bytes], arrays: Mapping[str, np.ndarray], t
 
 
 def recall_timing(key: str) -> Recalled | None:
-    """The comparison that was kept, unless it is of more than 30 days ago."""
+    """The comparison that was kept, unless it is of more than 30 days ago, or AMBIGUOUS: another moment may tell."""
     told = records.recall(key)
     try:
         if told is None or _days_ago(told["timed_on"]) > OLDEST_DAYS:
@@ -94,13 +93,14 @@ def recall_timing(key: str) -> Recalled | None:
         found = told["comparison"]
         before_s, after_s = (tuple(map(float, found[name])) for name in ("before_s", "after_s"))
         made = Comparison(before_s, after_s, found["calls"], found["seed"], found["swapped_at"])
-        return Recalled(made, told["timed_on"], told["apart"])
+        return None if made.verdict is Verdict.AMBIGUOUS else Recalled(made, told["timed_on"])
     except (KeyError, TypeError, ValueError):
         return None
 
 
-def keep_timing(key: str, comparison: Comparison, apart: float | None = None) -> None:
-    records.keep(key, {"timed_on": today(), "comparison": dataclasses.asdict(comparison), "apart": apart})
+def keep_timing(key: str, comparison: Comparison) -> None:
+    """Keep a comparison in place of what the key had; an AMBIGUOUS one too, so that an older verdict goes."""
+    records.keep(key, {"timed_on": today(), "comparison": dataclasses.asdict(comparison)})
 
 
 def _days_ago(date: str) -> int:

@@ -16,11 +16,12 @@ from noyau.judging.kernels import Judged
 from noyau.passes.traffic import Traffic
 from noyau.seeing import Seen
 from noyau.timing import bandwidth
-from noyau.timing.comparing import Comparison
-from tests.scenes import bench, scene, workers
+from noyau.timing.comparing import Comparison, Verdict
+from noyau.timing.onnxruntime_workers import Workers
+from tests.scenes import bench, clear, scene, workers
 from tests.small_models import CRASHES, HANGS, WRONG, compared, spoilt, timed_as
 
-__all__ = ["bench", "scene", "workers"]
+__all__ = ["bench", "clear", "scene", "workers"]
 
 ROWS = {"rows": 9}
 
@@ -47,19 +48,51 @@ def test_a_kernel_is_timed_with_cold_caches_where_that_matters(scene, bench, mac
     assert [matters(size) for size in (7, 8, 1999, 2000)] == [False, True, True, False]
     timing = at_binding(scene[1][0], bench(cold=True))
     assert timing.cold is not None and timing.cold.pairs >= 6
-    assert at_binding(scene[1][0], bench(cold=True)).cold == timing.cold
     assert at_binding(scene[1][0], bench()).cold is None
 
 
-def test_what_an_earlier_run_found_is_taken_and_told(scene, bench, empty_cache, monkeypatch):
-    first = at_binding(scene[1][0], bench())
+@pytest.mark.parametrize("cold", [False, True])
+def test_what_an_earlier_run_found_is_taken_and_told(cold, scene, bench, clear, empty_cache, monkeypatch):
+    monkeypatch.setattr(benching, "last_level_bytes", lambda: 1000)
+    first = at_binding(scene[1][0], bench(cold=cold))
     monkeypatch.setattr(Bench, "processes", None)  # nothing is timed any more
-    again = at_binding(scene[1][0], bench())
+    again = at_binding(scene[1][0], bench(cold=cold))
     assert (again.hot, again.timed_on, again.recalled) == (first.hot, remembering.today(), True)
+    assert (again.cold == first.cold) and (again.cold is not None) is cold
+
+
+@pytest.mark.parametrize(
+    ("ratios", "verdict", "left"),
+    [
+        ([0.96, 1.0], Verdict.SAME, []),
+        ([0.96, 1.5], Verdict.FASTER, []),
+        ([0.96, 0.96, 1.5], Verdict.SLOWER, [1.5]),  # twice is no chance
+        ([0.94, 1.5], Verdict.SLOWER, [1.5]),
+        ([1.0, 1.5], Verdict.SAME, [1.5]),
+    ],
+)
+def test_who_is_slower_by_little_is_timed_a_second_time(ratios, verdict, left, scene, bench, clear, empty_cache):
+    clear += ratios
+    one = timed(Judged(scene[1][0]), bench(), "faster")
+    assert one.timings[0].verdict is verdict
+    assert (one.reason != "") is (verdict is Verdict.SLOWER)
+    assert clear == left
+    clear[:] = [3.0]  # what counts is kept, and is no matter of the next run
+    assert at_binding(scene[1][0], bench()).verdict is verdict
+    assert clear == [3.0]
+
+
+def test_what_was_too_noisy_is_timed_again_in_the_next_run(scene, bench, empty_cache, monkeypatch):
+    noisy = Comparison((0.5, 2.0) * 5, (1.0,) * 10)
+    found = iter([noisy, compared(2), compared(3)])
+    monkeypatch.setattr(Workers, "compare_each", lambda *_, **given: [(next(found), [])])
+    runs = [at_binding(scene[1][0], bench()) for _ in range(3)]
+    assert [run.hot for run in runs] == [noisy, compared(2), compared(2)]
+    assert [run.recalled for run in runs] == [False, False, True]
 
 
 @pytest.mark.parametrize("change", ["fresh", "text", "shape", "threads", "date", "machine", "version"])
-def test_nothing_is_taken_where_anything_differs(change, scene, bench, empty_cache, monkeypatch):
+def test_nothing_is_taken_where_anything_differs(change, scene, bench, clear, empty_cache, monkeypatch):
     kernel, made = scene[1][0], bench()
     at_binding(kernel, made)
     made = bench(fresh=change == "fresh", threads=2 if change == "threads" else 1)
@@ -81,7 +114,7 @@ def test_nothing_is_taken_where_anything_differs(change, scene, bench, empty_cac
     assert len(measured[0]) == 1
 
 
-def test_what_the_same_run_found_is_no_earlier_run(scene, bench, empty_cache):
+def test_what_the_same_run_found_is_no_earlier_run(scene, bench, clear, empty_cache):
     made = bench(fresh=True)
     first = at_binding(scene[1][0], made)
     again = at_binding(scene[1][0], made)
@@ -176,9 +209,15 @@ def test_scenes_that_take_too_long_are_left_out_but_the_first(scene, bench, empt
     scenes = [Scene({"rows": rows}, {"x": np.ones((rows, 6), np.float32)}) for rows in (3, 4)]
     first, second = made.compare(before, after, scenes, "text", 0.0)
     assert first.hot.pairs >= 6 and second is None
+    assert set(read) == {"x"}
+
+
+def test_scenes_of_an_earlier_run_are_taken_and_others_are_timed(scene, bench, clear, empty_cache):
+    before, after, _ = benching.parts(scene[1][0].groups[0], bench())
+    scenes = [Scene({"rows": rows}, {"x": np.ones((rows, 6), np.float32)}) for rows in (3, 4)]
+    bench().compare(before, after, scenes[:1], "text")
     recalled, second = bench().compare(before, after, scenes, "text")
     assert recalled.recalled and not second.recalled
-    assert set(read) == {"x"}
 
 
 def test_strings_cannot_go_to_another_process(scene, bench, empty_cache):

@@ -33,6 +33,21 @@ def test_one_verdict_of_several(found, verdict):
     assert overall(found) is verdict
 
 
+@pytest.mark.parametrize(
+    ("hot", "cold", "near"),
+    [
+        (0.96, None, True),
+        (0.97, 1.5, True),
+        (1.5, 0.96, True),
+        (0.94, None, False),
+        (0.97, 0.5, False),
+        (0.99, 1, False),
+    ],
+)
+def test_slower_by_little_is_borderline(hot, cold, near):
+    assert at(1, hot, cold).is_borderline is near
+
+
 def test_every_verdict_is_kept_or_not_by_every_wish():
     assert KEEPS["faster"] < KEEPS["not-slower"] < KEEPS["all"] == frozenset(Verdict)
     assert KEEPS["all"] - KEEPS["not-slower"] == {SLOWER}

@@ -20,7 +20,7 @@ from noyau.timing.comparing import Comparison
 from tests.passes.test_costs import softmax
 
 KEY = cache.digest("anything")
-FOUND = Comparison((1.0, 2.0) * 4, (1.0, 1.5) * 4, 3, 7, 4)
+FOUND = Comparison((2.0, 3.0) * 4, (1.0, 1.5) * 4, 3, 7, 4)
 
 
 def test_a_comparison_comes_back_with_every_sample(empty_cache):
@@ -29,6 +29,12 @@ def test_a_comparison_comes_back_with_every_sample(empty_cache):
     found = recall_timing(KEY)
     assert (found.comparison, found.timed_on) == (FOUND, today())
     assert found.comparison.verdict is FOUND.verdict
+
+
+def test_what_was_ambiguous_is_no_answer_and_takes_the_place_of_an_older_one(empty_cache):
+    keep_timing(KEY, FOUND)
+    keep_timing(KEY, Comparison((0.5, 2.0) * 5, (1.0,) * 10))
+    assert recall_timing(KEY) is None
 
 
 @pytest.mark.parametrize(("days", "there"), [(0, True), (OLDEST_DAYS, True), (OLDEST_DAYS + 1, False)])
