@@ -1,0 +1,131 @@
+"""The runtime's own C: built once, tried, and handed what it needs of Python and of NumPy."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from noyau.builders import cc
+from noyau.errors import BuildError
+from noyau.runtimes.numpy.allotted import processors
+
+_POINTER = ctypes.c_void_p
+_PYTHON = tuple(
+    "PyTuple_Size PyTuple_GetItem PyTuple_New PyTuple_SetItem PyLong_AsVoidPtr PyLong_FromLongLong PyLong_AsLongLong "
+    "PyLong_AsUnsignedLongLong PyFloat_AsDouble PyErr_Occurred PyErr_Clear PyErr_SetObject PyObject_Call "
+    "PyObject_GetItem PyObject_RichCompareBool Py_IncRef Py_DecRef PyEval_SaveThread PyEval_RestoreThread".split()
+)
+_NEW_FROM_DESCR = 94  # the place of PyArray_NewFromDescr in NumPy's table, of its stable ABI
+_NOTHING: tuple[()] = ()
+_OBJECTS = (np.ndarray, tuple, bool, int, float, True, None, _NOTHING)
+
+
+class _Fields(ctypes.Structure):
+    """What NumPy's documentation says lies behind the head of an array: PyArrayObject_fields."""
+
+    _fields_ = (
+        ("data", _POINTER),
+        ("nd", ctypes.c_int),
+        ("dimensions", ctypes.POINTER(ctypes.c_ssize_t)),
+        ("strides", ctypes.POINTER(ctypes.c_ssize_t)),
+        ("parent", _POINTER),
+        ("descr", _POINTER),
+        ("flags", ctypes.c_int),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """The loaded C. `doors`: whether it reads arguments here, so that doors may be made of it."""
+
+    loaded: ctypes.CDLL
+    doors: bool
+
+    def door(self, held: tuple[Any, ...]) -> Callable[..., Any]:
+        """A function of Python's, `door(arguments, out=None)`, that is given what it holds at every call."""
+        make = ctypes.pythonapi.PyCFunction_NewEx
+        make.restype, make.argtypes = ctypes.py_object, (_POINTER, ctypes.py_object, _POINTER)
+        method = ctypes.addressof(ctypes.c_char.in_dll(self.loaded, "noyau_door_method"))
+        made: Callable[..., Any] = make(method, held, None)
+        return made
+
+
+@cache
+def library() -> Library | None:
+    """The runtime's C, from the cache or built; None where it cannot be built."""
+    folders = (("languages", "noyau.h"), ("runtimes", "numpy", "threads.c"), ("runtimes", "numpy", "door.c"))
+    texts = ["#define _POSIX_C_SOURCE 200809L"]  # -std=c11 alone hides threads and signals
+    texts += [files("noyau").joinpath(*path).read_text(encoding="ascii") for path in folders]
+    try:
+        loaded = ctypes.CDLL(str(cc.compile_library(["\n".join(texts)])))
+    except (BuildError, OSError):
+        return None
+    loaded.noyau_threads_open()
+    loaded.noyau_threads_limit(processors())
+    return Library(loaded, reads_arrays() and _open(loaded))
+
+
+def _open(loaded: ctypes.CDLL) -> bool:
+    """Hand over the table that door.c calls `python`."""
+    functions = [ctypes.cast(getattr(ctypes.pythonapi, name), _POINTER).value for name in _PYTHON]
+    words = [*functions, _new_array(), *map(id, _OBJECTS), object.__basicsize__]
+    table = (ctypes.c_size_t * len(words))(*(word or 0 for word in words))
+    opened: int = loaded.noyau_door_open(table, ctypes.c_int64(ctypes.sizeof(table)))
+    return bool(opened)
+
+
+def reads_arrays(head_bytes: int = object.__basicsize__) -> bool:
+    """Whether arrays of this Python and this NumPy are laid out as the C reads them, behind heads of so many bytes."""
+    if ctypes.sizeof(_POINTER) != 8 or head_bytes + ctypes.sizeof(_Fields) > np.ndarray.__basicsize__:
+        return False
+    whole = np.zeros((7, 5), np.float32)
+    return all(_is_read(array, head_bytes) for array in (whole, whole[::-2, 1:4], whole.astype(np.int64)[3, 2:]))
+
+
+def _is_read(array: np.ndarray, head_bytes: int) -> bool:
+    """The parts that lie in the object itself come first: what they point to is read once they are right."""
+    fields = _Fields.from_address(id(array) + head_bytes)
+    kind = _POINTER.from_address(id(array) + head_bytes - ctypes.sizeof(_POINTER)).value
+    parts = (kind, fields.data, fields.nd, fields.descr, fields.flags)
+    if parts != (id(np.ndarray), array.ctypes.data, array.ndim, id(array.dtype), array.flags.num):
+        return False
+    axes = range(array.ndim)
+    return [fields.dimensions[axis] for axis in axes] == [*array.shape] and [fields.strides[axis] for axis in axes] == [
+        *array.strides
+    ]
+
+
+def reads_scalars(dtype: np.dtype) -> bool:
+    """Whether a NumPy scalar of this dtype is its bytes, right behind the head."""
+    scalar = np.frombuffer(bytes(range(1, 1 + dtype.itemsize)), np.uint8).view(dtype)[0]
+    if type(scalar).__basicsize__ < object.__basicsize__ + dtype.itemsize or dtype == np.bool_:
+        return bool(dtype == np.bool_) and all(_payload(each) == each.tobytes() for each in (np.True_, np.False_))
+    return bool(_payload(scalar) == scalar.tobytes())
+
+
+def _payload(scalar: np.generic) -> bytes:
+    return ctypes.string_at(id(scalar) + object.__basicsize__, scalar.dtype.itemsize)
+
+
+def _new_array() -> int:
+    """Where NumPy's PyArray_NewFromDescr is, or 0."""
+    capsule = getattr(_multiarray(), "_ARRAY_API", None)
+    if capsule is None:
+        return 0
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = _POINTER, (ctypes.py_object, ctypes.c_char_p)
+    table = pointer(capsule, None)
+    return int(_POINTER.from_address(table + _NEW_FROM_DESCR * ctypes.sizeof(_POINTER)).value or 0)
+
+
+def _multiarray() -> ModuleType | None:
+    """NumPy's module of C, whose place differs between its releases."""
+    core = getattr(np, "_core", None) or getattr(np, "core", None)
+    return getattr(core, "_multiarray_umath", None)

@@ -1,0 +1,162 @@
+"""Memory for large results, used again once the caller has dropped them: a fresh page costs more than its cells.
+
+A result of LEAST_BYTES or more lies in a block of its own. When the last array that shows any of it is gone, views
+included, the block waits for the next result of its size. What waits is bounded: an eighth of the memory that this
+process may have (the machine's, or that of its control group where that is less), at least 64 MiB; what waited longest
+goes back to the system first. `clear()` gives all of it back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import mmap
+import os
+import sys
+from collections import deque
+from dataclasses import dataclass
+from functools import cache
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from noyau.runtimes.numpy.allotted import memory_bytes
+
+LEAST_BYTES = 1 << 18
+_LEAST_LIMIT_BYTES = 64 << 20
+_SHARE = 8  # of the memory that there is, the part that may wait
+_STEPS = 8  # sizes of blocks between a power of two and the next: at most an eighth of a block is idle
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """Pages of this process alone."""
+
+    pages: mmap.mmap
+    address: int
+    size_bytes: int
+
+
+class _Lease:
+    """A block in the hands of a caller: what every array on it keeps alive. It goes back as the last of them goes."""
+
+    __slots__ = ("__array_interface__", "block", "pool")
+
+    def __init__(self, pool: Pool, block: Block, size_bytes: int) -> None:
+        self.pool, self.block = pool, block
+        self.__array_interface__ = {
+            "shape": (size_bytes,),
+            "typestr": "|u1",
+            "data": (block.address, False),
+            "version": 3,
+        }
+
+    def __del__(self) -> None:
+        self.pool.give_back(self.block)
+
+
+class Pool:
+    """Blocks that wait to be used again, at most `limit_bytes` of them. Threads may share it."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self._lock = Lock()
+        self._returned = deque[Block]()  # not counted yet: a block may come back in the midst of anything
+        self._waiting = dict[Block, None]()  # in the order in which they came
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """A packed array of any values, whose memory begins at a page. MemoryError where there is not enough."""
+        size_bytes = math.prod(shape) * dtype.itemsize
+        lease = _Lease(self, self.take(block_bytes(size_bytes)), size_bytes)
+        return np.ndarray(shape, dtype, np.asarray(lease))
+
+    def take(self, size_bytes: int) -> Block:
+        """A block of this size: the one that came back last, or a new one."""
+        with self._lock:
+            self._count_returned()
+            found = next((block for block in reversed(self._waiting) if block.size_bytes == size_bytes), None)
+            if found is not None:
+                del self._waiting[found]
+                return found
+        return self._new(size_bytes)
+
+    def give_back(self, block: Block) -> None:
+        """Let a block wait. It may be called at any time, also while this very thread is inside the pool."""
+        self._returned.append(block)
+        while self._returned and self._lock.acquire(blocking=False):
+            try:
+                self._count_returned()
+            finally:
+                self._lock.release()
+
+    def clear(self) -> int:
+        """Give everything that waits back to the system; the result is its bytes."""
+        with self._lock:
+            self._count_returned()
+            freed, self._waiting = self._waiting, {}
+        return sum(block.size_bytes for block in freed)
+
+    def forget_threads(self) -> None:
+        """In a forked child: nobody else holds the lock there."""
+        self._lock = Lock()
+
+    @property
+    def waiting_bytes(self) -> int:
+        with self._lock:
+            self._count_returned()
+            return sum(block.size_bytes for block in self._waiting)
+
+    def _count_returned(self) -> None:
+        """Let in what came back; what waited longest makes room."""
+        while self._returned:
+            self._waiting[self._returned.popleft()] = None
+        surplus = sum(block.size_bytes for block in self._waiting) - self.limit_bytes
+        for block in list(self._waiting) if surplus > 0 else ():
+            if surplus > 0:
+                del self._waiting[block]
+                surplus -= block.size_bytes
+
+    def _new(self, size_bytes: int) -> Block:
+        try:
+            return _mapped(size_bytes)
+        except OSError:
+            self.clear()
+        try:
+            return _mapped(size_bytes)
+        except OSError as error:
+            raise MemoryError(f"there is no room for a result of {size_bytes} bytes: {error.strerror}") from None
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """As np.empty; of LEAST_BYTES or more, in memory that may have been used before. MemoryError as there."""
+    if math.prod(shape) * dtype.itemsize < LEAST_BYTES:
+        return np.empty(shape, dtype)
+    return pool().empty(shape, dtype)
+
+
+@cache
+def pool() -> Pool:
+    """The one of this process."""
+    made = Pool(max(memory_bytes() // _SHARE, _LEAST_LIMIT_BYTES))
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=made.forget_threads)
+    return made
+
+
+def clear() -> int:
+    """Give the memory that waits for results back to the system; the result is its bytes."""
+    return pool().clear()
+
+
+def block_bytes(size_bytes: int) -> int:
+    """The size of the block for so many bytes: pages, and one of a few sizes, so that blocks fit again."""
+    step = max(mmap.PAGESIZE, (1 << (size_bytes - 1).bit_length()) // (2 * _STEPS))
+    return -(-size_bytes // step) * step
+
+
+def _mapped(size_bytes: int) -> Block:
+    """Pages that no child shares."""
+    own: dict[str, Any] = {} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
+    pages = mmap.mmap(-1, size_bytes, **own)
+    return Block(pages, ctypes.addressof(ctypes.c_char.from_buffer(pages)), size_bytes)
