@@ -11,6 +11,8 @@ from enum import Enum
 import ml_dtypes
 import numpy as np
 
+from noyau.errors import InputError
+
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
@@ -92,6 +94,18 @@ _BY_ONNX = {spelling.onnx: dtype for dtype, spelling in _SPELLINGS.items()}
 def from_numpy(dtype: np.dtype | type) -> DType | None:
     """The DType of a NumPy dtype, or None where noyau has none (strings, complex, float8...)."""
     return _BY_NUMPY.get(np.dtype(dtype))
+
+
+def extents_and_strides(array: np.ndarray) -> tuple[int, ...]:
+    """The extents of an array, then its strides in elements, each 0 where the axis has not two cells.
+
+    InputError where a stride is no whole number of elements."""
+    size, strides = array.itemsize, []
+    for extent, stride in zip(array.shape, array.strides, strict=True):
+        strides.append(stride // size if extent > 1 else 0)
+        if extent > 1 and stride % size:
+            raise InputError(f"an array of strides {array.strides} in bytes has cells of {size} bytes; copy it first")
+    return (*array.shape, *strides)
 
 
 def from_onnx(number: int) -> DType | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from noyau.dtypes import DType
 
@@ -25,12 +26,14 @@ _POISONS = {
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """An array in memory of its own: `label` names it in messages, `around` is the whole with both zones, in bytes."""
+    """An array in memory of its own: `label` names it in messages, `around` is the whole with both zones, in bytes;
+    `gaps` are the cells between the zones that are none of the array's, where there may be such."""
 
     label: str
     array: np.ndarray
     around: np.ndarray
     poison: bytes
+    gaps: np.ndarray | None = None
 
     @classmethod
     def poisoned(cls, label: str, shape: tuple[int, ...], dtype: DType, poison: bytes) -> Guarded:
@@ -45,10 +48,26 @@ class Guarded:
 
     @classmethod
     def holding(cls, label: str, array: np.ndarray, dtype: DType, poison: int = 0) -> Guarded:
-        """A copy of an array, between zones of one of its type's poisons."""
+        """A packed copy of an array, between zones of one of its type's poisons."""
         made = cls.poisoned(label, array.shape, dtype, poison_of(dtype, poison))
         made.array[...] = array
         return made
+
+    @classmethod
+    def alike(cls, label: str, array: np.ndarray, dtype: DType, poison: int = 0) -> Guarded:
+        """A copy of an array with the same strides, which are whole elements: between zones that are poisoned, as what
+        lies between its cells is."""
+        if array.flags.c_contiguous or not array.size:
+            return cls.holding(label, array, dtype, poison)
+        ends = [
+            stride // array.itemsize * (extent - 1) for extent, stride in zip(array.shape, array.strides, strict=True)
+        ]
+        first, count = -sum(end for end in ends if end < 0), 1 + sum(map(abs, ends))
+        room = cls.poisoned(label, (count,), dtype, poison_of(dtype, poison))
+        copy, gaps = as_strided(room.array[first:], array.shape, array.strides), np.ones(count, bool)
+        copy[...] = array
+        as_strided(gaps[first:], array.shape, [stride // array.itemsize for stride in array.strides])[...] = False
+        return cls(label, copy, room.around, room.poison, gaps)
 
     def fault(self) -> str | None:
         """What was written outside the array, or None."""
@@ -58,6 +77,9 @@ class Guarded:
             if changed.size:
                 cells = changed[0] + 1 if side == "after" else GUARD_BYTES // len(self.poison) - changed[-1]
                 return f"wrote outside {self.label}, {cells} cells {side} its {'end' if side == 'after' else 'start'}"
+        between = self.around[GUARD_BYTES : len(self.around) - GUARD_BYTES]
+        if self.gaps is not None and (self.gaps & ~self._is_poison(between)).any():
+            return f"wrote outside {self.label}, between its cells"
         return None
 
     def still_poisoned(self) -> np.ndarray:

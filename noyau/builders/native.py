@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from noyau.builders.guards import PLAIN, SCRATCH_POISONS, Guarded, poison_of
-from noyau.dtypes import DType, from_onnx
+from noyau.dtypes import DType, extents_and_strides, from_onnx
 from noyau.errors import BuildError, CheckError, InputError, UnsupportedError
 
 _I64 = ctypes.c_int64
@@ -50,10 +50,11 @@ class Native:
     """A kernel of a built library.
 
     `name`; `inputs`, `outputs`, `scratch` and `launches` are counts; `dtypes` and `ranks` are of the inputs, then of
-    the outputs. BuildError where the library or the symbol cannot be loaded.
+    the outputs. `layouts` are those of the inputs, as `Buffer.layout` has them of the kernel that the library was made
+    of; packed where they are not given. BuildError where the library or the symbol cannot be loaded.
     """
 
-    def __init__(self, path: Path, symbol: str) -> None:
+    def __init__(self, path: Path, symbol: str, layouts: Sequence[str] = ()) -> None:
         try:
             self._library = ctypes.CDLL(str(path))
             self._kernel = _Kernel.in_dll(self._library, symbol)
@@ -68,6 +69,7 @@ class Native:
         ends = range(self.inputs + self.outputs)
         self.dtypes: tuple[DType, ...] = tuple(self._dtype(kernel.dtypes[end]) for end in ends)
         self.ranks: tuple[int, ...] = tuple(kernel.ranks[end] for end in ends)
+        self.layouts: tuple[str, ...] = (*layouts, *("packed",) * (self.inputs - len(layouts)))
 
     def __call__(
         self,
@@ -80,10 +82,10 @@ class Native:
         """The outputs for these inputs; written to `out` where it is given.
 
         Each launch is cut into `pieces` (fewer where it has fewer items), run in the order that `order(count)` lists
-        them, by `threads` threads. Inputs that are not packed in C order are copied. InputError where an array has
-        another dtype, rank or shape than the kernel takes, or an index in one is out of bounds.
+        them, by `threads` threads. Inputs of another layout than the kernel takes are copied. InputError where an array
+        has another dtype, rank or shape than the kernel takes, or an index in one is out of bounds.
         """
-        inputs = [self._packed(number, array) for number, array in enumerate(self._counted(arrays))]
+        inputs = [self._laid_out(number, array) for number, array in enumerate(self._counted(arrays))]
         sizes = self._bind(inputs)
         shapes = self._shapes(sizes)
         outputs = self._allocate(shapes) if out is None else self._accept(out, shapes, inputs)
@@ -94,7 +96,7 @@ class Native:
     def bound(self, *arrays: np.ndarray) -> Callable[[], list[np.ndarray]]:
         """A callable that runs the kernel on these arrays again and again, in one piece, into the same outputs, which
         it returns: nothing else is done in a call, so that it can be timed."""
-        inputs = [self._packed(number, array) for number, array in enumerate(self._counted(arrays))]
+        inputs = [self._laid_out(number, array) for number, array in enumerate(self._counted(arrays))]
         sizes = self._bind(inputs)
         outputs = self._allocate(self._shapes(sizes))
         scratch = [_aligned(size) for size in self._scratch_bytes(sizes)]
@@ -118,7 +120,7 @@ class Native:
         changed there in the other. CheckError where a guard was overwritten, an input was changed, or a cell of an
         output was never written.
         """
-        inputs = [self._packed(number, array) for number, array in enumerate(self._counted(arrays))]
+        inputs = [self._laid_out(number, array) for number, array in enumerate(self._counted(arrays))]
         first = self._run_guarded(inputs, pieces, order, PLAIN if pieces > 1 else 0)
         suspects = [output.still_poisoned() for output in first]
         if any(suspect.any() for suspect in suspects):
@@ -139,18 +141,18 @@ class Native:
             raise InputError(f"{self.name} takes {self.inputs} inputs, got {len(arrays)}")
         return arrays
 
-    def _packed(self, number: int, array: np.ndarray) -> np.ndarray:
-        """The array itself, or a packed copy; InputError for another dtype or rank."""
+    def _laid_out(self, number: int, array: np.ndarray) -> np.ndarray:
+        """The array itself, or a packed copy, which fits every layout; InputError for another dtype or rank."""
         array = np.asarray(array)
         dtype, rank = self.dtypes[number], self.ranks[number]
         if array.dtype != dtype.numpy or array.ndim != rank:
             wanted = f"{dtype.numpy} of rank {rank}"
             raise InputError(f"{self.name} wants {wanted} as input {number}, got {array.dtype} of rank {array.ndim}")
-        return np.require(array, requirements=["C", "A"])
+        return array if has_layout(array, self.layouts[number]) else np.require(array, requirements=["C", "A"])
 
     def _bind(self, inputs: Sequence[np.ndarray]) -> ctypes.Array[_I64]:
-        """The kernel's sizes, from the shapes of the inputs."""
-        shapes = [_integers(array.shape) for array in inputs]
+        """The kernel's sizes, from the shapes of the inputs, and their strides."""
+        shapes = [_integers(extents_and_strides(array)) for array in inputs]
         pointers = (_I64S * max(1, len(shapes)))(*(ctypes.cast(shape, _I64S) for shape in shapes))
         sizes = _integers([0] * self._kernel.sizes)
         wrong = self._kernel.bind(pointers, sizes)
@@ -209,12 +211,11 @@ class Native:
 
     def _run_guarded(self, inputs: Sequence[np.ndarray], pieces: int, order: Order, poison: int) -> list[Guarded]:
         """One run between guards; the outputs, once nothing else is found to be touched."""
-        sizes = self._bind(inputs)
         around = PLAIN if poison == PLAIN else 0  # never that of the outputs of a second run: what is read is copied
         given = [
-            Guarded.holding(f"input {number}", array, self.dtypes[number], around)
-            for number, array in enumerate(inputs)
+            Guarded.alike(f"input {number}", array, self.dtypes[number], around) for number, array in enumerate(inputs)
         ]
+        sizes = self._bind([guarded.array for guarded in given])
         made = self._poisoned_outputs(self._shapes(sizes), poison)
         scratch = [
             Guarded.poisoned(f"scratch {number}", (size,), DType.U8, SCRATCH_POISONS[poison])
@@ -251,6 +252,15 @@ class Native:
         if missed.any():
             where = [int(index) for index in np.argwhere(missed)[0]]
             raise CheckError(f"{self.name} never wrote {missed.sum()} cells of output {number}; the first is {where}")
+
+
+def has_layout(array: np.ndarray, layout: str) -> bool:
+    """Whether a kernel can read an array where it lies, as an input of this layout: packed, inner or strided."""
+    if not array.flags.aligned or array.flags.c_contiguous or layout == "packed":
+        return bool(array.flags.aligned and array.flags.c_contiguous)
+    axes = [stride for extent, stride in zip(array.shape, array.strides, strict=True) if extent > 1]
+    side_by_side = layout == "strided" or array.shape[-1] <= 1 or array.strides[-1] == array.itemsize
+    return side_by_side and not any(stride % array.itemsize for stride in axes)
 
 
 def _each(run: Callable[[tuple[int, int]], int], spans: Sequence[tuple[int, int]], threads: int) -> Iterable[int]:

@@ -11,7 +11,10 @@ from noyau.ir.dims import Dim, Shape
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """size = (extent of `axis` of input `input` - offset) // factor, where `offset` names sizes bound before."""
+    """size = (extent of `axis` of input `input` - offset) // factor, where `offset` names sizes bound before.
+
+    An axis from the input's rank on stands for the stride, in elements, of the axis that is so much less: a kernel is
+    bound by the extents of an input followed by its strides."""
 
     size: str
     input: int

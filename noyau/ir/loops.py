@@ -1,4 +1,4 @@
-"""The loop IR: a kernel is launches in order; a launch is loops, folds, loads and stores over packed buffers.
+"""The loop IR: a kernel is launches in order; a launch is loops, folds, loads and stores over buffers.
 
 An index is a `Dim` over sizes and names that begin with `#`: loop variables and indices that were looked up.
 float16 and bfloat16 are types of buffers only: a Load of one gives float32, and a Store rounds once.
@@ -43,13 +43,25 @@ class Space(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A packed array in C order: an input, an output, or global scratch. `source` is the model's name for it."""
+    """An array: an input, an output, or global scratch. `source` is the model's name for it.
+
+    `strides`, which inputs alone may have, say how many elements further the next cell along each axis lies: sizes of
+    the call, also negative or 0. Without them it is packed in C order. A buffer with strides is indexed by as many Dims
+    as it has axes, never by one offset: a language that has flat memory makes that when it prints."""
 
     name: str
     dtype: DType
     shape: Shape
     role: Role
     source: str = ""
+    strides: Shape | None = None
+
+    @property
+    def layout(self) -> str:
+        """packed; inner, where the cells along the last axis lie side by side; or strided."""
+        if self.strides is None:
+            return "packed"
+        return "inner" if self.strides[-1] == Dim.of(1) else "strided"
 
 
 @dataclass(frozen=True, slots=True)

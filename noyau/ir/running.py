@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.dtypes import DType, from_numpy
+from noyau.dtypes import DType, extents_and_strides, from_numpy
 from noyau.errors import GraphError, InputError
 from noyau.ir.dims import Shape
 from noyau.ir.loops import Alloc, Kernel, Role, Space
@@ -69,7 +69,8 @@ def bind_sizes(kernel: Kernel, inputs: Sequence[Array], given: Mapping[str, int]
                 f"{buffer.name} is {buffer.dtype.value} of rank {len(buffer.shape)}, not {array.dtype} of {array.shape}"
             )
     for binding in kernel.binding:
-        extent = inputs[binding.input].shape[binding.axis]
+        array = inputs[binding.input]
+        extent = array.shape[binding.axis] if binding.axis < array.ndim else extents_and_strides(array)[binding.axis]
         sizes[binding.size] = (extent - int(binding.offset.evaluate(sizes))) // binding.factor
     for buffer, array in zip(wanted, inputs, strict=True):
         for dim, extent in zip(buffer.shape, array.shape, strict=True):

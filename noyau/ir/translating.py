@@ -279,9 +279,11 @@ class Translator:
         return self.memories[name]
 
     def place(self, name: str, index: Shape) -> tuple[str, str]:
-        """A cell: its memory, and its index there; one index into another rank is an offset in elements."""
+        """A cell: its memory, and its index there; one index into another rank is an offset in elements, which only
+        packed memory has."""
         made, memory, _ = self.memory(name)
-        if len(index) not in (1, len(memory.shape)):
+        flat = not isinstance(memory, Buffer) or memory.strides is None
+        if len(index) != len(memory.shape) and not (flat and len(index) == 1):
             raise self.fault(f"{name} of rank {len(memory.shape)} with {len(index)} indices")
         return made, self.dims(index)
 

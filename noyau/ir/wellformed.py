@@ -6,7 +6,22 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from noyau.errors import GraphError
-from noyau.ir.loops import Alloc, Axis, Fold, If, Kernel, Let, Loop, Prefetch, Require, Role, Statement, Store, Sync
+from noyau.ir.loops import (
+    Alloc,
+    Axis,
+    Buffer,
+    Fold,
+    If,
+    Kernel,
+    Let,
+    Loop,
+    Prefetch,
+    Require,
+    Role,
+    Statement,
+    Store,
+    Sync,
+)
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.translating import PRIVATE, Translator
 from noyau.ir.walk import every_expression, every_statement, expressions
@@ -38,6 +53,9 @@ def _buffer_fault(kernel: Kernel) -> str | None:
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         return f"two buffers are called {twice[0]}"
+    reason = next(filter(None, (_strides_fault(kernel, buffer) for buffer in kernel.buffers)), None)
+    if reason:
+        return reason
     roles = [list(Role).index(buffer.role) for buffer in kernel.buffers]
     if roles != sorted(roles):
         return "its buffers are not in the order inputs, outputs, scratch"
@@ -45,6 +63,18 @@ def _buffer_fault(kernel: Kernel) -> str | None:
     stored = {name for store in stores for name in store.buffers}
     missed = [buffer.name for buffer in kernel.of(Role.OUTPUT) if buffer.name not in stored]
     return f"nothing is stored in the output {missed[0]}" if missed else None
+
+
+def _strides_fault(kernel: Kernel, buffer: Buffer) -> str | None:
+    if buffer.strides is None:
+        return None
+    if buffer.role is not Role.INPUT:
+        return f"{buffer.name}, which is no input, has strides"
+    if len(buffer.strides) != len(buffer.shape):
+        return f"{buffer.name} of rank {len(buffer.shape)} has {len(buffer.strides)} strides"
+    bound = {binding.size for binding in kernel.binding}
+    loose = sorted(name for dim in buffer.strides for name in dim.names - bound)
+    return f"the stride {loose[0]} of {buffer.name} is bound by no input" if loose else None
 
 
 def _threads_fault(body: Iterable[Statement], outermost: bool = True) -> str | None:

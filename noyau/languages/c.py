@@ -122,9 +122,8 @@ class Printer:
             inner = [*taken, *self.threads(launch.body)]
             inner += [f"{INDENT}{line}" for line in self.give_back()]
             head = [*self.pointers(), *self.sizes()]
-        inner += [
-            f"{INDENT}noyau_written_around();" for _ in inner[:1] if any("noyau_write_around" in s for s in inner)
-        ]
+        if any("noyau_write_around" in line for line in inner):
+            inner.append(f"{INDENT}noyau_written_around();")
         lines = [*head, *([""] if head else []), *inner, f"{INDENT}return NOYAU_OK;"]
         signature = f"static int32_t {self.kernel.name}_{position}(const noyau_call *call, int64_t begin, int64_t end)"
         return "\n".join([signature, "{", *lines, "}"])
@@ -134,13 +133,16 @@ class Printer:
             if ("value", buffer.name) in self.scopes.used:
                 constant = "const " if buffer.role is Role.INPUT else ""
                 name, kind = self.scopes.value(buffer.name), TYPES[buffer.dtype]
-                shape = ", ".join(map(self.told, buffer.shape))
-                yield f"{INDENT}{constant}{kind} *restrict {name} = call->buffers[{at}]; /* [{shape}] */"
+                told = ", strides ".join(self.listed(d) for d in (buffer.shape, buffer.strides) if d is not None)
+                yield f"{INDENT}{constant}{kind} *restrict {name} = call->buffers[{at}]; /* {told} */"
 
     def sizes(self) -> Iterator[str]:
         for at, binding in enumerate(self.kernel.binding):
             if ("size", binding.size) in self.scopes.used:
                 yield f"{INDENT}const int64_t {self.scopes.atom(binding.size)} = call->sizes[{at}];"
+
+    def listed(self, dims: Iterable[Dim]) -> str:
+        return f"[{', '.join(map(self.told, dims))}]"
 
     def told(self, dim: Dim) -> str:
         """A Dim in a comment."""

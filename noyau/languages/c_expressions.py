@@ -56,6 +56,8 @@ class Expressions:
     def cell(self, name: str, index: tuple[Dim, ...]) -> str:
         """One cell of a buffer or of memory; memory of one cell is a variable."""
         memory = self.memory[name]
+        if isinstance(memory, Buffer) and memory.strides is not None:
+            index = (sum((at * stride for at, stride in zip(index, memory.strides, strict=True)), Dim.of(0)),)
         if len(index) != 1:
             raise UnsupportedError(f"c has no {len(index)} indices of {name}: flatten comes before it prints")
         if is_variable(memory):

@@ -21,6 +21,7 @@ from noyau.lowering.guards import guards
 from noyau.lowering.layouts import merged
 from noyau.lowering.names import Names
 from noyau.lowering.scans import LoopNeeded
+from noyau.lowering.strides import with_strides
 from noyau.lowering.values import CutNeeded, Lowering, Scope
 
 FEW = 4  # cells side by side that are alike, and are written out: a loop over so few is none to a vector
@@ -69,8 +70,10 @@ class Space:
         return [dim.replace(first) + dim.replace(last) + 1 for dim in self.index if dim != Dim.of(0)]
 
 
-def lower(graph: Graph, name: str) -> Kernel:
-    """The kernel of a group, in serial loops; UnsupportedError says why there is none."""
+def lower(graph: Graph, name: str, strided: Mapping[str, str] | None = None) -> Kernel:
+    """The kernel of a group, in serial loops; UnsupportedError says why there is none.
+
+    `strided` gives Inputs by name another layout than "packed": "inner" or "strided", as `Buffer.layout` has them."""
     require_bound(graph)
     names, buffers = Names(), []
     for role, values in ((Role.INPUT, [node.output for node in graph.inputs]), (Role.OUTPUT, list(graph.outputs))):
@@ -80,7 +83,8 @@ def lower(graph: Graph, name: str) -> Kernel:
             buffers.append(Buffer(names.fresh(stem), node.dtype, node.shape, role, value))
     binding = plan([node.shape for node in graph.inputs])
     launch = Launch(lower_outputs(graph, names, buffers))
-    return Kernel(name, tuple(buffers), binding, (launch,), guards(graph))
+    kernel = Kernel(name, tuple(buffers), binding, (launch,), guards(graph))
+    return with_strides(kernel, strided) if strided else kernel
 
 
 def graph_inputs(graph: Graph) -> frozenset[str]:

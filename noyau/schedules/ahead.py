@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from noyau.ir.dims import Dim, DimLike
+from noyau.ir.dims import Dim, DimLike, Shape
 from noyau.ir.loops import Axis, Buffer, Call, If, Kernel, Load, Loop, Prefetch, Role, Statement
 from noyau.ir.operators import OPERATORS
 from noyau.ir.walk import every_expression, every_statement
@@ -66,11 +66,20 @@ def _strips(strip: Loop, threads: list[str], inputs: Mapping[str, Buffer]) -> It
     """The lines that a strip of known length reads, of inputs of which each row is another one, in the next row."""
     cells, thread, seen = strip.extent.constant, threads[-1], set[str]()
     for load in _loads(strip.body, inputs):
-        (index,), line = load.index, LINE_BYTES // load.dtype.bytes
-        if cells and stride_of(load, strip.var) == Dim.of(1) and thread in index.names and load.buffer not in seen:
+        moves, line = any(thread in dim.names for dim in load.index), LINE_BYTES // load.dtype.bytes
+        if cells and stride_of(load, strip.var) == Dim.of(1) and moves and load.buffer not in seen:
             seen.add(load.buffer)
-            start = index.replace({strip.var: 0, thread: Dim.of(thread) + 1})
-            yield from (Prefetch(load.buffer, (start + at,)) for at in range(0, cells, line))
+            start = replaced(load.index, {strip.var: 0, thread: Dim.of(thread) + 1})
+            yield from (Prefetch(load.buffer, further(start, at)) for at in range(0, cells, line))
+
+
+def replaced(index: Shape, values: Mapping[str, DimLike]) -> Shape:
+    return tuple(dim.replace(values) for dim in index)
+
+
+def further(index: Shape, cells: DimLike) -> Shape:
+    """The index of the cell that lies so many cells further in memory, in a row whose cells lie side by side."""
+    return (*index[:-1], index[-1] + cells)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +87,7 @@ class Row:
     """Where the next row of an input begins, and how long it is, in cells."""
 
     buffer: Buffer
-    start: Dim
+    start: Shape
     length: Dim
 
 
@@ -89,17 +98,24 @@ def next_rows(body: Statements, inputs: Mapping[str, Buffer]) -> tuple[Row, ...]
     loops: dict[str, DimLike] = {s.var: 0 for s in every_statement(inner) if isinstance(s, Loop)}
     found: dict[str, Row] = {}
     for load in _loads(inner, inputs) if threads else ():
-        start = load.index[0].replace(loops)
-        following = start.replace({threads[-1]: Dim.of(threads[-1]) + 1})
-        first = load.buffer not in found or len(following.terms) < len(found[load.buffer].start.terms)
-        known = all(name in threads for name in start.names if name.startswith("#"))
-        if first and known and threads[-1] in start.names and load.buffer not in fetched:
-            found[load.buffer] = Row(inputs[load.buffer], following, following - start)
+        buffer, start = inputs[load.buffer], replaced(load.index, loops)
+        following = replaced(start, {threads[-1]: Dim.of(threads[-1]) + 1})
+        first = load.buffer not in found or _terms(following) < _terms(found[load.buffer].start)
+        names = frozenset[str]().union(*(dim.names for dim in start))
+        known = all(name in threads for name in names if name.startswith("#"))
+        if first and known and threads[-1] in names and load.buffer not in fetched:
+            length = following[-1] - start[-1] if buffer.strides is None else buffer.shape[-1]
+            found[load.buffer] = Row(buffer, following, length)
     return tuple(found.values())
 
 
+def _terms(index: Shape) -> int:
+    return sum(len(dim.terms) for dim in index)
+
+
 def _loads(body: Statements, inputs: Mapping[str, Buffer]) -> Iterable[Load]:
-    return (load for load in loads_of(body) if load.buffer in inputs)
+    """The loads from inputs whose rows lie in lines of memory."""
+    return (load for load in loads_of(body) if load.buffer in inputs and inputs[load.buffer].layout != "strided")
 
 
 def fetch(rows: Iterable[Row], loop: Loop, begin: Dim, cells: int) -> tuple[Statement, ...]:
@@ -108,6 +124,6 @@ def fetch(rows: Iterable[Row], loop: Loop, begin: Dim, cells: int) -> tuple[Stat
     for row in rows:
         if row.length == loop.extent:
             line, var = LINE_BYTES // row.buffer.dtype.bytes, f"{loop.var}p"
-            at = row.start + begin + Dim.of(var) * line
-            made.append(Loop(var, Dim.of(cells // line), Axis.SERIAL, (Prefetch(row.buffer.name, (at,)),)))
+            at = further(row.start, begin + Dim.of(var) * line)
+            made.append(Loop(var, Dim.of(cells // line), Axis.SERIAL, (Prefetch(row.buffer.name, at),)))
     return tuple(made)

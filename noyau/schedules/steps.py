@@ -38,8 +38,8 @@ def minimum(left: Dim, right: Dim) -> Dim:
 
 
 def flatten(kernel: Kernel) -> Kernel:
-    """Each index into a buffer as one offset in elements."""
-    strides = {buffer.name: strides_of(buffer.shape) for buffer in kernel.buffers}
+    """Each index into a packed buffer as one offset in elements."""
+    strides = {buffer.name: strides_of(buffer.shape) for buffer in kernel.buffers if buffer.strides is None}
 
     def offset(name: str, index: Shape) -> Shape:
         if name not in strides:
@@ -231,9 +231,13 @@ def loads_of(body: Statements) -> list[Load]:
 
 
 def stride_of(access: Load | Store, variable: str) -> Dim:
-    """How far the load, or the store, moves when a variable moves by one, where that is a polynomial."""
-    (offset,) = access.index
-    return offset.replace({variable: Dim.of(variable) + 1}) - offset
+    """How far the load, or the store, moves when a variable moves by one, where that is a polynomial.
+
+    Of a buffer with strides as if the cells along its last axis lay side by side, and its other strides had names: that
+    an array was sliced tells nothing of which of its axes is the short one."""
+    there = {variable: Dim.of(variable) + 1}
+    *outer, last = (dim.replace(there) - dim for dim in access.index)
+    return last + sum((step * Dim.of(f"stride {axis}") for axis, step in enumerate(outer)), Dim.of(0))
 
 
 def counted(loop: Loop, name: str) -> tuple[Statements, Loop]:

@@ -69,3 +69,32 @@ def test_a_copy_keeps_every_bit(dtype):
     assert made.array.tobytes() == array.tobytes()
     assert not np.shares_memory(made.array, array)
     assert made.fault() is None
+
+
+@pytest.mark.parametrize("axes", [(slice(None, None, 2), slice(1, 3)), (slice(None, None, -1), slice(None, None, -2))])
+def test_a_copy_may_lie_as_the_array_does(axes):
+    array = np.arange(24, dtype=np.float32).reshape(4, 6)[axes]
+    made = Guarded.alike("input 0", array, DType.F32)
+    assert made.array.strides == array.strides
+    assert made.array.tolist() == array.tolist()
+    assert made.fault() is None
+    assert made.gaps is not None
+    assert made.gaps.sum() + array.size == len(made.gaps)
+    between = int(np.flatnonzero(made.gaps)[0])
+    made.around[GUARD_BYTES + 4 * between] ^= 1
+    assert made.fault() == "wrote outside input 0, between its cells"
+
+
+def test_a_copy_of_cells_that_are_one_has_no_gaps():
+    array = np.broadcast_to(np.float32([[1], [2]]), (2, 5))
+    made = Guarded.alike("input 0", array, DType.F32)
+    assert made.array.tolist() == array.tolist()
+    assert (made.array.strides, len(made.around)) == (array.strides, 2 * 4 + 2 * GUARD_BYTES)
+
+
+@pytest.mark.parametrize(
+    "array", [np.zeros((3, 0), np.float32)[::2], np.zeros((2, 3), np.float32), np.float32(1).reshape(())]
+)
+def test_what_is_packed_or_empty_is_copied_packed(array):
+    made = Guarded.alike("input 0", array, DType.F32)
+    assert (made.gaps, made.array.shape, made.fault()) == (None, array.shape, None)

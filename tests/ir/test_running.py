@@ -8,6 +8,7 @@ import pytest
 
 from noyau.dtypes import DType
 from noyau.errors import GraphError, InputError
+from noyau.ir.binding import Binding
 from noyau.ir.dims import Dim, maximum, shape_of
 from noyau.ir.loops import (
     Alloc,
@@ -299,3 +300,28 @@ def test_a_prefetch_does_nothing_wherever_it_points():
 def test_a_store_that_is_not_temporal_is_a_store():
     plain = store("y", load("x", ROW), ROW)
     assert run(kernel(loop("#i", "n", replace(plain, non_temporal=True))), [X8])[0].tolist() == X8.tolist()
+
+
+def test_strides_are_sizes_too():
+    """A kernel may ask for the stride of an input: what lies after its extents."""
+    made = kernel(
+        store("y", Const(0.0, F32), 0),
+        store("z", Index(Dim.of("s") - "t"), 0),
+        inputs=[("x", F32, ["n", "m"])],
+        outputs=[("y", F32, [1]), ("z", I64, [1])],
+    )
+    own = tuple(Binding(name, 0, axis, Dim.of(0), 1) for name, axis in (("s", 2), ("t", 3)))
+    made = replace(made, binding=(*made.binding, *own))
+    x = np.zeros((6, 8), np.float32)
+    for array, want in (
+        (x, 7),
+        (x[::-2], -17),
+        (x.T, -7),
+        (x[:, ::3], 5),
+        (x[:1], -1),
+        (np.broadcast_to(x[0], x.shape), -1),
+    ):
+        assert run(made, [array])[1] == want
+    fields = np.zeros(3, [("a", "f4"), ("b", "i1")])["a"][:, None]
+    with pytest.raises(InputError, match=r"an array of strides \(5, 0\) in bytes has cells of 4 bytes; copy it first"):
+        run(made, [np.broadcast_to(fields, (3, 2))])

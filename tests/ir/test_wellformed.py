@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from noyau.errors import GraphError
+from noyau.ir.binding import Binding
 from noyau.ir.dims import Dim, shape_of
 from noyau.ir.loops import Alloc, Axis, Const, Fold, If, Kernel, Launch, Let, Loop, Role, Space, Store, Sync, Var
 from noyau.ir.wellformed import check
@@ -55,6 +56,27 @@ def test_kernels_that_break_the_rules(body, message):
         return
     with pytest.raises(GraphError, match=message):
         check(made)
+
+
+def strided(*strides, bound=("s",), **changed):
+    """A kernel that copies x, which has these strides; `bound` are bound by x."""
+    made = kernel(loop("#i", "n", store("y", load("x", ROW), ROW)), outputs=(("y", F32, ["n"]),))
+    own = tuple(Binding(name, 0, 1, Dim.of(0), 1) for name in bound)
+    x = replace(made.buffers[0], strides=shape_of(strides), **changed)
+    return replace(made, buffers=(x, *made.buffers[1:]), binding=(*made.binding, *own))
+
+
+def test_what_strides_must_be():
+    assert check(strided("s"))
+    with pytest.raises(GraphError, match="x of rank 1 has 2 strides"):
+        check(strided("s", 1))
+    with pytest.raises(GraphError, match="the stride s of x is bound by no input"):
+        check(strided("s", bound=()))
+    y = replace(strided("s").buffers[1], strides=shape_of(["s"]))
+    with pytest.raises(GraphError, match="y, which is no input, has strides"):
+        check(replace(strided("s"), buffers=(strided("s").buffers[0], y)))
+    with pytest.raises(GraphError, match="x of rank 2 with 1 indices"):
+        check(strided("s", 1, shape=shape_of(["n", 4])))
 
 
 def test_siblings_may_use_one_name():

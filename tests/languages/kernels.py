@@ -49,7 +49,10 @@ GOLDEN: Kept = {
     "running_sum": (scanned("sum", "rows", "n", axis=1), Options()),
     "any_of_bools": (reduced("any", "rows", "n", axes=(1,), dtype=DType.BOOL), Options()),
     "sum_of_i32": (reduced("sum", "rows", "n", axes=(1,), dtype=DType.I32), Options()),
+    "softmax_inner": (softmax(), Options()),
+    "transposed_strided": (transposed(0, 2, 1), Options()),
 }
+LAYOUTS = {"softmax_inner": {"x": "inner"}, "transposed_strided": {"x": "strided"}}
 
 
 def masked() -> Graph:
@@ -90,7 +93,7 @@ MORE: Kept = {
 def kernel_of(name: str) -> Kernel:
     """The kernel of that name, scheduled."""
     graph, options = {**GOLDEN, **MORE}[name]
-    return schedule(lower(normalise(graph), name), options)
+    return schedule(lower(normalise(graph), name, LAYOUTS.get(name)), options)
 
 
 def renamed(graph: Graph, names: Sequence[str]) -> Graph:

@@ -3,11 +3,12 @@ from __future__ import annotations
 import pytest
 
 from noyau.dtypes import DType
-from noyau.ir.dims import Dim
+from noyau.ir.dims import Dim, shape_of
 from noyau.ir.loops import Axis, Loop, Prefetch, Role
 from noyau.ir.walk import every_statement
 from noyau.ir.wellformed import check
 from noyau.languages import c
+from noyau.lowering.nest import lower
 from noyau.schedules.ahead import computes, fetch, fetch_ahead, next_rows, threads_of
 from noyau.schedules.choosing import Options, schedule
 from tests.checking.groups import F32, Group, rms_norm, softmax, swiglu
@@ -63,7 +64,7 @@ def test_rows_that_follow_one_another():
     rows = rows_of(scheduled(rms_norm()))
     assert set(rows) == {"x"}
     assert rows["x"].length == Dim.of("n")
-    assert rows["x"].start == (Dim.of("#i0") + 1) * "n"
+    assert rows["x"].start == ((Dim.of("#i0") + 1) * "n",)
 
 
 def test_rows_that_are_looked_up_are_not_known():
@@ -98,3 +99,19 @@ def test_what_takes_longer_than_memory():
         return made.body[0]
 
     assert [name for name in ("negative", "sqrt", "exp", "tanh") if computes(loop(name))] == ["exp", "tanh"]
+
+
+def test_rows_that_have_a_stride():
+    text = c.source(check(schedule(lower(softmax(), "kernel", {"x": "inner"}), PLAIN)))
+    assert "NOYAU_PREFETCH(&x[(i0 + 1) * x_stride0 + block * 2048 + r2 * 32 + 16]);" in text
+    rows = rows_of(schedule(lower(rms_norm(), "kernel", {"x": "inner"}), PLAIN))
+    assert (rows["x"].length, rows["x"].start) == (Dim.of("n"), shape_of([Dim.of("#i0") + 1, 0]))
+    (made,) = fetch(rows.values(), Loop("#i1", Dim.of("n"), Axis.LANES, ()), Dim.of("#t") * 128, 128)
+    at = shape_of([Dim.of("#i0") + 1, Dim.of("#t") * 128 + Dim.of("#i1p") * 16])
+    assert made == Loop("#i1p", Dim.of(8), Axis.SERIAL, (Prefetch("x", at),))
+
+
+def test_rows_whose_cells_lie_apart_are_not_fetched():
+    for graph in (softmax(), rms_norm()):
+        made = check(schedule(lower(graph, "kernel", {"x": "strided"})))
+        assert fetched(made) == []

@@ -12,6 +12,7 @@ from noyau.ir.loops import Alloc, Axis, Fold, If, Index, Launch, Let, Load, Loop
 from noyau.ir.running import run
 from noyau.ir.walk import every_expression, every_statement
 from noyau.ir.wellformed import check
+from noyau.lowering.nest import lower
 from noyau.schedules.steps import (
     bind,
     carries,
@@ -20,6 +21,7 @@ from noyau.schedules.steps import (
     drop_unused,
     flatten,
     keep,
+    loads_of,
     lone_loops,
     memory,
     minimum,
@@ -28,6 +30,7 @@ from noyau.schedules.steps import (
     reorder,
     sink,
     split,
+    stride_of,
     touched,
     widen,
     with_bodies,
@@ -247,3 +250,17 @@ def test_extents_count_as_uses():
     assert drop_unused(body) == body
     stores = [s for s in every_statement(body) if isinstance(s, Store)]
     assert DType.F32 is stores[0].values[0].dtype
+
+
+def test_strides_that_nobody_knows_yet():
+    """Of a buffer with strides, the last axis counts as the one whose cells lie side by side."""
+    access = load("x", Dim.of("#b") * 2, ROW + COL, COL * 3)
+    steps = [stride_of(access, variable) for variable in ("#b", "#i", "#j", "#k")]
+    assert steps == [Dim.of("stride 0") * 2, Dim.of("stride 1"), Dim.of("stride 1") + 3, Dim.of(0)]
+
+
+def test_an_index_into_a_buffer_with_strides_stays():
+    made = flatten(lower(transposed(1, 0, shape=("a", "b")), "kernel", {"x": "strided"}))
+    (read,) = loads_of(made.launches[0].body)
+    assert [str(dim) for dim in read.index] == ["#i1", "#i0"]
+    assert check(made)

@@ -5,8 +5,8 @@
 #define NOYAU_ABI 1
 #include <stdint.h>
 
-/* What a kernel is called with. `buffers`: inputs, outputs, then scratch, packed in C order.
-   `sizes`: the kernel's named sizes, as `bind` made them. */
+/* What a kernel is called with. `buffers`: inputs, outputs, then scratch, packed in C order; of an input that
+   has strides, the address of its first cell. `sizes`: the kernel's named sizes, as `bind` made them. */
 typedef struct {
     void *const *buffers;
     const int64_t *sizes;
@@ -21,7 +21,8 @@ typedef struct {
     int32_t inputs, outputs, scratch, launches, sizes;
     const int32_t *dtypes; /* ONNX element types of the inputs, then of the outputs */
     const int32_t *ranks;  /* of the inputs, then of the outputs */
-    /* The sizes, from the shapes of the inputs; returns 0, or 1 + the first input that does not fit. */
+    /* The sizes, from the shapes of the inputs, each followed, where the input has strides, by its strides
+       in elements; returns 0, or 1 + the first input that does not fit. */
     int32_t (*bind)(const int64_t *const *shapes, int64_t *sizes);
     void (*shape)(const int64_t *sizes, int32_t output, int64_t *dims);
     int64_t (*scratch_bytes)(const int64_t *sizes, int32_t index);

@@ -1,0 +1,336 @@
+/* the kernel softmax_inner */
+
+/* The one ABI of noyau's C kernels. A kernel's text opens with this and compiles alone. */
+#ifndef NOYAU_ABI
+#define NOYAU_ABI 1
+#include <stdint.h>
+
+/* What a kernel is called with. `buffers`: inputs, outputs, then scratch, packed in C order; of an input that
+   has strides, the address of its first cell. `sizes`: the kernel's named sizes, as `bind` made them. */
+typedef struct {
+    void *const *buffers;
+    const int64_t *sizes;
+    int32_t launch;
+} noyau_call;
+
+/* A kernel as a runtime sees it. The runtime calls, in order: `bind`; `shape` for each output;
+   `scratch_bytes` for each scratch buffer; then for launch 0, 1, ...: `run` over disjoint pieces
+   of [0, extent), in any order and on any threads, all ended before the next launch begins. */
+typedef struct {
+    const char *name;
+    int32_t inputs, outputs, scratch, launches, sizes;
+    const int32_t *dtypes; /* ONNX element types of the inputs, then of the outputs */
+    const int32_t *ranks;  /* of the inputs, then of the outputs */
+    /* The sizes, from the shapes of the inputs, each followed, where the input has strides, by its strides
+       in elements; returns 0, or 1 + the first input that does not fit. */
+    int32_t (*bind)(const int64_t *const *shapes, int64_t *sizes);
+    void (*shape)(const int64_t *sizes, int32_t output, int64_t *dims);
+    int64_t (*scratch_bytes)(const int64_t *sizes, int32_t index);
+    int64_t (*extent)(const int64_t *sizes, int32_t launch);     /* items of a launch */
+    int64_t (*item_bytes)(const int64_t *sizes, int32_t launch); /* bytes that one item moves */
+    /* Runs items [begin, end) of call->launch; returns 0, or a NOYAU_ status. */
+    int32_t (*run)(const noyau_call *call, int64_t begin, int64_t end);
+} noyau_kernel;
+
+enum { NOYAU_OK = 0, NOYAU_INDEX_OUT_OF_BOUNDS = 1, NOYAU_OUT_OF_MEMORY = 2 };
+#endif
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+/* Before a loop of which the rounds do not depend on each other: several may run side by side. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define NOYAU_LANES _Pragma("GCC ivdep")
+#else
+#define NOYAU_LANES
+#endif
+
+/* A hint to fetch a line of memory that is read soon. */
+#if defined(__GNUC__)
+#define NOYAU_PREFETCH(cell) __builtin_prefetch(cell)
+#else
+#define NOYAU_PREFETCH(cell) ((void)0)
+#endif
+
+/* Cells that are not read again soon, written around the caches where the processor can, and where they begin with a
+   line of 64 bytes: what shares a line with others goes faster through the caches. By the compiler's own functions: the
+   headers that name them take a third of a second to compile. */
+#include <string.h>
+#if defined(__AVX__)
+typedef long long noyau_vector __attribute__((vector_size(32)));
+#elif defined(__SSE2__)
+typedef long long noyau_vector __attribute__((vector_size(16)));
+#endif
+#if defined(__SSE2__) && defined(__clang__)
+#define NOYAU_AROUND(to, cells) __builtin_nontemporal_store(cells, to)
+#elif defined(__AVX__) && defined(__GNUC__)
+#define NOYAU_AROUND(to, cells) __builtin_ia32_movntdq256(to, cells)
+#elif defined(__SSE2__) && defined(__GNUC__)
+#define NOYAU_AROUND(to, cells) __builtin_ia32_movntdq(to, cells)
+#endif
+
+static inline void noyau_write_around(void *restrict to, const void *restrict from, size_t bytes)
+{
+    char *line = to;
+    const char *cells = from;
+#if defined(NOYAU_AROUND)
+    const int aligned = !((uintptr_t)to & 63);
+    for (; aligned && bytes >= 64; line += 64, cells += 64, bytes -= 64) {
+        for (size_t at = 0; at < 64; at += sizeof(noyau_vector)) {
+            noyau_vector vector;
+            memcpy(&vector, cells + at, sizeof vector);
+            NOYAU_AROUND((noyau_vector *)(line + at), vector);
+        }
+    }
+#endif
+    memcpy(line, cells, bytes);
+}
+
+/* After the last of them, before another thread is told that they are there. */
+static inline void noyau_written_around(void)
+{
+#if defined(NOYAU_AROUND)
+    __builtin_ia32_sfence();
+#endif
+}
+
+#include <math.h>
+#include <stdint.h>
+
+/* Always: a call that is left in a loop keeps it from being vectorised. */
+#define NOYAU_INLINE static inline __attribute__((always_inline))
+
+/* e^r for |r| <= log(2)/2: 1 + r + r^2 p(r), p minimax. */
+NOYAU_INLINE float noyau_exp_part_f32(float r) {
+    float p = 0.001393817f;
+    p = p * r + 0.0083689885f;
+    p = p * r + 0.04166643f;
+    p = p * r + 0.16666518f;
+    p = p * r + 0.5f;
+    return p * (r * r) + r + 1;
+}
+
+/* The bits of a float, and the float of some bits. */
+NOYAU_INLINE uint32_t noyau_bits_f32(float x) {
+    union { float value; uint32_t bits; } cell = {x};
+    return cell.bits;
+}
+
+NOYAU_INLINE float noyau_from_bits_f32(uint32_t x) {
+    union { uint32_t bits; float value; } cell = {x};
+    return cell.value;
+}
+
+/* value 2^n, where shifted is n + 254 + 1.5 2^23, so that n is in its low bits.
+   In two factors: a denormal result is rounded once. */
+NOYAU_INLINE float noyau_scale_f32(float value, float shifted) {
+    const uint32_t bits = noyau_bits_f32(shifted), half = bits >> 1;
+    return value * noyau_from_bits_f32(half << 23) * noyau_from_bits_f32((bits - half) << 23);
+}
+
+/* e^x = 2^n e^r with whole n and |r| <= log(2)/2, for x < 89. */
+NOYAU_INLINE float noyau_exp_below_f32(float x) {
+    const float shifted = x * 1.442695f + (0x1.8p23f + 254);
+    const float n = shifted - (0x1.8p23f + 254);
+    const float r = x - n * 0x1.62e4p-1f - n * 0x1.7f7d1cp-20f; /* log(2) in two parts */
+    const float y = noyau_scale_f32(noyau_exp_part_f32(r), shifted);
+    return x < -104 ? 0 : y;
+}
+
+/* e^x. 1.1 ulp. */
+NOYAU_INLINE float noyau_exp_f32(float x) {
+    const float low = noyau_exp_below_f32(x);
+    return x > 89 ? INFINITY : low;
+}
+
+static inline int64_t noyau_minimum_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int32_t softmax_inner_0(const noyau_call *call, int64_t begin, int64_t end)
+{
+    const float *restrict x = call->buffers[0]; /* [rows, n], strides [x_stride0, 1] */
+    float *restrict v9 = call->buffers[1]; /* [rows, n] */
+    const int64_t rows = call->sizes[0];
+    const int64_t n = call->sizes[1];
+    const int64_t x_stride0 = call->sizes[2];
+
+    float *restrict kept_v5_2 = malloc((size_t)n * sizeof(*kept_v5_2) + 1);
+    if (!kept_v5_2) {
+        return NOYAU_OUT_OF_MEMORY;
+    }
+    /* Items: rows. */
+    for (int64_t i0 = begin; i0 < end; ++i0) {
+        float v1_max[16];
+        int32_t v1_nan[16];
+        for (int64_t lane = 0; lane < 16; ++lane) {
+            v1_max[lane] = -INFINITY;
+            v1_nan[lane] = 0;
+        }
+        for (int64_t r1 = 0; r1 < n / 16; ++r1) {
+            for (int64_t lane = 0; lane < 16; ++lane) {
+                const float x_i = x[i0 * x_stride0 + r1 * 16 + lane];
+                v1_max[lane] = v1_max[lane] > x_i ? v1_max[lane] : x_i;
+                v1_nan[lane] |= (int32_t)(x_i != x_i);
+            }
+        }
+        NOYAU_LANES
+        for (int64_t lane = 0; lane < n % 16; ++lane) {
+            const float x_i = x[i0 * x_stride0 + (n / 16) * 16 + lane];
+            v1_max[lane] = v1_max[lane] > x_i ? v1_max[lane] : x_i;
+            v1_nan[lane] |= (int32_t)(x_i != x_i);
+        }
+        NOYAU_LANES
+        for (int64_t lane = 0; lane < 8; ++lane) {
+            v1_max[lane] = v1_max[lane] > v1_max[lane + 8] ? v1_max[lane] : v1_max[lane + 8];
+            v1_nan[lane] |= v1_nan[lane + 8];
+        }
+        for (int64_t lane = 0; lane < 4; ++lane) {
+            v1_max[lane] = v1_max[lane] > v1_max[lane + 4] ? v1_max[lane] : v1_max[lane + 4];
+            v1_nan[lane] |= v1_nan[lane + 4];
+        }
+        for (int64_t lane = 0; lane < 2; ++lane) {
+            v1_max[lane] = v1_max[lane] > v1_max[lane + 2] ? v1_max[lane] : v1_max[lane + 2];
+            v1_nan[lane] |= v1_nan[lane + 2];
+        }
+        v1_max[0] = v1_max[0] > v1_max[1] ? v1_max[0] : v1_max[1];
+        v1_nan[0] |= v1_nan[1];
+        const float v1 = v1_nan[0] != 0 ? NAN : v1_max[0];
+        double v6_sum = 0.0;
+        for (int64_t block = 0; block < n / 2048; ++block) {
+            float v6_lanes_sum[16] = {0};
+            for (int64_t r2 = 0; r2 < 128; ++r2) {
+                NOYAU_PREFETCH(&x[(i0 + 1) * x_stride0 + block * 2048 + r2 * 16]);
+                NOYAU_LANES
+                for (int64_t lane = 0; lane < 16; ++lane) {
+                    const float x_i = x[i0 * x_stride0 + block * 2048 + r2 * 16 + lane];
+                    const float v4 = x_i - v1;
+                    const float v5 = noyau_exp_f32(v4);
+                    kept_v5_2[block * 2048 + r2 * 16 + lane] = v5;
+                    v6_lanes_sum[lane] += v5;
+                }
+            }
+            NOYAU_LANES
+            for (int64_t lane = 0; lane < 8; ++lane) v6_lanes_sum[lane] += v6_lanes_sum[lane + 8];
+            for (int64_t lane = 0; lane < 4; ++lane) v6_lanes_sum[lane] += v6_lanes_sum[lane + 4];
+            for (int64_t lane = 0; lane < 2; ++lane) v6_lanes_sum[lane] += v6_lanes_sum[lane + 2];
+            v6_lanes_sum[0] += v6_lanes_sum[1];
+            v6_sum += (double)v6_lanes_sum[0];
+        }
+        float v6_lanes_sum[16] = {0};
+        for (int64_t r2 = 0; r2 < (n % 2048) / 16; ++r2) {
+            NOYAU_PREFETCH(&x[(i0 + 1) * x_stride0 + (n / 2048) * 2048 + r2 * 16]);
+            NOYAU_LANES
+            for (int64_t lane = 0; lane < 16; ++lane) {
+                const float x_i = x[i0 * x_stride0 + (n / 2048) * 2048 + r2 * 16 + lane];
+                const float v4 = x_i - v1;
+                const float v5 = noyau_exp_f32(v4);
+                kept_v5_2[(n / 2048) * 2048 + r2 * 16 + lane] = v5;
+                v6_lanes_sum[lane] += v5;
+            }
+        }
+        NOYAU_LANES
+        for (int64_t lane = 0; lane < (n % 2048) % 16; ++lane) {
+            const float x_i = x[i0 * x_stride0 + (n / 2048) * 2048 + ((n % 2048) / 16) * 16 + lane];
+            const float v4 = x_i - v1;
+            const float v5 = noyau_exp_f32(v4);
+            kept_v5_2[(n / 2048) * 2048 + ((n % 2048) / 16) * 16 + lane] = v5;
+            v6_lanes_sum[lane] += v5;
+        }
+        NOYAU_LANES
+        for (int64_t lane = 0; lane < 8; ++lane) v6_lanes_sum[lane] += v6_lanes_sum[lane + 8];
+        for (int64_t lane = 0; lane < 4; ++lane) v6_lanes_sum[lane] += v6_lanes_sum[lane + 4];
+        for (int64_t lane = 0; lane < 2; ++lane) v6_lanes_sum[lane] += v6_lanes_sum[lane + 2];
+        v6_lanes_sum[0] += v6_lanes_sum[1];
+        v6_sum += (double)v6_lanes_sum[0];
+        const float v6 = (float)v6_sum;
+        if (4194304LL <= (n * rows * 4)) {
+            for (int64_t i1w = 0; i1w < (n + 127) / 128; ++i1w) {
+                const int64_t i1_count = noyau_minimum_i64(128, n - i1w * 128);
+                float v9_tile[128];
+                NOYAU_LANES
+                for (int64_t i1 = 0; i1 < i1_count; ++i1) {
+                    const float v5 = kept_v5_2[i1w * 128 + i1];
+                    v9_tile[i1] = v5 / v6;
+                }
+                noyau_write_around(&v9[i0 * n + i1w * 128], v9_tile, (size_t)i1_count * sizeof(*v9_tile));
+            }
+        } else {
+            NOYAU_LANES
+            for (int64_t i1 = 0; i1 < n; ++i1) {
+                const float v5 = kept_v5_2[i1];
+                v9[i0 * n + i1] = v5 / v6;
+            }
+        }
+    }
+    free(kept_v5_2);
+    noyau_written_around();
+    return NOYAU_OK;
+}
+
+static int32_t softmax_inner_bind(const int64_t *const *shapes, int64_t *sizes)
+{
+    const int64_t rows = shapes[0][0];
+    sizes[0] = rows;
+    const int64_t n = shapes[0][1];
+    sizes[1] = n;
+    const int64_t x_stride0 = shapes[0][2];
+    sizes[2] = x_stride0;
+    return 0;
+}
+
+static void softmax_inner_shape(const int64_t *sizes, int32_t output, int64_t *dims)
+{
+    const int64_t rows = sizes[0];
+    const int64_t n = sizes[1];
+    switch (output) {
+        case 0: dims[0] = rows; dims[1] = n; break;
+        default: break;
+    }
+}
+
+static int64_t softmax_inner_scratch_bytes(const int64_t *sizes, int32_t index)
+{
+    (void)sizes;
+    (void)index;
+    return 0;
+}
+
+static int64_t softmax_inner_extent(const int64_t *sizes, int32_t launch)
+{
+    const int64_t rows = sizes[0];
+    switch (launch) {
+        case 0: return rows;
+        default: return 0;
+    }
+}
+
+static int64_t softmax_inner_item_bytes(const int64_t *sizes, int32_t launch)
+{
+    const int64_t n = sizes[1];
+    switch (launch) {
+        case 0: return n * 8 + 1;
+        default: return 0;
+    }
+}
+
+static int32_t softmax_inner_run(const noyau_call *call, int64_t begin, int64_t end)
+{
+    switch (call->launch) {
+        case 0: return softmax_inner_0(call, begin, end);
+        default: return NOYAU_OK;
+    }
+}
+
+static const int32_t softmax_inner_dtypes[] = {1, 1};
+static const int32_t softmax_inner_ranks[] = {2, 2};
+
+#ifndef NOYAU_EXPORT
+#define NOYAU_EXPORT
+#endif
+NOYAU_EXPORT const noyau_kernel softmax_inner_kernel = {
+    "softmax_inner", 1, 1, 0, 1, 3, softmax_inner_dtypes, softmax_inner_ranks,
+    softmax_inner_bind, softmax_inner_shape, softmax_inner_scratch_bytes, softmax_inner_extent, softmax_inner_item_bytes, softmax_inner_run,
+};
