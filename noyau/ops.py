@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import operator
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,15 +13,16 @@ from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, cast, ov
 import numpy as np
 
 from noyau.descriptions import Description
+from noyau.dispatching.calls import ReferenceWarning, calls_of
+from noyau.dispatching.explaining import Explanation
+from noyau.dispatching.generating import GENERATED, Generated, Wanted, generate
 from noyau.dtypes import DType
 from noyau.errors import SignatureError
 from noyau.handwritten.asking import parameters_of
 from noyau.handwritten.attaching import attach_function, attach_text, read_text
-from noyau.handwritten.calling import call_kernel
-from noyau.handwritten.kernels import EMPTY, Arguments, HandKernel, Init, Launch, Usage
-from noyau.handwritten.trusting import ineligible
-from noyau.references import narrowed, reference_of, runs_as_written
-from noyau.signatures.binding import Bound, bind
+from noyau.handwritten.kernels import EMPTY, LANGUAGES, Arguments, HandKernel, Init, Launch, Usage
+from noyau.references import reference_of, runs_as_written
+from noyau.runtimes.numpy.doors import MISS
 from noyau.signatures.instances import instance_of, unbound_names
 from noyau.signatures.making import integers_of, made_by, make, usual_instance, usual_sizes
 from noyau.signatures.parsing import parse
@@ -30,6 +30,7 @@ from noyau.signatures.types import Instance, Signature
 
 P = ParamSpec("P")
 R = TypeVar("R")
+__all__ = ["Op", "ReferenceWarning", "op"]
 F = TypeVar("F", bound=Callable[..., Any])
 Inputs = Callable[..., Any]
 
@@ -55,19 +56,17 @@ class SaidOfText(Said, total=False):
     language: str
 
 
-class ReferenceWarning(UserWarning):
-    """An op runs as its reference, for no kernel of it may run."""
-
-
 class Op(Generic[P, R]):
-    """A named computation: one reference, any number of kernels. It is called as its reference is.
-
-    `description` is what it is now; attaching a kernel makes a new one."""
+    """A named computation: one reference, any number of kernels. It is called as its reference is."""
 
     def __init__(self, description: Description) -> None:
-        self.description = description
-        self.warned = False
+        self.calls = calls_of(description)
         functools.update_wrapper(cast(Any, self), description.reference.function)
+
+    @property
+    def description(self) -> Description:
+        """What it is now. Attaching a kernel makes another."""
+        return self.calls.description
 
     @property
     def name(self) -> str:
@@ -105,54 +104,70 @@ class Op(Generic[P, R]):
         """The attached kernels by name, in the order in which they came."""
         return MappingProxyType({kernel.name: kernel for kernel in self.description.kernels})
 
-    def source(self, name: str) -> str:
-        """The text of a kernel, by its name. SignatureError where there is none of that name."""
-        if name not in self.kernels:
-            known = ", ".join(self.kernels) or "none"
-            raise SignatureError(f"{self.name} has no kernel {name!r}; its kernels are: {known}")
-        return self.kernels[name].text
+    def source(self, name: str = "c") -> str:
+        """The text of a kernel: of an attached one by its name, else of the generated ones in a language, for the usual
+        dtypes and packed arrays; nothing need be installed to print it.
+
+        SignatureError where there is neither, UnsupportedError where the reference cannot be traced."""
+        if name in self.kernels:
+            return self.kernels[name].text
+        if name not in LANGUAGES:
+            known = ", ".join((*self.kernels, *GENERATED))
+            raise SignatureError(f"{self.name} has no kernel {name!r}; there are: {known}")
+        return self.generated(name).text
+
+    def generated(self, language: str = "c", dtypes: Sequence[DType] = (), ranks: Sequence[int] = ()) -> Generated:
+        """The kernels that are generated in a language, for inputs of these dtypes and ranks (nothing: usual ones).
+
+        UnsupportedError where the reference cannot be traced, with its line; SignatureError where it has no signature
+        or these do not fit."""
+        return generate(
+            self.description, Wanted(self.usual(dtypes, ranks), self.description.reference.constants), language
+        )
 
     def __repr__(self) -> str:
         kernels = ", ".join(f"{kernel.name}[{kernel.language}]" for kernel in self.kernels.values())
         return f'<op {self.name} "{self.signature or ""}", kernels: {kernels or "none"}>'
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """The results for these inputs: by the first kernel that may run, else by the reference, with one warning.
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    def __call__(self, *args: Any, out: Any, **kwargs: Any) -> R: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The results for these inputs, by the kernel that was chosen for calls of this kind: see `explain`. With `out`
+        they are written to it, an array or a tuple of them.
 
-        SignatureError where an argument does not fit; the message shows what the others bind."""
+        SignatureError where an argument does not fit; the message shows what the others bind. InputError where `out`
+        does not fit or an index is out of bounds. A ReferenceWarning, once, where no kernel may run."""
+        if not kwargs and not runs_as_written():
+            for door in self.calls.plain:
+                made = door(args, None)
+                if made is not MISS:
+                    return made
+        reference = self.description.reference
+        out = None if "out" in reference.parameters else kwargs.pop("out", None)
+        if len(args) == len(reference.parameters) and kwargs.keys() <= reference.constants.keys():
+            made = self.calls.again(args, kwargs, out)
+            if made is not MISS:
+                return made
         arguments, constants = self.arguments(args, kwargs)
-        if self.signature is None:
-            return cast(R, self.unsigned(args, kwargs))
-        bound = bind(self.signature, arguments, self.known(constants), self.name)
-        if runs_as_written():
-            return cast(R, self.packed(self.written(bound, constants), bound))
-        reasons = []
-        for kernel in self.description.kernels:
-            reason = ineligible(kernel, self.description.reference, bound.instance, constants)
-            if not reason:
-                return cast(R, self.packed(call_kernel(kernel, bound.instance, bound.arrays, constants), bound))
-            reasons.append(f"{kernel.name}: {reason}")
-        self.warn(reasons)
-        return cast(R, self.packed(self.written(bound, constants), bound))
+        return self.calls.whole(arguments, constants, self.known(constants), out)
 
-    def unsigned(self, args: Any, kwargs: Any) -> Any:
-        """A call without a signature, unchecked: a trusted kernel that returns its results, else the reference."""
-        trusted = [kernel for kernel in self.description.kernels if kernel.usage.trust and kernel.function]
-        if not trusted or runs_as_written():
-            told = "without a signature it cannot be checked: give it one, or attach it with trust=True"
-            self.warn([f"{kernel.name}: {told}" for kernel in self.description.kernels])
-            return self.reference(*args, **kwargs)
-        function = trusted[0].function
-        assert function is not None
-        return function(*args, **kwargs)
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """Which kernel runs for these inputs, why, since when, what else may run, and what was rejected.
+
+        SignatureError as a call."""
+        arguments, constants = self.arguments(args, kwargs)
+        return self.calls.explain(arguments, constants, self.known(constants))
 
     def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """The inputs in order, and the constants. SignatureError where their number or their names do not fit."""
+        """The inputs in order, and the constants that are given. SignatureError where their number or their names do
+        not fit."""
         reference = self.description.reference
-        names, constants = reference.parameters, {**reference.constants}
+        names, constants = reference.parameters, dict[str, Any]()
         given = dict(zip(names, args, strict=False))
         for name, value in kwargs.items():
-            if name in constants:
+            if name in reference.constants:
                 constants[name] = value
             elif name in names and name not in given:
                 given[name] = value
@@ -166,30 +181,10 @@ class Op(Generic[P, R]):
     def known(self, constants: Mapping[str, Any]) -> dict[str, int]:
         """The sizes that no shape gives: those of the op, and integer constants of their names."""
         sizes = dict(self.sizes)
-        for name, value in constants.items():
+        for name, value in {**self.description.reference.constants, **constants}.items():
             if self.signature is not None and name in self.signature.sizes:
                 sizes[name] = _whole(value, f"{self.name}: {name}")
         return sizes
-
-    def written(self, bound: Bound, constants: Mapping[str, Any]) -> list[np.ndarray]:
-        """The results of the reference as it is written."""
-        results = self.description.reference.run(bound.instance, bound.arrays, constants)
-        return [narrowed(result, v, self.name) for result, v in zip(results, bound.instance.outputs, strict=True)]
-
-    def packed(self, results: Sequence[np.ndarray], bound: Bound) -> Any:
-        """Results as the reference returns them: one, or a tuple; scalars as NumPy's."""
-        pairs = zip(results, bound.instance.outputs, strict=True)
-        made = tuple(result[()] if value.scalar else result for result, value in pairs)
-        return made[0] if len(made) == 1 else made
-
-    def warn(self, reasons: Sequence[str]) -> None:
-        """Once: that the reference runs, and why."""
-        if self.warned or runs_as_written():
-            return
-        self.warned = True
-        why = "; ".join(reasons) or "it has no kernel that is called from NumPy"
-        told = f"{self.name} ({self.description.place}) runs as its reference: {why}"
-        warnings.warn(told, ReferenceWarning, stacklevel=3)
 
     def instance(self, dtypes: Sequence[DType], ranks: Sequence[int]) -> Instance:
         """The signature for inputs of these dtypes and ranks. SignatureError where they do not fit."""
@@ -197,8 +192,17 @@ class Op(Generic[P, R]):
             raise SignatureError(f"{self.name} has no signature; give it one: @noyau.op('f32[n] -> f32[n]')")
         if len(dtypes) != len(self.signature.inputs):
             raise SignatureError(f"{self.name} takes {len(self.signature.inputs)} inputs, not {len(dtypes)}")
-        known = self.known(self.description.reference.constants)
+        known = self.known({})
         return instance_of(self.signature, tuple(dtypes), tuple(ranks), tuple(sorted(known.items())))
+
+    def usual(self, dtypes: Sequence[DType] = (), ranks: Sequence[int] = ()) -> Instance:
+        """The signature settled: as `instance`, or with usual dtypes and ranks where none are given."""
+        if dtypes or ranks:
+            return self.instance(dtypes, ranks)
+        if self.signature is None:
+            raise SignatureError(f"{self.name} has no signature; give it one: @noyau.op('f32[n] -> f32[n]')")
+        known = {**self.known({}), **integers_of(self.signature, {})}
+        return usual_instance(self.signature, known)
 
     def make(self, seed: int = 0, **sizes: int) -> tuple[Any, ...]:
         """Inputs for it: what its maker gives for this seed and these sizes, else random ones of its signature.
@@ -210,7 +214,7 @@ class Op(Generic[P, R]):
             return made_by(self.inputs, rng, sizes, self.description.reference.parameters, self.name)
         if self.signature is None:
             raise SignatureError(f"{self.name} has no signature to make inputs from; give it one, or inputs=")
-        known = {**self.known(self.description.reference.constants), **integers_of(self.signature, sizes)}
+        known = {**self.known({}), **integers_of(self.signature, sizes)}
         instance = usual_instance(self.signature, known)
         numbers = usual_sizes(instance, sizes)
         unknown = next((name for name in sizes if name not in {**numbers, **known}), None)
@@ -253,13 +257,12 @@ class Op(Generic[P, R]):
         returned as it was. SignatureError where there is one already."""
         if self.description.gradient is not None:
             raise SignatureError(f"{self.name} has a gradient already: {self.description.gradient.__name__}")
-        self.description = replace(self.description, gradient=function)
+        self.calls = calls_of(replace(self.description, gradient=function))
         return function
 
     def attach(self, kernel: HandKernel) -> HandKernel:
         """Add a kernel that is made already."""
-        self.description = replace(self.description, kernels=(*self.description.kernels, kernel))
-        self.warned = False
+        self.calls = calls_of(replace(self.description, kernels=(*self.description.kernels, kernel)))
         return kernel
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -91,7 +91,7 @@ def traced(reference: Reference, wanted: Wanted) -> Graph:
     instance = wanted.instance
     inputs = [_input(value, wanted.integers) for value in instance.inputs]
     taken = {value.name for value in instance.inputs}
-    results = [Node(_fresh(v.name, taken), Input(), (), v.dtype, v.shape) for v in instance.outputs]
+    results = [Node(v.name, Input(), (), v.dtype, v.shape) for v in instance.outputs]
     graph = trace(reference.function, inputs, results, wanted.constants)
     given = [Node(value.name, Input(), (), value.dtype, value.shape) for value in instance.inputs]
     made = [node for node in graph.nodes if node.output not in taken]
@@ -103,10 +103,3 @@ def _input(value: Value, integers: Mapping[str, int]) -> Node:
     if value.scalar and value.name in integers:
         return constant(value.name, np.array(integers[value.name], value.dtype.numpy))
     return Node(value.name, Input(), (), value.dtype, value.shape)
-
-
-def _fresh(name: str, taken: Collection[str]) -> str:
-    """The name of a result, which is none of an input."""
-    while name in taken:
-        name = f"{name}_out"
-    return name

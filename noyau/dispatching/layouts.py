@@ -36,6 +36,10 @@ class Layout:
         """The array as the kernel takes it: a view with the axes in the order of memory."""
         return array.transpose(self.axes) if self.axes else array
 
+    def as_called(self, array: np.ndarray) -> np.ndarray:
+        """The other way round: an array in the order of memory as the caller sees it."""
+        return array.transpose(np.argsort(self.axes)) if self.axes else array
+
 
 PACKED, INNER, STRIDED = Layout(), Layout(Order.INNER), Layout(Order.STRIDED)
 
@@ -83,7 +87,7 @@ def lie(array: np.ndarray, layout: Layout) -> np.ndarray:
         case Order.PACKED:
             return np.ascontiguousarray(array).reshape(array.shape)
         case Order.PERMUTED:
-            return np.ascontiguousarray(array.transpose(layout.axes)).transpose(np.argsort(layout.axes))
+            return layout.as_called(np.ascontiguousarray(layout.in_memory(array)))
         case Order.INNER:
             room = np.empty((*array.shape[:-1], array.shape[-1] + 3), array.dtype)
             view = room[..., 2:-1]

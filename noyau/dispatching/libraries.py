@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -12,7 +15,6 @@ from noyau.ir.evaluation import Evaluator
 from noyau.ir.graph import Constant, Contract, Graph, Input, View
 
 Array = np.ndarray
-Letters = Sequence[str]
 
 
 def call(graph: Graph, given: Sequence[Array], sizes: Mapping[str, int]) -> Array:
@@ -59,41 +61,66 @@ def slope_of(dim: Dim, axis: int) -> Dim | None:
     return None if any(name.startswith("#") for name in slope.names) else slope
 
 
-def contract(equation: str, operands: Sequence[Array], dtype: np.dtype) -> Array:
-    """An einsum of two operands, no letter twice in one of them, as a product of stacks of matrices."""
+@dataclass(frozen=True, slots=True)
+class Product:
+    """An einsum of two operands, no letter twice in one of them, as a product of stacks of matrices: letters that are
+    summed away beforehand; the axes of each operand in the order batch, rows, columns; how many are of the batch, and
+    are rows and columns; the order of the result. An order that is None is the one there is."""
+
+    alone: tuple[tuple[int, ...], tuple[int, ...]]
+    orders: tuple[tuple[int, ...] | None, tuple[int, ...] | None]
+    batch: int
+    sides: tuple[tuple[int, int], tuple[int, int]]
+    turned: tuple[int, ...] | None
+
+
+@lru_cache(maxsize=256)
+def product(equation: str) -> Product:
+    """How an equation is a product."""
     (first, second), result = equation.split("->", maxsplit=1)[0].split(","), equation.split("->")[1]
-    left, right = (np.asarray(operand, dtype) for operand in operands)
-    both = [x for x in first if x in second]
-    batch, summed = [x for x in both if x in result], [x for x in both if x not in result]
-    left, first = _summed(left, first, second + result)
-    right, second = _summed(right, second, first + result)
-    rows, columns = ([x for x in term if x not in both] for term in (first, second))
-    extents = {**dict(zip(first, left.shape, strict=True)), **dict(zip(second, right.shape, strict=True))}
-    matrices = (
-        _matrices(left, first, batch, rows, summed, extents),
-        _matrices(right, second, batch, summed, columns, extents),
+    alone = tuple(
+        tuple(at for at, letter in enumerate(term) if letter not in other + result)
+        for term, other in ((first, second), (second, first))
     )
-    axes = [*batch, *rows, *columns]
-    made: Array = np.matmul(*matrices).reshape([extents[x] for x in axes])
-    return made.transpose([axes.index(x) for x in result])
+    first = "".join(letter for letter in first if letter in second + result)
+    second = "".join(letter for letter in second if letter in first + result)
+    both = [letter for letter in first if letter in second]
+    batch, summed = [x for x in both if x in result], [x for x in both if x not in result]
+    rows, columns = ([x for x in term if x not in both] for term in (first, second))
+    orders = _order(first, [*batch, *rows, *summed]), _order(second, [*batch, *summed, *columns])
+    sides = (len(rows), len(summed)), (len(summed), len(columns))
+    turned = _order("".join([*batch, *rows, *columns]), list(result))
+    return Product((alone[0], alone[1]), orders, len(batch), sides, turned)
 
 
-def _summed(array: Array, term: str, elsewhere: str) -> tuple[Array, str]:
-    """The array summed over the letters that are nowhere else."""
-    alone = [at for at, letter in enumerate(term) if letter not in elsewhere]
-    kept = "".join(letter for letter in term if letter in elsewhere)
-    return (array.sum(tuple(alone), dtype=array.dtype), kept) if alone else (array, term)
+def _order(term: str, wanted: Sequence[str]) -> tuple[int, ...] | None:
+    order = tuple(term.index(letter) for letter in wanted)
+    return None if order == tuple(range(len(order))) else order
+
+
+def contract(equation: str, operands: Sequence[Array], dtype: np.dtype) -> Array:
+    """An einsum of two operands, computed in `dtype` by np.matmul."""
+    how = product(equation)
+    left, right = (
+        _matrices(np.asarray(operand, dtype), how.alone[at], how.orders[at], how.batch, how.sides[at])
+        for at, operand in enumerate(operands)
+    )
+    made: Array = np.matmul(left[0], right[0])
+    if how.sides != ((1, 1), (1, 1)):
+        made = made.reshape(left[1] + right[2])
+    return made if how.turned is None else made.transpose(how.turned)
 
 
 def _matrices(
-    array: Array,
-    term: str,
-    batch: Sequence[str],
-    rows: Sequence[str],
-    columns: Sequence[str],
-    extents: Mapping[str, int],
-) -> Array:
-    """The array as a stack of matrices; groups of axes become one."""
-    turned = array.transpose([term.index(x) for x in (*batch, *rows, *columns)])
-    sides = [int(np.prod([extents[x] for x in side], dtype=np.int64)) for side in (rows, columns)]
-    return turned.reshape([*(extents[x] for x in batch), *sides])
+    array: Array, alone: tuple[int, ...], order: tuple[int, ...] | None, batch: int, sides: tuple[int, int]
+) -> tuple[Array, tuple[int, ...], tuple[int, ...]]:
+    """The array as a stack of matrices, its extents before the columns, and those of the columns."""
+    if alone:
+        array = array.sum(alone, dtype=array.dtype)
+    if order is not None:
+        array = array.transpose(order)
+    middle = batch + sides[0]
+    shape = array.shape
+    if sides != (1, 1):
+        array = array.reshape(*shape[:batch], math.prod(shape[batch:middle]), math.prod(shape[middle:]))
+    return array, shape[:middle], shape[middle:]

@@ -54,10 +54,10 @@ class Program:
 
     @property
     def single(self) -> Kernel | None:
-        """The one kernel that is the whole program, or None."""
+        """The one kernel that takes what a call gives and makes all that it returns, or None."""
         match self.steps:
-            case (KernelStep(kernel),):
-                return kernel
+            case (KernelStep(kernel, graph),) if graph.inputs == self.graph.inputs:
+                return kernel if graph.outputs == self.graph.outputs else None
             case _:
                 return None
 
@@ -66,7 +66,7 @@ def program(graph: Graph, name: str, strided: Mapping[str, str] | None = None, o
     """The program of a graph, whose kernels are named after `name`; `strided` inputs are as `lower` takes them.
 
     UnsupportedError where a size of a kernel does not follow from what it reads."""
-    tidy = check(own_sizes(compose_views(_same_as_views(merge_equal(fold_constants(graph))))))
+    tidy = check(own_sizes(_live(compose_views(_same_as_views(merge_equal(fold_constants(graph)))))))
     groups = list(partition(_as_model(tidy), alone_too=True).groups)
     groups = [group for group in groups if not _is_seen_by_library(group, tidy, groups)]
     if len(groups) == 1 and _is_whole(groups[0], tidy):
@@ -88,6 +88,12 @@ def _same_as_views(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(nodes))
 
 
+def _live(graph: Graph) -> Graph:
+    """The graph without the values that no output needs; every input stays."""
+    rest = [node for node in drop_unused(graph).nodes if not isinstance(node.kind, Input)]
+    return replace(graph, nodes=(*graph.inputs, *rest))
+
+
 def _as_model(graph: Graph) -> Model:
     """The graph as the partition takes it: each node an operator of its own."""
     made = [node for node in graph.nodes if not isinstance(node.kind, Input | Constant)]
@@ -107,20 +113,22 @@ def _kernel_step(
     if whole:
         graph = replace(graph, outputs=tidy.outputs, demands=tidy.demands)
     given = {node.output: strided[node.output] for node in graph.inputs if node.output in strided}
-    return KernelStep(schedule(lower(graph, name, given) if given else lower(graph, name), options), graph)
+    return KernelStep(schedule(lower(graph, name, given), options), graph)
 
 
 def _with_constants(graph: Graph, tidy: Graph) -> Graph:
     """The graph in which numbers stand that the normal form has lifted out of it."""
     nodes = [
-        tidy[node.output] if isinstance(node.kind, Input) and _is_constant(tidy, node.output) else node
+        tidy[node.output] if isinstance(node.kind, Input) and _is_number(tidy, node.output) else node
         for node in graph.nodes
     ]
     return replace(graph, nodes=tuple(nodes))
 
 
-def _is_constant(graph: Graph, name: str) -> bool:
-    return name in graph.by_name and isinstance(graph[name].kind, Constant)
+def _is_number(graph: Graph, name: str) -> bool:
+    """Whether a value is one number that is known, so that it may stand in a text."""
+    kind = graph[name].kind if name in graph.by_name else None
+    return isinstance(kind, Constant) and kind.value.size == 1
 
 
 def _ordered(graph: Graph, tidy: Graph, *, every_input: bool) -> Graph:
@@ -133,7 +141,7 @@ def _ordered(graph: Graph, tidy: Graph, *, every_input: bool) -> Graph:
 
 def _is_whole(group: Group, tidy: Graph) -> bool:
     """Whether a group reads nothing but what a call gives, and makes all that it returns."""
-    given = all(isinstance(tidy[node.output].kind, Input | Constant) for node in group.graph.inputs)
+    given = all(isinstance(tidy[n.output].kind, Input) or _is_number(tidy, n.output) for n in group.graph.inputs)
     return given and set(tidy.outputs) <= set(group.outputs)
 
 

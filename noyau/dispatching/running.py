@@ -17,6 +17,7 @@ from noyau.dispatching.programs import KernelStep, LibraryStep, Step
 from noyau.errors import UnsupportedError
 from noyau.ir.binding import bind, require
 from noyau.ir.graph import Constant
+from noyau.ir.loops import Kernel, Role
 
 Array = np.ndarray
 Call: TypeAlias = "Callable[[BuiltKernel, Sequence[Array]], list[Array]]"
@@ -76,9 +77,13 @@ def build(generated: Generated) -> Built:
     match generated.language:
         case "c":
             library = cc.compile_library([generated.text])
-            return Built(generated, tuple(Native(library, f"{kernel.name}_kernel") for kernel in kernels), library)
+            return Built(generated, tuple(_native(library, kernel) for kernel in kernels), library)
         case language:
             raise UnsupportedError(f"nothing builds kernels in {language!r}")
+
+
+def _native(library: Path, kernel: Kernel) -> Native:
+    return Native(library, f"{kernel.name}_kernel", [buffer.layout for buffer in kernel.of(Role.INPUT)])
 
 
 def _results(

@@ -1,0 +1,183 @@
+"""Calls of an op: through a door where a call like it came before, else the whole way."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from noyau.descriptions import Description
+from noyau.dispatching.choosing import Choosing, Chosen
+from noyau.dispatching.entries import Entry, entry, run
+from noyau.dispatching.explaining import Explanation, explained
+from noyau.dispatching.keys import fitted, frozen, wanted_by
+from noyau.errors import SignatureError
+from noyau.references import narrowed, runs_as_written
+from noyau.runtimes.numpy.dlpack import as_array, given_back, leading, speaks
+from noyau.runtimes.numpy.doors import MISS, write
+from noyau.signatures.binding import Bound, bind
+from noyau.signatures.types import Signature
+
+Array = np.ndarray
+DOORS = 8  # kept for the same constants; the last one that was made comes first
+
+
+class ReferenceWarning(UserWarning):
+    """An op runs as its reference, for no kernel of it may run."""
+
+
+def calls_of(description: Description) -> Calls | Unsigned:
+    """The calls of an op."""
+    return Unsigned(description) if description.signature is None else Calls(description, description.signature)
+
+
+class Calls:
+    """The calls of an op with a signature. `plain`: the ways of earlier calls that gave no constants, the last first;
+    `others`: those that gave some, by what they gave."""
+
+    def __init__(self, description: Description, signature: Signature) -> None:
+        self.description, self.signature = description, signature
+        self.choosing = Choosing(description)
+        self.plain: tuple[Entry, ...] = ()
+        self.others: dict[Any, tuple[Entry, ...]] = {}
+        self.warned = False
+
+    def forget(self) -> None:
+        """Decide anew at the next call: winners were recorded, or a kernel was checked."""
+        self.choosing.chosen.clear()
+        self.others.clear()
+        self.plain = ()
+
+    def again(self, args: tuple[Any, ...], constants: Mapping[str, Any], out: Any) -> Any:
+        """The results by the way of an earlier call that gave these constants, or MISS."""
+        if not runs_as_written():
+            for door in self.others.get(frozen(constants), ()) if constants else self.plain:
+                made = door(args, out)
+                if made is not MISS:
+                    return made
+        return MISS
+
+    def whole(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any) -> Any:
+        """The results for arguments in order, whatever they are; in the kind of array of the first one that is another
+        package's. `constants` are those that are given. SignatureError where an argument does not fit, InputError where
+        `out` does not."""
+        like, names = leading(args), self.description.reference.parameters
+        given = tuple(_array(each, name) for each, name in zip(args, names, strict=True))
+        made = self.again(given, constants, out)
+        if made is MISS:
+            made = self.anew(given, constants, sizes, out)
+        if like is None or out is not None:
+            return made
+        return tuple(given_back(each, like) for each in made) if isinstance(made, tuple) else given_back(made, like)
+
+    def explain(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int]) -> Explanation:
+        """What a call with these would run."""
+        names = self.description.reference.parameters
+        given = [_array(each, name) for each, name in zip(args, names, strict=True)]
+        bound = bind(self.signature, given, sizes, self.description.name)
+        chosen = self.choosing.choose(wanted_by(self.signature, bound, self.all(constants)))
+        return explained(self.choosing, chosen, _largest(bound))
+
+    def anew(self, given: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any) -> Any:
+        """The results for NumPy's arrays and numbers, of which nothing is known yet."""
+        bound, known = bind(self.signature, given, sizes, self.description.name), self.all(constants)
+        if runs_as_written():
+            return self.finished(self.written(bound, known), bound, out)
+        wanted = wanted_by(self.signature, bound, known)
+        chosen = self.choosing.choose(wanted)
+        made = self.through_door(chosen, constants, tuple(given), out)
+        if made is not MISS:
+            return made
+        choice = chosen.at(_largest(bound))
+        if choice.made is None:
+            self.warn(chosen)
+            return self.finished(self.written(bound, known), bound, out)
+        return self.finished(run(choice, wanted, fitted(bound.arrays, wanted.layouts)), bound, out)
+
+    def all(self, constants: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Every constant, those at their defaults too."""
+        return {**self.description.reference.constants, **constants}
+
+    def through_door(self, chosen: Chosen, constants: Mapping[str, Any], given: tuple[Any, ...], out: Any) -> Any:
+        """The results by a door that is kept from now on, or MISS."""
+        door = entry(self.description.name, self.signature, chosen)
+        made = MISS if door is None else door(given, out)
+        if door is not None and made is not MISS and not constants:
+            self.plain = (door, *self.plain)[:DOORS]
+        elif door is not None and made is not MISS:
+            key = frozen(constants)
+            self.others[key] = (door, *self.others.get(key, ()))[:DOORS]
+        return made
+
+    def written(self, bound: Bound, constants: Mapping[str, Any]) -> list[Array]:
+        """The results of the reference as it is written."""
+        results = self.description.reference.run(bound.instance, bound.arrays, constants)
+        pairs = zip(results, bound.instance.outputs, strict=True)
+        return [narrowed(result, value, self.description.name) for result, value in pairs]
+
+    def finished(self, results: Sequence[Array], bound: Bound, out: Any) -> Any:
+        """Results as the reference returns them: one, or a tuple; scalars as NumPy's; written to `out` if given."""
+        pairs = zip(results, bound.instance.outputs, strict=True)
+        parts = tuple(result[()] if value.scalar else result for result, value in pairs)
+        made = parts[0] if len(parts) == 1 else parts
+        return made if out is None else write(self.description.name, made, out, bound.arrays)
+
+    def warn(self, chosen: Chosen) -> None:
+        """Once: that the reference runs, and why; unless it is the fastest."""
+        if chosen.rejected and not self.warned:
+            self.warned = True
+            warn(self.description, [f"{kernel}: {reason}" for kernel, reason in chosen.rejected])
+
+
+class Unsigned:
+    """The calls of an op without a signature: nothing is checked, and nothing generated yet."""
+
+    plain: tuple[Entry, ...] = ()
+
+    def __init__(self, description: Description) -> None:
+        self.description, self.warned = description, False
+
+    def forget(self) -> None:
+        """Nothing is remembered."""
+
+    def again(self, args: tuple[Any, ...], constants: Mapping[str, Any], out: Any) -> Any:
+        return MISS
+
+    def whole(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any) -> Any:
+        """By a trusted kernel that returns its results, else by the reference."""
+        kernels = self.description.kernels
+        trusted = next((kernel for kernel in kernels if kernel.usage.trust and kernel.function), None)
+        if trusted is None or trusted.function is None or runs_as_written():
+            self.warn()
+            return self.description.reference.function(*args, **constants)
+        return trusted.function(*args)
+
+    def warn(self) -> None:
+        """Once: that the reference runs though there are kernels."""
+        if not self.warned and not runs_as_written():
+            self.warned = True
+            told = "without a signature it cannot be checked: give it one, or attach it with trust=True"
+            warn(self.description, [f"{kernel.name}: {told}" for kernel in self.description.kernels] or [told])
+
+    def explain(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int]) -> Explanation:
+        raise SignatureError(f"{self.description.name} has no signature; give it one: @noyau.op('f32[n] -> f32[n]')")
+
+
+def warn(description: Description, reasons: Sequence[str]) -> None:
+    """Say that the reference runs, and why."""
+    told = f"{description.name} ({description.place}) runs as its reference: {'; '.join(reasons)}"
+    warnings.warn(told, ReferenceWarning, stacklevel=6)
+
+
+def _largest(bound: Bound) -> int:
+    """The cells of the largest array of a call."""
+    return max((array.size for array in bound.arrays), default=0)
+
+
+def _array(given: Any, name: str) -> Any:
+    """An argument as NumPy has it; what speaks no protocol of arrays is left to the signature to refuse."""
+    if isinstance(given, np.ndarray | np.generic | bool | int | float) or not speaks(given):
+        return given
+    return as_array(given, name)

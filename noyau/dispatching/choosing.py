@@ -1,0 +1,150 @@
+"""Which kernel of an op runs for a key, and why: the recorded winner, else a trusted one, else a generated one that
+passed its smoke certificate, else an attached one that was checked, else the reference."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from noyau.descriptions import Description
+from noyau.dispatching.generating import GENERATED, Wanted, generate
+from noyau.dispatching.keys import Key, key_of
+from noyau.dispatching.records import Winner, bounds, recalled, text_digest, today
+from noyau.dispatching.running import Built, build
+from noyau.dispatching.smoke import smoke
+from noyau.errors import BuildError, MissingExtraError, NoyauError, UnsupportedError
+from noyau.handwritten.kernels import HandKernel
+from noyau.handwritten.trusting import ineligible
+
+REFERENCE = "reference"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One kernel for a key. `kernel`: a language, the name of an attached one, or "reference"; `made`: a generated
+    program, or an attached kernel, or None for the reference."""
+
+    kernel: str
+    language: str
+    reason: str
+    made: Built | HandKernel | None
+    since: str = field(default_factory=today)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What runs for a key: each kernel with the number of cells of the largest array up to which it does; and what was
+    rejected, with the reasons."""
+
+    wanted: Wanted
+    choices: tuple[tuple[Choice, float], ...]
+    rejected: tuple[tuple[str, str], ...]
+
+    def at(self, cells: int) -> Choice:
+        """What runs where the largest array has so many cells."""
+        return next(choice for choice, most in self.choices if cells <= most)
+
+    @property
+    def only(self) -> Choice | None:
+        """The one kernel for all sizes, or None."""
+        kernels = {choice.kernel for choice, _ in self.choices}
+        return self.choices[0][0] if len(kernels) == 1 else None
+
+
+@dataclass(slots=True)
+class Choosing:
+    """The choices of an op, made once a key: one lock a key, and what failed is not tried again."""
+
+    description: Description
+    chosen: dict[Key, Chosen] = field(default_factory=dict)
+    programs: dict[tuple[Key, str], Built | str] = field(default_factory=dict)
+    locks: dict[Key, threading.Lock] = field(default_factory=dict)
+
+    def choose(self, wanted: Wanted) -> Chosen:
+        """What runs for a key."""
+        key = key_of(wanted)
+        found = self.chosen.get(key)
+        if found is None:
+            with self.locks.setdefault(key, threading.Lock()):
+                found = self.chosen.get(key)
+                if found is None:
+                    found = self.chosen[key] = self.decided(wanted, key)
+        return found
+
+    def decided(self, wanted: Wanted, key: Key) -> Chosen:
+        """The choice for a key, from what is recorded and what can run."""
+        rejected: dict[str, str] = {}
+        choices = list(self.won(wanted, key, rejected))
+        if not choices:
+            candidates = self.candidates(wanted, key, rejected)
+            choices = [(next(candidates), float("inf"))]
+        return Chosen(wanted, tuple(choices), tuple(rejected.items()))
+
+    def won(self, wanted: Wanted, key: Key, rejected: dict[str, str]) -> Iterator[tuple[Choice, float]]:
+        """The recorded winners that still are what they were and may run."""
+        pairs = [(winner, self.winner(winner, wanted, key, rejected)) for winner in recalled(self.description, wanted)]
+        known = {winner: choice for winner, choice in pairs if choice is not None}
+        yield from ((known[winner], most) for winner, most in bounds(list(known)))
+
+    def winner(self, winner: Winner, wanted: Wanted, key: Key, rejected: dict[str, str]) -> Choice | None:
+        """The kernel that won, where it is still the same; else why not goes to `rejected`."""
+        reason = f"the fastest at {winner.cells} cells ({winner.median_s * 1e6:.3g} us), timed on {winner.when}"
+        made = self.maker_of(winner, wanted, key)
+        if isinstance(made, str):
+            rejected[winner.kernel] = made
+            return None
+        language = made.language if isinstance(made, HandKernel) else winner.kernel if made else "numpy"
+        return Choice(winner.kernel, language, reason, made, winner.when)
+
+    def maker_of(self, winner: Winner, wanted: Wanted, key: Key) -> Built | HandKernel | str | None:
+        """What won, None for the reference; or why it may not run now."""
+        if winner.kernel == REFERENCE:
+            return None
+        attached = next((each for each in self.description.kernels if each.name == winner.kernel), None)
+        if attached is not None:
+            stale = text_digest(attached.text) != winner.text
+            return "it has changed since it was timed" if stale else self.barred(attached, wanted) or attached
+        if winner.kernel not in GENERATED:
+            return "it won before, and is no kernel of the op any more"
+        made = self.program(wanted, key, winner.kernel)
+        stale = isinstance(made, Built) and text_digest(made.generated.text) != winner.text
+        return "its text has changed since it was timed" if stale else made
+
+    def candidates(self, wanted: Wanted, key: Key, rejected: dict[str, str]) -> Iterator[Choice]:
+        """What may run, the first choice first, when nothing was timed; the reference is the last."""
+        bars = {kernel.name: self.barred(kernel, wanted) for kernel in self.description.kernels}
+        free = [kernel for kernel in self.description.kernels if not bars[kernel.name]]
+        rejected |= {name: why for name, why in bars.items() if why}
+        yield from (self.by_hand(each, "it is trusted") for each in free if each.usage.trust)
+        for language in GENERATED:
+            made = self.program(wanted, key, language)
+            if isinstance(made, Built):
+                yield Choice(language, language, "generated; it passed its smoke certificate", made)
+            else:
+                rejected[language] = made
+        yield from (self.by_hand(each, "it was checked") for each in free if not each.usage.trust)
+        yield Choice(REFERENCE, "numpy", "nothing else may run", None)
+
+    def by_hand(self, kernel: HandKernel, reason: str, since: str | None = None) -> Choice:
+        return Choice(kernel.name, kernel.language, reason, kernel, since or today())
+
+    def barred(self, kernel: HandKernel, wanted: Wanted) -> str:
+        """Why an attached kernel may not run, or nothing."""
+        return ineligible(kernel, self.description.reference, wanted.instance, wanted.constants)
+
+    def program(self, wanted: Wanted, key: Key, language: str) -> Built | str:
+        """The generated program in a language, built and certified; or why there is none. Tried once."""
+        if (key, language) not in self.programs:
+            self.programs[key, language] = self.tried(wanted, language)
+        return self.programs[key, language]
+
+    def tried(self, wanted: Wanted, language: str) -> Built | str:
+        try:
+            made = build(generate(self.description, wanted, language))
+            certificate = smoke(self.description, made)
+        except (UnsupportedError, BuildError, MissingExtraError) as error:
+            return str(error)
+        except NoyauError as error:
+            return f"its smoke certificate could not be made: {error}"
+        return made if certificate.ok else f"its smoke certificate failed: {certificate.summary()}"

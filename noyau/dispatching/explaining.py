@@ -1,0 +1,69 @@
+"""`op.explain(x)`: which kernel runs for these inputs, why, since when, what else may run, and what was rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from noyau.dispatching.choosing import Choosing, Chosen
+from noyau.dispatching.generating import Wanted
+from noyau.dispatching.keys import key_of
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What runs for one call. `key`: what is alike in calls that run the same kernel; `eligible` and `rejected`: other
+    kernels, each with the reason."""
+
+    op: str
+    key: str
+    kernel: str
+    language: str
+    why: str
+    since: str
+    eligible: tuple[tuple[str, str], ...]
+    rejected: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        lines = [f"{self.op}({self.key})", f"  runs {self.kernel}, in {self.language}, since {self.since}: {self.why}"]
+        lines += [f"  {kernel} may run too: {why}" for kernel, why in self.eligible]
+        lines += [f"  {kernel} may not: {why}" for kernel, why in self.rejected]
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """The record, for `json.dumps`."""
+        return {"schema_version": 1, **asdict(self)}
+
+
+def explained(choosing: Choosing, chosen: Chosen, cells: int) -> Explanation:
+    """The explanation of a choice, where the largest array has so many cells."""
+    wanted, choice, rejected = chosen.wanted, chosen.at(cells), dict(chosen.rejected)
+    others = list(choosing.candidates(wanted, key_of(wanted), rejected))
+    eligible = [(each.kernel, each.reason) for each in others if each.kernel != choice.kernel]
+    rejected.pop(choice.kernel, None)
+    return Explanation(
+        choosing.description.name,
+        _told(chosen),
+        choice.kernel,
+        choice.language,
+        choice.reason,
+        choice.since,
+        tuple(eligible),
+        tuple(rejected.items()),
+    )
+
+
+def _told(chosen: Chosen) -> str:
+    """The key in words: `x: f32[rows, n], packed; eps=1e-05`."""
+    wanted = chosen.wanted
+    values = [f"{v.name}: {v}{_lies(wanted, at)}" for at, v in enumerate(wanted.instance.inputs)]
+    return "; ".join([", ".join(values), *_constants(wanted.constants, wanted.integers)])
+
+
+def _lies(wanted: Wanted, at: int) -> str:
+    return f" {wanted.layout(at)}" if wanted.instance.inputs[at].shape else ""
+
+
+def _constants(*known: Mapping[str, Any]) -> Sequence[str]:
+    return [f"{name}={value!r}" for each in known for name, value in each.items()]

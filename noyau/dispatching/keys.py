@@ -1,0 +1,57 @@
+"""The key of a call: what kernels are made for, so that calls alike in it run the same one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from noyau.dispatching.generating import Wanted
+from noyau.dispatching.layouts import PACKED, Layout, layout_of
+from noyau.signatures.binding import Bound
+from noyau.signatures.instances import sizing_integers
+from noyau.signatures.types import Instance, Signature
+
+Key = tuple[Instance, tuple[Any, ...], tuple[Any, ...], tuple[Layout, ...]]
+
+
+def wanted_by(signature: Signature, bound: Bound, constants: Mapping[str, Any]) -> Wanted:
+    """What kernels the arguments of a call want. Arrays that no kernel reads where they lie count as packed."""
+    names = sizing_integers(signature)
+    pairs = zip(bound.instance.inputs, bound.arrays, strict=True)
+    integers = {value.name: int(array) for value, array in pairs if value.name in names}
+    layouts = tuple(layout_of(array) or PACKED for array in bound.arrays)
+    return Wanted(bound.instance, constants, integers, layouts)
+
+
+def key_of(wanted: Wanted) -> Key:
+    """What tells calls apart."""
+    return wanted.instance, frozen(wanted.constants), frozen(wanted.integers), wanted.layouts
+
+
+def frozen(constants: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Constants as a key; what cannot be hashed counts by how it is written. 1, 1.0 and True are three."""
+    return tuple((name, type(value), _hashable(value)) for name, value in sorted(constants.items()))
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    try:
+        hash(value)
+    except TypeError:
+        return repr(value)
+    return repr(value) if isinstance(value, float) else value  # -0.0 is not 0.0, and NaN is NaN
+
+
+def fitted(arrays: Sequence[np.ndarray], layouts: Sequence[Layout]) -> list[np.ndarray]:
+    """The arrays as kernels of these layouts may read them: packed copies where they lie otherwise."""
+    return [
+        array if layout_of(array) is not None and (layout is not PACKED or array.flags.c_contiguous) else _packed(array)
+        for array, layout in zip(arrays, layouts, strict=True)
+    ]
+
+
+def _packed(array: np.ndarray) -> np.ndarray:
+    return np.require(array, requirements=["C", "A"])

@@ -1,0 +1,82 @@
+"""Winners: which kernel of an op was the fastest on this machine, by key and by how much it moved."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+
+from noyau.builders import cc, records
+from noyau.builders.cache import digest
+from noyau.descriptions import Description
+from noyau.dispatching.generating import Wanted
+from noyau.dispatching.keys import key_of
+from noyau.errors import BuildError
+from noyau.handwritten.trusting import source_of
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """The fastest kernel at one size. `cells`: of the largest array of the call; `kernel`: a language of generated
+    kernels, the name of an attached one, or "reference"; `text`: a digest of the kernel, which is stale where that
+    changed; `median_s`: of a call; `when`: the day."""
+
+    cells: int
+    kernel: str
+    text: str
+    median_s: float
+    when: str
+
+    def distance(self, cells: int) -> float:
+        """How far a call is from it: of sizes, what counts is their ratio."""
+        return abs(math.log((cells + 1) / (self.cells + 1)))
+
+
+def today() -> str:
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+def recalled(description: Description, wanted: Wanted) -> tuple[Winner, ...]:
+    """The winners of a key on this machine, the smallest first; none where nothing was recorded, or it cannot be
+    read."""
+    found = records.recall(_key(description, wanted))
+    try:
+        return tuple(sorted((Winner(**each) for each in found or ()), key=lambda winner: winner.cells))
+    except TypeError:
+        return ()
+
+
+def record(description: Description, wanted: Wanted, winners: Sequence[Winner]) -> None:
+    """Keep winners, in place of those of the same numbers of cells. OutputError where the cache cannot be written."""
+    kept = {winner.cells: winner for winner in (*recalled(description, wanted), *winners)}
+    records.keep(_key(description, wanted), [asdict(kept[cells]) for cells in sorted(kept)])
+
+
+def nearest(winners: Sequence[Winner], cells: int) -> Winner | None:
+    """The winner at the size that is most like this one."""
+    return min(winners, key=lambda winner: winner.distance(cells), default=None)
+
+
+def bounds(winners: Sequence[Winner]) -> list[tuple[Winner, float]]:
+    """Each winner with the number of cells up to which it is the nearest."""
+    middles = [math.sqrt((one.cells + 1) * (two.cells + 1)) - 1 for one, two in pairwise(winners)]
+    return list(zip(winners, [*middles, math.inf], strict=True)) if winners else []
+
+
+def text_digest(text: str) -> str:
+    """What identifies a kernel's text in a record."""
+    return digest("kernel", text)
+
+
+def _key(description: Description, wanted: Wanted) -> str:
+    """What a record depends on: the reference, the signature, the key, the machine."""
+    instance, constants, integers, layouts = key_of(wanted)
+    told = [str(part) for part in (instance, constants, integers, [str(layout) for layout in layouts])]
+    try:
+        compiler = cc.find_compiler().version
+    except BuildError:
+        compiler = "none"
+    reference = source_of(description.reference.function)
+    return digest("winners", reference, str(description.signature), *told, cc.level(), compiler)

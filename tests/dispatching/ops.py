@@ -1,0 +1,52 @@
+"""Ops that the tests of dispatching share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import noyau
+from noyau.dispatching.generating import Generated, Wanted, generate
+from noyau.dispatching.layouts import Layout, layout_of
+from noyau.ops import Op
+from noyau.signatures.binding import bind
+
+
+def softmax_op() -> Op[..., Any]:
+    @noyau.op("float[*batch, n] -> float[*batch, n]")
+    def softmax(x):
+        e = np.exp(x - x.max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True)
+
+    return softmax
+
+
+def linear_op() -> Op[..., Any]:
+    @noyau.op("f32[m, k], f32[k, n], f32[n] -> f32[m, n]")
+    def linear(x, weight, bias):
+        y = x @ weight + bias
+        return y / (1 + np.exp(-y))
+
+    return linear
+
+
+def scale_op(**said: Any) -> Op[..., Any]:
+    @noyau.op("f32[n], f32 -> f32[n]", **said)
+    def scale(x, by, *, shift=0.0):
+        return x * by + np.float32(shift)
+
+    return scale
+
+
+def numbers(*shape: int, seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def generated(op: Op[..., Any], *arrays: Any, language: str = "c", **constants: Any) -> Generated:
+    """The kernels of an op for arrays as they lie."""
+    assert op.signature is not None
+    bound = bind(op.signature, arrays, {}, op.name)
+    layouts = tuple(layout_of(array) or Layout() for array in bound.arrays)
+    known = {**op.description.reference.constants, **constants}
+    return generate(op.description, Wanted(bound.instance, known, {}, layouts), language)

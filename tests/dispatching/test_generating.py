@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import noyau
+from noyau.dispatching.generating import Wanted, generate
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from tests.dispatching.ops import generated, numbers, scale_op, softmax_op
+
+
+def test_the_text_stands_alone_and_names_the_users_values():
+    made = generated(softmax_op(), numbers(3, 4))
+    assert made.text.startswith("/* softmax: x: f32[batch_0, n] -> out: f32[batch_0, n] */")
+    assert "const float e = noyau_exp_f32" in made.text
+    assert made.called == "softmax[c]"
+
+
+def test_the_same_op_gives_the_same_bytes():
+    assert generated(softmax_op(), numbers(3, 4)).text == generated(softmax_op(), numbers(2, 9)).text
+
+
+def test_constants_are_of_the_text():
+    assert generated(scale_op(), numbers(3), 2.0).text != generated(scale_op(), numbers(3), 2.0, shift=1.5).text
+
+
+def test_an_integer_that_gives_a_dim_is_a_number():
+    @noyau.op("f32[n], i64 -> f32[k]", name="first")
+    def first(x, k):
+        return np.concatenate([x[:1], np.zeros(k - 1, np.float32)])
+
+    assert first(numbers(3), 4).tolist() == [numbers(3)[0], 0, 0, 0]
+    assert first(numbers(3), 2).tolist() == [numbers(3)[0], 0]
+
+
+def test_what_cannot_be_traced_names_the_line():
+    @noyau.op("f32[n] -> f32[n]")
+    def ordered(x):
+        y = x + 1
+        return np.sort(y)
+
+    with pytest.raises(UnsupportedError, match=rf"ordered cannot be traced at line {ordered.line + 3} of .*sort"):
+        ordered.generated()
+
+
+def test_a_reference_that_fills_its_outputs_has_no_graph():
+    @noyau.op("f32[n] -> out: f32[n]")
+    def copy(x, out):
+        for i in range(len(x)):
+            out[i] = x[i]
+
+    with pytest.raises(UnsupportedError, match="the reference copy has no graph: it fills its outputs"):
+        copy.generated()
+
+
+def test_a_language_that_nothing_is_generated_in():
+    op = softmax_op()
+    with pytest.raises(UnsupportedError, match="softmax: no kernels are generated in 'triton' yet; c"):
+        generate(op.description, Wanted(op.instance([DType.F32], [2])), "triton")
