@@ -78,10 +78,10 @@ def _key(kernel: HandKernel, reference: Reference, dtypes: Sequence[DType]) -> s
 
 
 def _told(each: Any) -> str:
-    return _source(each) if callable(each) else f"{each!s}"
+    return source_of(each) if callable(each) else f"{each!s}"
 
 
-def _source(function: Callable[..., Any]) -> str:
+def source_of(function: Callable[..., Any]) -> str:
     """The text of a function; where it has none, what it was compiled to."""
     try:
         return inspect.getsource(function)
