@@ -47,11 +47,13 @@ def read(end: Argument, given: Any) -> np.ndarray | None:
     return end.layout.in_memory(array)
 
 
-def number(dtype: np.dtype, given: Any) -> np.ndarray | None:
-    """A Python number in a dtype, as NumPy takes it beside arrays of that dtype; None where it is out of range."""
+def number(dtype: np.dtype, given: bool | int | float) -> np.ndarray | None:
+    """A Python number in a dtype, as NumPy takes it beside arrays of that dtype; None where it is out of range, or of
+    more than 64 bits."""
     if (type(given) is bool) != (dtype.kind == "b") or (type(given) is float and dtype.kind in "iu"):
         return None
-    if dtype.kind in "iu" and not np.iinfo(dtype).min <= given <= np.iinfo(dtype).max:
+    limits = np.iinfo(dtype if dtype.kind in "iu" else np.int64)
+    if type(given) is int and not limits.min <= given <= limits.max:
         return None
     with np.errstate(over="ignore"):
         return np.array(given).astype(dtype)

@@ -31,6 +31,7 @@ static struct {
     launch_work *open;            /* what may be joined, or NULL */
     _Atomic uint64_t number;      /* of the launch, so that nobody joins one twice */
     atomic_int active, wanted;    /* workers inside the open launch; threads that a launch may have, its caller's too */
+    int seats;                    /* how many more workers may join it */
     int workers, failed;          /* workers that live; whether one could not be made */
     atomic_flag busy;             /* somebody's launch has the workers */
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER,
@@ -63,12 +64,13 @@ static void *worker(void *unused) {
     for (;;) {
         leaves(&pool.number, seen);
         pthread_mutex_lock(&pool.lock);
-        while (!pool.open || pool.number == seen) {
+        while (!pool.open || pool.number == seen || pool.seats == 0) {
             seen = pool.number;
             pthread_cond_wait(&pool.wake, &pool.lock);
         }
         launch_work *work = pool.open;
         seen = pool.number;
+        pool.seats--;
         pool.active++;
         pthread_mutex_unlock(&pool.lock);
         run_pieces(work);
@@ -101,6 +103,7 @@ static void share(launch_work *work, int threads) {
     pthread_mutex_lock(&pool.lock);
     make_workers(threads - 1);
     pool.open = work;
+    pool.seats = threads - 1;
     pool.number++;
     for (int more = 1; more < threads; more++) pthread_cond_signal(&pool.wake);
     pthread_mutex_unlock(&pool.lock);

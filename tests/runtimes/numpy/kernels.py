@@ -29,6 +29,7 @@ def door_of(
     **said: Any,
 ) -> Door:
     """The door of a function with a signature; `dtype` is what its families are, `said` goes to every Argument."""
+    name = function.__name__.strip("<>")
     names = tuple(inspect.signature(function).parameters)
     read = parse(signature, names)
     dtypes = tuple(term.element if isinstance(term.element, DType) else dtype for term in read.inputs)
@@ -40,11 +41,11 @@ def door_of(
     lie = [*layouts, *(Layout(),) * (len(inputs) - len(layouts))]
     memory = laid_out(graph, lie)
     strided = strided_names(memory, lie)
-    kernel = schedule(lower(memory, function.__name__, *([strided] if strided else [])))
+    kernel = schedule(lower(memory, f"door_{name}", *([strided] if strided else [])))
     path = cc.compile_library([c.source(kernel)])
     ends = [
         Argument(value.dtype, len(value.shape), layout, **({} if value.shape else said))
         for value, layout in zip(instance.inputs, lie, strict=True)
     ]
     scalars = [value.scalar for value in instance.outputs]
-    return Door(path, f"{kernel.name}_kernel", ends, scalars, function.__name__)
+    return Door(path, f"{kernel.name}_kernel", ends, scalars, name)

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import ctypes
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from noyau.builders import cc
+from noyau.errors import BuildError
+from noyau.runtimes.numpy import library as module
+from noyau.runtimes.numpy.library import library, reads_arrays, reads_scalars
+
+
+def test_it_is_built_once_and_reads_arrays():
+    made = library()
+    assert made is not None and made is library()
+    assert made.doors
+
+
+def test_arrays_are_read_where_they_are_and_nowhere_else():
+    assert reads_arrays()
+    assert reads_arrays(object.__basicsize__)
+    wrong = [object.__basicsize__ + shift for shift in (-8, 8, 16, 1000)]
+    assert [reads_arrays(head) for head in wrong] == [False] * 4
+
+
+@pytest.mark.parametrize("head", [16, 32])
+def test_the_fields_lie_behind_a_head_of_any_size(head):
+    """As of an object of Python with a lock and two counts: a free-threaded build has 16 bytes more."""
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)[:, ::2]
+    fields = ctypes.string_at(id(array) + object.__basicsize__, ctypes.sizeof(module._Fields))
+    kind = ctypes.string_at(id(array) + object.__basicsize__ - 8, 8)
+    object_bytes = ctypes.create_string_buffer(bytes(head - 8) + kind + fields)
+    read = module._Fields.from_address(ctypes.addressof(object_bytes) + head)
+    assert (read.data, read.nd, read.flags) == (array.ctypes.data, 2, array.flags.num)
+    assert [read.strides[axis] for axis in range(2)] == [12, 8]
+    assert module._is_read(array, object.__basicsize__)
+    assert not module._is_read(array, object.__basicsize__ - 8)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [np.bool_, np.int8, np.uint16, np.int32, np.uint64, np.float16, np.float32, np.float64, ml_dtypes.bfloat16],
+)
+def test_scalars_are_their_bytes(kind):
+    assert reads_scalars(np.dtype(kind))
+
+
+def test_what_is_no_plain_scalar_is_not_read():
+    assert not reads_scalars(np.dtype("U3"))
+
+
+def test_without_a_compiler_there_is_none(monkeypatch):
+    def refused(*_: object) -> None:
+        raise BuildError("no C compiler")
+
+    monkeypatch.setattr(cc, "compile_library", refused)
+    assert module.library.__wrapped__() is None
+
+
+def test_a_numpy_that_is_laid_out_otherwise_has_no_doors(monkeypatch):
+    monkeypatch.setattr(module, "reads_arrays", lambda: False)
+    made = module.library.__wrapped__()
+    assert made is not None and not made.doors
+
+
+def test_without_numpy_s_table_results_are_made_in_python(monkeypatch):
+    monkeypatch.setattr(module.np, "_core", None, raising=False)
+    monkeypatch.setattr(module.np, "core", None, raising=False)
+    assert module._new_array() == 0
