@@ -103,8 +103,8 @@ class Native:
         buffers = [*inputs, *outputs, *scratch]
         pointers = (ctypes.c_void_p * max(1, len(buffers)))(*(buffer.ctypes.data for buffer in buffers))
         calls = [_Call(pointers, ctypes.cast(sizes, _I64S), launch) for launch in range(self.launches)]
-        pieces = [(ctypes.byref(call), 0, self._kernel.extent(sizes, k)) for k, call in enumerate(calls)]
-        run = self._kernel.run
+        every = [(ctypes.byref(call), 0, self._kernel.extent(sizes, k)) for k, call in enumerate(calls)]
+        pieces, run = [piece for piece in every if piece[2]], self._kernel.run
 
         def again() -> list[np.ndarray]:
             for piece in pieces:
@@ -117,8 +117,8 @@ class Native:
         """As a call, on copies between guard zones, the outputs and the scratch poisoned before.
 
         Whole, the poison of floats is NaN, in pieces a number: what is read beyond a buffer shows in one, what is
-        changed there in the other. CheckError where a guard was overwritten, an input was changed, or a cell of an
-        output was never written.
+        changed there in the other. CheckError where a guard was overwritten, an input was changed, a cell of an output
+        was never written, or two pieces of a launch changed the same one.
         """
         inputs = [self._laid_out(number, array) for number, array in enumerate(self._counted(arrays))]
         first = self._run_guarded(inputs, pieces, order, PLAIN if pieces > 1 else 0)
@@ -196,7 +196,13 @@ class Native:
         return [self._kernel.scratch_bytes(sizes, number) for number in range(self.scratch)]
 
     def _run(
-        self, buffers: Sequence[np.ndarray], sizes: ctypes.Array[_I64], pieces: int, order: Order, threads: int
+        self,
+        buffers: Sequence[np.ndarray],
+        sizes: ctypes.Array[_I64],
+        pieces: int,
+        order: Order,
+        threads: int,
+        watch: _Watch | None = None,
     ) -> None:
         pointers = (ctypes.c_void_p * max(1, len(buffers)))(*(buffer.ctypes.data for buffer in buffers))
         for launch in range(self.launches):
@@ -204,6 +210,10 @@ class Native:
             spans = _split(self._kernel.extent(sizes, launch), max(pieces, threads), order)
             for status in _each(partial(self._piece, call), spans, threads):
                 self._refuse(status)
+                if watch is not None:
+                    watch.look()
+            if watch is not None:
+                watch.forget()
 
     def _piece(self, call: _Call, span: tuple[int, int]) -> int:
         status: int = self._kernel.run(ctypes.byref(call), *span)
@@ -222,7 +232,8 @@ class Native:
             for number, size in enumerate(self._scratch_bytes(sizes))
         ]
         everything = [*given, *made, *scratch]
-        self._run([guarded.array for guarded in everything], sizes, pieces, order, 1)
+        watch = _Watch(self.name, [guarded.array for guarded in made]) if pieces > 1 else None
+        self._run([guarded.array for guarded in everything], sizes, pieces, order, 1, watch)
         self._refuse_touched(everything)
         for number, (guarded, array) in enumerate(zip(given, inputs, strict=True)):
             if guarded.array.tobytes() != array.tobytes():
@@ -252,6 +263,36 @@ class Native:
         if missed.any():
             where = [int(index) for index in np.argwhere(missed)[0]]
             raise CheckError(f"{self.name} never wrote {missed.sum()} cells of output {number}; the first is {where}")
+
+
+class _Watch:
+    """Which cells of outputs the pieces of a launch change: none that another piece has changed, for on two threads
+    they would race."""
+
+    def __init__(self, name: str, outputs: Sequence[np.ndarray]) -> None:
+        self.name, self.outputs = name, outputs
+        self.before = [_bits(output) for output in outputs]
+        self.forget()
+
+    def forget(self) -> None:
+        """Another launch begins, when all pieces of this one have ended."""
+        self.changed = [np.zeros(output.size, bool) for output in self.outputs]
+
+    def look(self) -> None:
+        """A piece has ended. CheckError where it changed what another one had."""
+        for number, (output, changed) in enumerate(zip(self.outputs, self.changed, strict=True)):
+            bits = _bits(output)
+            now, self.before[number] = (bits != self.before[number]).any(axis=1), bits
+            if (now & changed).any():
+                where = [int(index) for index in np.unravel_index(np.argmax(now & changed), output.shape)]
+                told = f"two pieces of its work change output {number} at {where}"
+                raise CheckError(f"{self.name}: {told}: on two threads they would race")
+            changed |= now
+
+
+def _bits(array: np.ndarray) -> np.ndarray:
+    """A copy of the bytes of each cell, u8[cells, bytes]."""
+    return np.array(array, order="C").reshape(-1).view(np.uint8).reshape(array.size, array.itemsize)
 
 
 def has_layout(array: np.ndarray, layout: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,16 +14,19 @@ from noyau.handwritten.prototypes import Parameter, Prototype
 from noyau.signatures.types import Element, Family, Instance, Term
 
 STATUS = ("int", "int32_t")
+RANGE = ("begin", "end")  # of a function that does a piece of its work at a time
 
 
 @dataclass(frozen=True, slots=True)
 class Roles:
     """`names`: what each parameter stands for, by name, or None where `args=` says it; `returned`: the output that is
-    its result; `status`: its result says whether it went well."""
+    its result; `status`: its result says whether it went well; `in_pieces`: it takes `begin` and `end`, and is called
+    over disjoint pieces of a range, in any order and on any threads."""
 
     names: tuple[str, ...] | None
     returned: str | None = None
     status: bool = False
+    in_pieces: bool = False
 
 
 def roles_of(prototype: Prototype, usage: Usage, target: Target, called: str) -> Roles:
@@ -31,10 +34,17 @@ def roles_of(prototype: Prototype, usage: Usage, target: Target, called: str) ->
 
     Where each parameter bears the name of an input, an output, a size or a constant, that is what it stands for, in any
     order, and sizes and constants may be left out. Else they are the inputs, the outputs, the sizes in the order of the
-    signature, and the constants."""
+    signature, and the constants. `int64_t begin` and `int64_t end`, wherever they stand, are the range that a call is
+    for, unless the op has these names; `args=` leaves them out."""
+    in_pieces = _in_pieces(prototype, usage, target, called)
+    whole, prototype = prototype, _without_range(prototype) if in_pieces else prototype
     returned = _returned(prototype, usage, target, called)
+    if returned is not None and in_pieces:
+        raise SignatureError(
+            f"{called} is called for pieces of its work, and returns {returned}: write it by a pointer"
+        )
     if usage.args is not None:
-        return Roles(None, returned, _is_status(prototype, returned, called))
+        return Roles(None, returned, _is_status(prototype, returned, called), in_pieces)
     written = [] if usage.updates else [term.name for term in target.outputs if term.name != returned]
     ends = [*(term.name for term in target.inputs), *written]
     constants = dict.fromkeys((*target.constants, *usage.constants))
@@ -46,7 +56,10 @@ def roles_of(prototype: Prototype, usage: Usage, target: Target, called: str) ->
         names = _by_position(given, expected, called)
     for parameter, name in zip(prototype.parameters, names, strict=True):
         _check(parameter, name, target, usage, called)
-    return Roles(tuple(names), returned, _is_status(prototype, returned, called))
+    if in_pieces:
+        left = iter(names)
+        names = [each.name if each.name in RANGE else next(left) for each in whole.parameters]
+    return Roles(tuple(names), returned, _is_status(prototype, returned, called), in_pieces)
 
 
 def misfit(prototype: Prototype, names: Sequence[str], instance: Instance, called: str) -> str:
@@ -57,6 +70,30 @@ def misfit(prototype: Prototype, names: Sequence[str], instance: Instance, calle
         if value is not None and parameter.is_known and not _takes(parameter, value.dtype):
             return f"{called}: the parameter {str(parameter)!r} cannot hold {name}: {value}"
     return ""
+
+
+def _in_pieces(prototype: Prototype, usage: Usage, target: Target, called: str) -> bool:
+    """Whether the function takes a range. SignatureError where it takes half of one, or one that is no int64_t."""
+    known = {*target.names, *usage.constants}
+    found = [each for each in prototype.parameters if each.name in RANGE and each.name not in known]
+    if known & {*RANGE} or not found:
+        if usage.launch is not None:
+            told = f"{prototype.entry} takes no int64_t begin and end, and is called once: take both, or leave it out"
+            raise SignatureError(f"launch= of {called} says how far pieces go, and {told}")
+        return False
+    if sorted(each.name for each in found) != sorted(RANGE):
+        told = " and ".join(each.name for each in found)
+        raise SignatureError(
+            f"{called} takes {told} alone; one that is called for pieces takes begin and end, once each"
+        )
+    for each in found:
+        if each.is_pointer or each.dtypes != (DType.I64,):
+            raise SignatureError(f"{called}: the parameter {str(each)!r} is a place in a range: int64_t {each.name}")
+    return True
+
+
+def _without_range(prototype: Prototype) -> Prototype:
+    return replace(prototype, parameters=tuple(each for each in prototype.parameters if each.name not in RANGE))
 
 
 def _sizes(target: Target) -> tuple[str, ...]:

@@ -1,8 +1,12 @@
-"""A kernel in C made fit for noyau's one ABI: the author's text, a launch that calls it, and the table."""
+"""A kernel in C made fit for noyau's one ABI: the author's text, a launch that calls it, and the table.
+
+A function that takes `begin` and `end` is called for pieces of a range, by as many threads as its runtime has; what its
+outputs hold before is then written by launches of their own. Any other function is one launch of one item.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -13,13 +17,13 @@ from noyau.dtypes import DType
 from noyau.errors import NoyauError, SignatureError, UnsupportedError
 from noyau.handwritten.asking import ask
 from noyau.handwritten.buffers import Buffer, Device
-from noyau.handwritten.c_parameters import Roles, misfit, narrow_limit, roles_of
+from noyau.handwritten.c_parameters import RANGE, Roles, misfit, narrow_limit, roles_of
 from noyau.handwritten.kernels import HandKernel, Number, check_init, number_text
 from noyau.handwritten.prototypes import Parameter, Prototype
 from noyau.ir import loops
 from noyau.ir.binding import plan
-from noyau.ir.dims import Dim, product, strides_of
-from noyau.ir.loops import Guard, Kernel, Launch, Role
+from noyau.ir.dims import Dim, maximum, product, strides_of
+from noyau.ir.loops import Axis, Guard, Kernel, Launch, Let, Load, Loop, Role
 from noyau.ir.symbols import Size, size_of
 from noyau.languages.c_expressions import Expressions
 from noyau.languages.c_interface import interface
@@ -77,10 +81,12 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """What a parameter is called with: an array (`value`), or a number: a Dim over the sizes, or a literal."""
+    """What a parameter is called with: an array (`value`), a number (a Dim over the sizes, or a literal), or a `place`
+    in the range of a call."""
 
     value: Value | None = None
     number: Dim | Number | None = None
+    place: str = ""
 
 
 def c_source(kernel: HandKernel, instance: Instance, name: str, constants: Mapping[str, Any] | None = None) -> str:
@@ -106,12 +112,23 @@ def _symbolic(value: Value) -> Buffer:
     return Buffer(value.name, shape, strides, value.dtype.numpy, _DEVICE)
 
 
-def c_kernel(instance: Instance, name: str, guards: Sequence[Guard] = ()) -> Kernel:
-    """What runtimes see of a hand-written kernel: its buffers and sizes, and one launch of one item."""
+def c_kernel(
+    instance: Instance, name: str, guards: Sequence[Guard] = (), launches: Sequence[Launch] = (Launch(()),)
+) -> Kernel:
+    """What runtimes see of a hand-written kernel: its buffers and sizes, and its launches: one of one item."""
     inputs = [_buffer(value, Role.INPUT) for value in instance.inputs]
     outputs = [_buffer(value, Role.OUTPUT) for value in instance.outputs]
     binding = plan([buffer.shape for buffer in inputs])
-    return Kernel(name, (*inputs, *outputs), binding, (Launch(()),), tuple(guards))
+    return Kernel(name, (*inputs, *outputs), binding, tuple(launches), tuple(guards))
+
+
+def _over(extent: Dim, values: Sequence[Value]) -> Launch:
+    """A launch of so many items, which together move each cell of these values once: all that runtimes see of it."""
+    loads = [
+        Let(f"{_PREFIX}{k}", Load(f"{_PREFIX}{v.name}", (Dim.of(0),) * len(v.shape), v.dtype))
+        for k, v in enumerate(values)
+    ]
+    return Launch((Loop("#item", _renamed(extent), Axis.THREADS, tuple(loads)),))
 
 
 def _buffer(value: Value, role: Role) -> loops.Buffer:
@@ -131,24 +148,61 @@ def _arguments(call: Call) -> list[Argument]:
     if fault:
         raise SignatureError(fault)
     values, numbers = call.passed_values, {**dict(call.instance.sizes), **call.numbers}
-    return [Argument(value=values[n]) if n in values else Argument(number=numbers[n]) for n in call.roles.names]
+    places = RANGE if call.roles.in_pieces else ()
+
+    def argument(name: str) -> Argument:
+        if name in places:
+            return Argument(place=name)
+        return Argument(value=values[name]) if name in values else Argument(number=numbers[name])
+
+    return list(map(argument, call.roles.names))
 
 
 def _asked(call: Call) -> list[Argument]:
     """What `args=` gives when sizes are names: Buffers, and arithmetic on extents and strides."""
-    assert call.kernel.usage.args is not None
-    entry, parameters, where = call.prototype.entry, call.prototype.parameters, f"args= of {call.kernel.called}"
+    entry, where = call.prototype.entry, f"args= of {call.kernel.called}"
+    places = RANGE if call.roles.in_pieces else ()
+    parameters = [each for each in call.prototype.parameters if each.name not in places]
+    given = _followed(call.kernel.usage.args, call, where)
+    if not isinstance(given, tuple) or len(given) != len(parameters):
+        count = f"{len(given)} arguments" if isinstance(given, tuple) else f"a {type(given).__name__}"
+        beside = " beside begin and end" if places else ""
+        raise SignatureError(f"{where} gives {count}, and {entry} takes {len(parameters)}{beside}")
+    made = iter([_argument(each, call, parameter, where) for each, parameter in zip(given, parameters, strict=True)])
+    return [Argument(place=each.name) if each.name in places else next(made) for each in call.prototype.parameters]
+
+
+def _followed(function: Callable[..., Any] | None, call: Call, where: str) -> Any:
+    """What a function of the author gives when sizes are names. SignatureError where it asks for their numbers."""
+    assert function is not None
     try:
-        given = ask(call.kernel.usage.args, call.offers(), where)
+        return ask(function, call.offers(), where)
     except (TypeError, ValueError, AttributeError) as fault:
         if isinstance(fault, NoyauError):
             raise
         told = f"{where} cannot be followed where sizes are names: {fault}"
         raise SignatureError(f"{told}; it may use + - * // % over sizes, shape, stride(i) and numel()") from None
-    if not isinstance(given, tuple) or len(given) != len(parameters):
-        count = f"{len(given)} arguments" if isinstance(given, tuple) else f"a {type(given).__name__}"
-        raise SignatureError(f"{where} gives {count}, and {entry} takes {len(parameters)}")
-    return [_argument(each, call, parameter, where) for each, parameter in zip(given, parameters, strict=True)]
+
+
+def _extent(call: Call) -> Dim:
+    """How far `begin` and `end` go: over the first dim of the first output, or as `launch=` says."""
+    launch, first, where = call.kernel.usage.launch, call.instance.outputs[0], f"launch= of {call.kernel.called}"
+    if launch is None:
+        if not first.shape:
+            told = f"begin and end go over the first dim of the first output, and {first.name} has none"
+            raise SignatureError(f"{call.kernel.called}: {told}; say with launch= how far they go")
+        return first.shape[0]
+    if isinstance(launch, str):
+        return dict(call.instance.sizes)[launch]
+    given = _followed(launch, call, where) if callable(launch) else launch
+    match given:
+        case Size():
+            return maximum(given.dim, 0)
+        case int() if not isinstance(given, bool) and given >= 0:
+            return Dim.of(given)
+        case _:
+            told = "give the name of a size, or a function that gives a number or arithmetic over sizes"
+            raise SignatureError(f"{where} gives {given!r} for how far begin and end go; {told}")
 
 
 def _argument(given: Any, call: Call, parameter: Parameter, where: str) -> Argument:
@@ -180,7 +234,7 @@ class _Printed:
     def __init__(self, call: Call, name: str) -> None:
         self.call, self.instance, self.usage = call, call.instance, call.kernel.usage
         self.pairs = list(zip(call.prototype.parameters, _arguments(call), strict=True))
-        self.kernel = c_kernel(call.instance, name, self.guards())
+        self.kernel = c_kernel(call.instance, name, self.guards(), self.launches())
         self.scopes = Scopes(self.kernel)
         self.expressions = Expressions(self.kernel, self.scopes)
         self.ends = [value.name for value in (*self.instance.inputs, *self.instance.outputs)]
@@ -200,23 +254,42 @@ class _Printed:
                 limits.append(Guard(Dim.of(1), _renamed(argument.number), Dim.of(limit)))
         return limits
 
+    def launches(self) -> list[Launch]:
+        """One of one item; or one for each output that holds something before, cell by cell, and one of the range."""
+        if not self.call.roles.in_pieces:
+            return [Launch(())]
+        values = (*self.instance.inputs, *self.instance.outputs)
+        before = [self.instance.outputs[position] for position in self.filled]
+        return [*(_over(product(each.shape), [each]) for each in before), _over(_extent(self.call), values)]
+
+    @property
+    def filled(self) -> list[int]:
+        """The positions of the outputs that hold something before the call."""
+        if self.usage.updates:
+            return list(range(len(self.instance.outputs)))
+        return [position for position, output in enumerate(self.instance.outputs) if output.name in self.call.init]
+
     def text(self) -> str:
-        launch = self.launch()
+        each = [lambda position=position: self.initial(position) for position in self.filled]
+        parts = [*each, self.called]
+        if not self.call.roles.in_pieces:
+            parts = [lambda: [line for part in (*each, self.called) for line in part()]]
+        launches = [self.launch(number, part) for number, part in enumerate(parts)]
         made = interface(self.kernel, self.scopes, self.expressions)
         functions = [integer_function(*key) for key in sorted(self.expressions.integers)]
-        return "\n\n".join([*functions, launch, made])
+        new = [each for each in functions if each not in self.call.kernel.text]  # a generated text has some
+        return "\n\n".join([*new, *launches, made])
 
-    def launch(self) -> str:
+    def launch(self, number: int, part: Callable[[], list[str]]) -> str:
         self.scopes.used.clear()
-        before = [line for position, _ in enumerate(self.instance.outputs) for line in self.initial(position)]
-        called = self.called()
+        inner = part()
         sizes = [
             f"const int64_t {self.scopes.atom(binding.size)} = call->sizes[{at}];"
             for at, binding in enumerate(self.kernel.binding)
             if ("size", binding.size) in self.scopes.used
         ]
-        lines = ["(void)call;", "if (begin >= end) return NOYAU_OK;", *sizes, *before, *called]
-        head = f"static int32_t {self.kernel.name}_0(const noyau_call *call, int64_t begin, int64_t end)"
+        lines = ["(void)call;", "if (begin >= end) return NOYAU_OK;", *sizes, *inner]
+        head = f"static int32_t {self.kernel.name}_{number}(const noyau_call *call, int64_t begin, int64_t end)"
         return "\n".join([head, "{", *(f"    {line}" for line in lines), "}"])
 
     def pointer(self, name: str, *, constant: bool) -> str:
@@ -235,6 +308,8 @@ class _Printed:
 
     def passed(self, parameter: Parameter, argument: Argument) -> str:
         """The text of one argument."""
+        if argument.place:
+            return argument.place
         if argument.value is None:
             number = argument.number
             return self.expressions.dim(_renamed(number)) if isinstance(number, Dim) else _literal(number)
@@ -247,18 +322,20 @@ class _Printed:
         return typed.partition(")")[2] if known else typed
 
     def initial(self, position: int) -> list[str]:
-        """What an output holds before the call."""
-        output = self.instance.outputs[position]
-        value = self.usage.updates[position] if self.usage.updates else self.call.init.get(output.name)
-        if value is None:
-            return []
+        """What an output holds before the call; of a range of cells, a launch of its own."""
+        output, pieces = self.instance.outputs[position], self.call.roles.in_pieces
+        value = self.usage.updates[position] if self.usage.updates else self.call.init[output.name]
         cells = self.expressions.dim(_renamed(product(output.shape)))
-        target = self.pointer(output.name, constant=False)
+        low, high, count = ("begin", "end", "end - begin") if pieces else ("0", cells, cells)
+        target = f"({self.pointer(output.name, constant=False)})"
         if isinstance(value, str):
-            source = self.pointer(value, constant=True)
-            return [f"__builtin_memcpy({target}, {source}, (__SIZE_TYPE__)({cells}) * {output.dtype.bytes});"]
-        literal = _cell(value, output.dtype)
-        return [f"for (int64_t noyau_i = 0; noyau_i < {cells}; ++noyau_i) ({target})[noyau_i] = {literal};"]
+            source = f"({self.pointer(value, constant=True)})"
+            size = f"(__SIZE_TYPE__)({count}) * {output.dtype.bytes}"
+            line = f"__builtin_memcpy({target} + {low}, {source} + {low}, {size});"
+        else:
+            literal = _cell(value, output.dtype)
+            line = f"for (int64_t noyau_i = {low}; noyau_i < {high}; ++noyau_i) {target}[noyau_i] = {literal};"
+        return [line, "return NOYAU_OK;"] if pieces else [line]
 
 
 def _literal(value: Any) -> str:

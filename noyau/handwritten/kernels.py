@@ -15,7 +15,7 @@ from noyau.signatures.types import Signature, Term
 
 LANGUAGES = ("c", "cpp", "cuda", "numba", "numba_cuda", "triton", "python")
 Number: TypeAlias = bool | int | float
-Launch: TypeAlias = Callable[..., Any] | tuple[Any, ...]
+Launch: TypeAlias = Callable[..., Any] | tuple[Any, ...] | str
 Arguments: TypeAlias = Callable[..., tuple[Any, ...]]
 Init: TypeAlias = Mapping[str, Number | str] | Callable[..., Mapping[str, Number | str]]
 EMPTY: Mapping[str, Any] = MappingProxyType({})
@@ -25,11 +25,12 @@ EMPTY: Mapping[str, Any] = MappingProxyType({})
 class Usage:
     """What the author says of a kernel beside its text.
 
-    `launch`: the grid and the block, as a tuple or a function; `args`: a function that gives the arguments; `init`:
-    what an output holds before, a number or the name of an input to copy; `constants`: a value for each name, or a list
-    of values to choose from; `returns`: it returns its outputs (None: found from its parameters); `updates`: inputs
-    that it writes its results over, in the order of the outputs; `options`: of its language; `trust`: it runs without
-    a check.
+    `launch`: the grid and the block, as a tuple or a function; of a function in C that takes `begin` and `end`, how far
+    they go, as the name of a size or a function (None: over the first dim of the first output); `args`: a function that
+    gives the arguments; `init`: what an output holds before, a number or the name of an input to copy; `constants`: a
+    value for each name, or a list of values to choose from; `returns`: it returns its outputs (None: found from its
+    parameters); `updates`: inputs that it writes its results over, in the order of the outputs; `options`: of its
+    language; `trust`: it runs without a check.
     """
 
     launch: Launch | None = None
@@ -103,8 +104,18 @@ def validate(usage: Usage, target: Target, called: str, extra: Iterable[str] = (
     if isinstance(usage.init, Mapping):
         check_init(usage.init, target, called)
     _check_updates(usage, target, called)
-    if usage.launch is not None and not callable(usage.launch) and not isinstance(usage.launch, tuple):
-        raise SignatureError(f"launch= of {called} is {usage.launch!r}; give (grid, block), or a function that does")
+    _check_launch(usage, target, called)
+
+
+def _check_launch(usage: Usage, target: Target, called: str) -> None:
+    if usage.launch is None or callable(usage.launch) or isinstance(usage.launch, tuple):
+        return
+    sizes = target.signature.sizes if target.signature else ()
+    if usage.launch not in sizes:
+        told = f"for begin and end in C a size ({_list(sizes)}) or a function"
+        raise SignatureError(
+            f"launch= of {called} is {usage.launch!r}; give (grid, block), or a function that does; {told}"
+        )
 
 
 def check_init(init: Mapping[str, Any], target: Target, called: str) -> None:

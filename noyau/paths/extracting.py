@@ -26,7 +26,7 @@ from noyau.passes.places import Wires, needed
 from noyau.passes.sizes import own_sizes
 from noyau.paths.enclosing import Path, path_between
 from noyau.paths.ends import Between
-from noyau.paths.starting import outputs_of, starting_text
+from noyau.paths.starting import Start, outputs_of, start_of
 from noyau.runtimes.capturing import capture
 from noyau.runtimes.saving import save_files
 from noyau.signatures.parsing import parse
@@ -60,11 +60,12 @@ class Extracted:
         """What each file holds."""
         written = self.written(op_name(file))
         try:
-            kernel, reason = starting_text(self.graph, written), ""
+            kernel, reason = start_of(self.graph, written), ""
         except UnsupportedError as error:
-            kernel, reason = "", str(error)
-        made = {file: self.text(written, file, reason).encode("ascii"), file.with_suffix(".npz"): self.packed(written)}
-        return made if reason else {**made, file.with_suffix(".c"): kernel.encode("ascii")}
+            kernel, reason = Start(""), str(error)
+        text = self.text(written, file, reason, kernel.launch)
+        made = {file: text.encode("ascii"), file.with_suffix(".npz"): self.packed(written)}
+        return made if reason else {**made, file.with_suffix(".c"): kernel.text.encode("ascii")}
 
     def written(self, name: str) -> Written:
         """The reference. UnsupportedError where the path has no text, or no signature."""
@@ -99,7 +100,7 @@ class Extracted:
                     np.lib.format.write_array(member, np.ascontiguousarray(self.arrays[name]), allow_pickle=False)
         return made.getvalue()
 
-    def text(self, written: Written, file: File, unfused: str) -> str:
+    def text(self, written: Written, file: File, unfused: str, launch: str = "") -> str:
         """The Python file."""
         ends = self.path.ends
         short = [called for name, called in written.inputs.items() if self.graph[name].dtype is DType.BF16]
@@ -125,20 +126,23 @@ class Extracted:
             f"        return {', '.join(arrays)}{',' if len(arrays) == 1 else ''}",
             *["", "", _decorator(self.signature(written))],
             *[written.text, ""],
-            *self.advice(written.name, file, unfused),
+            *self.advice(written.name, file, unfused, launch),
         ]
         return "\n".join([*lines, ""])
 
-    def advice(self, name: str, file: File, unfused: str) -> list[str]:
+    def advice(self, name: str, file: File, unfused: str, launch: str) -> list[str]:
         """How a kernel is attached, and what to do next, as lines."""
         model, script, kernel = (_commented(each)[2:] for each in (self.model, file.name, file.stem + ".c"))
+        far = f", launch={launch}" if launch else ""
         start = [f"# {kernel} has the kernel that noyau generates; change it, or attach another one."]
         if unfused:
             start = [f"# No kernel could be generated ({_commented(unfused)[2:]}).", "# Attach one of your own:"]
         return [
             *start,
-            "# In C a kernel is a function of the inputs, outputs, sizes and constants, by these names.",
-            f'{"# " if unfused else ""}{name}.kernel({_quoted(file.stem + ".c")}, entry="{name}")',
+            "# In C a kernel is a function of the inputs, outputs, sizes and constants, by these names. One that takes",
+            "# int64_t begin and end is called for pieces of the first dim of the first result (launch= says another",
+            "# range), in any order and on any threads.",
+            f'{"# " if unfused else ""}{name}.kernel({_quoted(file.stem + ".c")}, entry="{name}"{far})',
             "",
             "# Next: check it; put it into the model, if it wins there; compare the two models, value by value.",
             f"#     noyau check {script}::{name}",

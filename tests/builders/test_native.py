@@ -209,6 +209,15 @@ def test_a_cell_that_is_never_written_is_seen():
         build(text=missed).call_guarded(*arguments(), pieces=2)
 
 
+@pytest.mark.parametrize(("extra", "cell"), [("out[0] += 1", 0), ("if (end == rows) out[1] = 7", 1)])
+def test_pieces_that_change_the_same_cell_are_seen(extra, cell):
+    """As they run here, one after the other, nothing is wrong with them."""
+    native = build(extra=extra)
+    assert native.call_guarded(*arguments())
+    with pytest.raises(CheckError, match=rf"two pieces of its work change output 0 at \[{cell}\]: on two threads they"):
+        native.call_guarded(*arguments(), pieces=2)
+
+
 def test_reading_beyond_an_input_gives_nan():
     beyond = KERNEL.replace("c < columns; c++) total", "c <= columns; c++) total")
     assert np.isnan(build(text=beyond).call_guarded(*arguments(1, 4))[0]).all()

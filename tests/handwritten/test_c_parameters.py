@@ -49,6 +49,57 @@ def test_a_scalar_result_may_be_returned():
     assert roles("const float *x, int *out, long n", "int", count).status
 
 
+def test_begin_and_end_are_the_range_of_a_call_wherever_they_stand():
+    found = roles("int64_t begin, const float *x, const float *w, float by, float *out, long n, long end")
+    assert (found.in_pieces, found.names) == (True, ("begin", "x", "w", "by", "out", "n", "end"))
+    found = roles("float *a, float *b, float c, float *d, int m, int k, int64_t begin, int64_t end", "int32_t")
+    assert (found.in_pieces, found.status) == (True, True)
+    assert found.names == ("x", "w", "by", "out", "rows", "n", "begin", "end")
+    found = roles("float *o, int64_t begin, int64_t end", launch="n", args=lambda out: (out,))
+    assert (found.in_pieces, found.names) == (True, None)
+
+
+def test_an_op_that_has_the_name_itself_has_no_range():
+    sliced = parse("f32[n], i64, i64 -> f32[n]", ["x", "begin", "end"])
+    found = roles("const float *x, int64_t begin, int64_t end, float *out", signature=sliced)
+    assert (found.in_pieces, found.names) == (False, ("x", "begin", "end", "out"))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said", "told"),
+    [
+        (
+            "float *x, float *w, float by, float *out, long begin",
+            {},
+            "takes begin alone; one that is called for pieces",
+        ),
+        (
+            "float *x, float *w, float by, float *out, int begin, int64_t end",
+            {},
+            "'int begin' is a place in a range: int64",
+        ),
+        (
+            "float *x, float *w, float by, float *out, int64_t begin, float *end",
+            {},
+            "'float *end' is a place in a range",
+        ),
+        (
+            "float *x, float *w, float by, float *out",
+            {"launch": "n"},
+            "f takes no int64_t begin and end, and is called",
+        ),
+    ],
+)
+def test_a_range_is_whole_or_refused(parameters, said, told):
+    assert told in refused(parameters, **said)
+
+
+def test_what_is_called_in_pieces_returns_no_result():
+    dot = parse("f32[n], f32[n] -> f32", ["x", "y"])
+    told = refused("const float *x, const float *y, long n, int64_t begin, int64_t end", "float", signature=dot)
+    assert told == "op[f] is called for pieces of its work, and returns out: write it by a pointer"
+
+
 def test_what_is_updated_has_no_parameter_of_its_own():
     step = parse("f32[n], f32[n] -> f32[n]", ["p", "g"])
     assert roles("float *p, const float *g, long n", signature=step, updates=("p",)).names == ("p", "g", "n")

@@ -71,7 +71,9 @@ def norm(a, v_r, w1, *, eps=0.001):
 
 
 # norm.c has the kernel that noyau generates; change it, or attach another one.
-# In C a kernel is a function of the inputs, outputs, sizes and constants, by these names.
+# In C a kernel is a function of the inputs, outputs, sizes and constants, by these names. One that takes
+# int64_t begin and end is called for pieces of the first dim of the first result (launch= says another
+# range), in any order and on any threads.
 norm.kernel("norm.c", entry="norm")
 
 # Next: check it; put it into the model, if it wins there; compare the two models, value by value.
@@ -169,7 +171,7 @@ def test_where_no_kernel_can_be_generated_there_is_none_and_it_says_so(model, tm
     def refused(*_):
         raise UnsupportedError("it has no nest")
 
-    monkeypatch.setattr(extracting, "starting_text", refused)
+    monkeypatch.setattr(extracting, "start_of", refused)
     files = extract(model, ENDS).save(tmp_path / "norm.py")
     assert [file.name for file in files] == ["norm.py", "norm.npz"]
     text = (tmp_path / "norm.py").read_text()
