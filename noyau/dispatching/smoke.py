@@ -8,7 +8,7 @@ from itertools import islice
 
 import numpy as np
 
-from noyau.checking.adversarial import NORMAL, CaseMaker, Pattern, schedule, spell
+from noyau.checking.adversarial import NORMAL, CaseMaker, Pattern, fits, schedule, shrunk, spell
 from noyau.checking.certificate import Certificate
 from noyau.checking.native import certify_native
 from noyau.checking.values import Case
@@ -24,6 +24,7 @@ from noyau.signatures.making import made_by
 Array = np.ndarray
 ENOUGH_S = 0.1  # after which no further case is begun
 MOST = 8
+CELLS = 1 << 13  # of the largest array
 EDGES = (33, 1, 16)  # of all sizes: beyond a block of lanes, one, a whole block
 
 
@@ -66,11 +67,13 @@ def _drawn(description: Description, generated: Generated, seed: int) -> Iterato
 
 
 def _plan(graph: Graph, maker: CaseMaker) -> Iterator[tuple[Mapping[str, int], Pattern]]:
-    """Usual sizes, all sizes at an edge, then other numbers."""
+    """Usual sizes, all sizes at an edge as far as the arrays stay small, then other numbers."""
     patterns = schedule(graph, {}, False, maker.has_floats)
     usual, normal = next(patterns, ({}, NORMAL))
     yield usual, normal
-    yield from ((dict.fromkeys(usual, edge), NORMAL) for edge in EDGES)
+    last = next(reversed(usual), None)
+    edges = [shrunk(graph, dict.fromkeys(usual, edge), CELLS, last) for edge in EDGES]
+    yield from ((sizes, NORMAL) for sizes in edges if fits(graph, sizes))
     yield from patterns
 
 

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+import noyau
+from noyau.builders import cc
+from noyau.dispatching import choosing
+from noyau.dispatching.choosing import Choosing
+from noyau.dispatching.keys import wanted_by
+from noyau.dispatching.records import Winner, record, text_digest
+from noyau.errors import BuildError
+from noyau.handwritten import trusting
+from noyau.signatures.binding import bind
+from tests.dispatching.ops import numbers, scale_op, softmax_op
+
+SCALE = "void scale(const float *x, float by, float *out, long n) { for (long i = 0; i < n; ++i) out[i] = x[i] * by; }"
+
+
+@pytest.fixture(autouse=True)
+def own_records(monkeypatch):
+    kept: dict[str, object] = {}
+    monkeypatch.setattr(choosing, "recalled", lambda description, wanted: kept.get("winners", ()))
+    return kept
+
+
+def choose(op, *arrays, **constants):
+    bound = bind(op.signature, arrays, {}, op.name)
+    return op.calls.choosing.choose(wanted_by(op.signature, bound, op.calls.all(constants)))
+
+
+def kernel(chosen, cells=10):
+    return chosen.at(cells).kernel
+
+
+def test_generated_kernels_are_the_default():
+    chosen = choose(scale_op(), numbers(3), 2.0)
+    assert kernel(chosen) == "c"
+    assert chosen.only.reason == "generated; it passed its smoke certificate"
+    assert chosen.rejected == ()
+
+
+def test_a_trusted_kernel_comes_first_and_a_checked_one_after_the_generated():
+    op = scale_op()
+    op.kernel(SCALE, language="c", name="by_hand")
+    chosen = choose(op, numbers(3), 2.0)
+    assert kernel(chosen) == "c"
+    assert dict(chosen.rejected)["by_hand"].startswith("it has not been checked yet")
+    op.kernel(SCALE, language="c", name="trusted", trust=True)
+    assert kernel(choose(op, numbers(3), 2.0)) == "trusted"
+
+
+def test_a_checked_kernel_runs_where_nothing_is_generated(monkeypatch):
+    checked = []
+    monkeypatch.setattr(trusting, "is_checked", lambda *_: bool(checked))
+
+    @noyau.op("f32[n] -> f32[n]")
+    def ordered(x):
+        return np.sort(x)
+
+    @ordered.kernel
+    def by_python(x, out):
+        out[:] = sorted(x)
+
+    assert kernel(choose(ordered, numbers(5))) == "reference"
+    checked.append(1)
+    ordered.calls.forget()
+    assert kernel(choose(ordered, numbers(5))) == "by_python"
+
+
+def test_a_recorded_winner_runs_by_size(own_records):
+    op = scale_op()
+    op.kernel(SCALE, language="c", name="trusted", trust=True)
+    c = Winner(10, "c", text_digest(op.generated("c").text), 1e-6, "2026-01-02")
+    hand = Winner(1000, "trusted", text_digest(SCALE), 1e-6, "2026-01-02")
+    reference = Winner(10**6, "reference", "", 1e-6, "2026-01-02")
+    own_records["winners"] = (c, hand, reference)
+    chosen = choose(op, numbers(3), 2.0)
+    assert [kernel(chosen, cells) for cells in (1, 50, 500, 10**6)] == ["c", "c", "trusted", "reference"]
+    assert chosen.at(1).reason == "the fastest at 10 cells (1 us), timed on 2026-01-02"
+    assert chosen.only is None
+
+
+def test_a_winner_that_is_not_what_it_was_does_not_run(own_records):
+    op = scale_op()
+    op.kernel(SCALE, language="c", name="by_hand", trust=True)
+    own_records["winners"] = tuple(
+        Winner(cells, name, "other", 1e-6, "2026-01-02") for cells, name in ((1, "by_hand"), (2, "c"), (3, "gone"))
+    )
+    chosen = choose(op, numbers(3), 2.0)
+    assert kernel(chosen) == "by_hand"
+    rejected = dict(chosen.rejected)
+    assert rejected["c"] == "its text has changed since it was timed"
+    assert rejected["gone"] == "it won before, and is no kernel of the op any more"
+
+
+def test_a_failing_build_falls_back_and_is_remembered(monkeypatch):
+    tries = []
+
+    def failing(*_):
+        tries.append(1)
+        raise BuildError("no compiler here")
+
+    monkeypatch.setattr(cc, "compile_library", failing)
+    op = softmax_op()
+    with pytest.warns(noyau.ReferenceWarning, match="c: no compiler here"):
+        assert np.allclose(op(numbers(2, 3)).sum(-1), 1)
+    op(numbers(2, 3))
+    op(numbers(5, 3))
+    assert len(tries) == 1
+
+
+def test_a_wrong_program_does_not_run(monkeypatch):
+    class Wrong:
+        ok = False
+
+        def summary(self):
+            return "wrong at [0]"
+
+    monkeypatch.setattr(choosing, "smoke", lambda description, built: Wrong())
+    chosen = choose(softmax_op(), numbers(2, 3))
+    assert kernel(chosen) == "reference"
+    assert dict(chosen.rejected)["c"] == "its smoke certificate failed: wrong at [0]"
+
+
+def test_threads_that_call_first_together_build_once(monkeypatch):
+    built, started = [], threading.Barrier(4)
+    real = choosing.build
+
+    def counted(made):
+        built.append(made)
+        return real(made)
+
+    monkeypatch.setattr(choosing, "build", counted)
+    op, results = softmax_op(), []
+
+    def call():
+        started.wait()
+        results.append(op(numbers(3, 4)))
+
+    callers = [threading.Thread(target=call) for _ in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert len(built) == 1
+    assert all(result.tobytes() == results[0].tobytes() for result in results)
+
+
+def test_records_are_read_from_disk(tmp_path, monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    op = scale_op()
+    bound = bind(op.signature, [numbers(3), 2.0], {}, op.name)
+    wanted = wanted_by(op.signature, bound, {"shift": 0.0})
+    record(op.description, wanted, [Winner(3, "reference", "", 1e-6, "2026-01-02")])
+    assert Choosing(op.description).choose(wanted).at(3).kernel == "reference"

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import noyau
+from noyau.dispatching.keys import fitted, frozen, key_of, wanted_by
+from noyau.dispatching.layouts import INNER, PACKED, STRIDED, Layout, Order
+from noyau.signatures.binding import bind
+from tests.dispatching.ops import numbers, softmax_op
+
+
+def key(op, *arrays, **constants):
+    bound = bind(op.signature, arrays, {}, op.name)
+    return key_of(wanted_by(op.signature, bound, constants))
+
+
+def test_calls_that_differ_in_sizes_alone_are_of_one_key():
+    op = softmax_op()
+    assert key(op, numbers(3, 4)) == key(op, numbers(1, 9))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        numbers(3, 4).astype(np.float64),
+        numbers(2, 3, 4),
+        numbers(4, 3).T,
+        numbers(3, 8)[:, :4],
+        numbers(3, 8)[:, ::2],
+    ],
+    ids=["dtype", "rank", "permuted", "inner", "strided"],
+)
+def test_what_tells_keys_apart(other):
+    op = softmax_op()
+    assert key(op, numbers(3, 4)) != key(op, other)
+
+
+def test_constants_tell_keys_apart_by_type_and_bits():
+    different = [1, 1.0, True, -0.0, 0.0, math.nan, "1", (1, 2), np.float32(1), np.array([1]), np.array([1.0])]
+    keys = [frozen({"c": value}) for value in different]
+    assert len(set(keys)) == len(different)
+    assert frozen({"a": 1, "b": 2}) == frozen({"b": 2, "a": 1})
+    assert frozen({"c": [1, 2]}) == frozen({"c": [1, 2]})
+    assert frozen({"c": math.nan}) == frozen({"c": math.nan})
+
+
+def test_an_integer_that_gives_a_dim_is_in_the_key():
+    @noyau.op("f32[n], i64 -> f32[k]")
+    def first(x, k):
+        return x[:k]
+
+    assert key(first, numbers(4), 2) != key(first, numbers(4), 3)
+
+
+def test_arrays_that_no_kernel_reads_are_copied():
+    unaligned = np.zeros(17, np.int8)[1:].view(np.float32)
+    strided, inner, turned = numbers(8)[::2], numbers(3, 8)[:, :4], numbers(4, 3).T
+    layouts = [PACKED, STRIDED, INNER, Layout(Order.PERMUTED, (1, 0))]
+    copied, *same = fitted([unaligned, strided, inner, turned], layouts)
+    assert copied.flags.aligned
+    assert [a is b for a, b in zip(same, [strided, inner, turned], strict=True)] == [True] * 3
+    (packed,) = fitted([inner], [PACKED])
+    assert packed.flags.c_contiguous

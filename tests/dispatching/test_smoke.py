@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import noyau
+from noyau.dispatching.layouts import INNER, STRIDED, Layout, Order, lie
+from noyau.dispatching.running import build
+from noyau.dispatching.smoke import smoke
+from tests.dispatching.ops import generated, linear_op, numbers, scale_op, softmax_op
+
+
+@pytest.mark.parametrize("layout", [None, INNER, STRIDED, Layout(Order.PERMUTED, (1, 0))], ids=str)
+def test_what_is_right_passes(layout):
+    x = numbers(4, 5) if layout is None else lie(numbers(4, 5), layout)
+    op = softmax_op()
+    certificate = smoke(op.description, build(generated(op, x)))
+    assert certificate.ok
+    assert {"infinities mixed in, batch_0 = 5, n = 3", "normal numbers, batch_0 = 33, n = 33"} <= set(certificate.cases)
+
+
+def test_a_program_of_several_steps_passes():
+    op = linear_op()
+    assert smoke(op.description, build(generated(op, numbers(2, 3), numbers(3, 4), numbers(4)))).ok
+
+
+def test_what_is_wrong_does_not_pass():
+    op = scale_op()
+    made = generated(op, numbers(3), 2.0)
+    wrong = replace(made, text=made.text.replace("x_i * by_i", "x_i * by_i * 1.0001f"))
+    assert wrong.text != made.text
+    certificate = smoke(op.description, build(wrong))
+    assert not certificate.ok
+    assert "wrong" in certificate.summary()
+
+
+def test_constants_are_those_of_the_call():
+    op = scale_op()
+    assert smoke(op.description, build(generated(op, numbers(3), 2.0, shift=1.5))).ok
+
+
+def test_inputs_of_the_ops_own_maker():
+    asked = []
+
+    def inputs(rng, n=7):
+        asked.append(n)
+        return rng.random((n, 4), np.float32), rng.integers(0, n, 3)
+
+    @noyau.op("f32[n, 4], i64[k] -> f32[k, 4]", inputs=inputs)
+    def rows(table, where):
+        return table[where] * 2
+
+    assert smoke(rows.description, build(generated(rows, *inputs(np.random.default_rng(0))))).ok
+    assert len(asked) > 1
+
+
+def test_indices_stay_inside_their_table():
+    @noyau.op("f32[n, 4], i64[k] -> f32[k, 4]")
+    def rows(table, where):
+        return table[where] * 2
+
+    made = generated(rows, numbers(5, 4), np.array([0, 4, -1]))
+    assert smoke(rows.description, build(made)).ok
+
+
+def test_it_takes_a_fraction_of_a_second():
+    op = softmax_op()
+    built = build(generated(op, numbers(2, 3)))
+    began_s = time.monotonic()
+    smoke(op.description, built)
+    assert time.monotonic() - began_s < 5  # 0.1 s where nothing else runs
