@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from noyau.benching.running import bench
     from noyau.checking.ops import check
     from noyau.handwritten.buffers import Buffer
     from noyau.ops import Op, ReferenceWarning, op
@@ -24,6 +25,7 @@ __all__ = [
     "Op",
     "ReferenceWarning",
     "__version__",
+    "bench",
     "check",
     "extract",
     "op",
@@ -38,6 +40,7 @@ _ELSEWHERE = {
     "Buffer": "noyau.handwritten.buffers",
     "Op": "noyau.ops",
     "ReferenceWarning": "noyau.ops",
+    "bench": "noyau.benching.running",
     "check": "noyau.checking.ops",
     "op": "noyau.ops",
     "reference": "noyau.references",

@@ -17,6 +17,7 @@ from typing import TextIO
 
 from noyau import __version__, commands
 from noyau import checking_command as checking
+from noyau.benching import command as benching
 from noyau.builders.signals import Ended, raised
 from noyau.errors import BuildError, NoyauError, OutputError
 from noyau.paths import command as extracting
@@ -180,6 +181,7 @@ COMMANDS = {
     "profile": Command("where a model's time goes", profiling.declare_profile, profiling.run_profile),
     "extract": Command("a path as an op of its own", extracting.declare_extract, extracting.run_extract),
     "check": Command("a model against another, or an op's kernels", checking.declare_check, checking.run_check),
+    "bench": Command("an op's kernels, or functions, timed side by side", benching.declare_bench, benching.run_bench),
     "demo": Command("the whole job on a small LLaMA", commands.declare_demo, commands.run_demo),
     "machine": Command("what this machine can do, measured", _declare_machine, _machine),
     "cache": Command("show or clear the cache of built kernels", _declare_cache, _cache),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,59 @@ def load_op(target: str) -> Op[Any, Any]:
     if not wanted and len(found) != 1:
         raise InputError(f"{place} has {len(found)} ops ({known}); say which: {place}::NAME")
     return found[wanted] if wanted else next(iter(found.values()))
+
+
+def load_ops(target: str) -> list[Op[Any, Any]]:
+    """The op of "path.py::name", or every op that the file of "path.py" defines or attaches kernels to, in order.
+
+    InputError as from `load_op`, and where there is none."""
+    place, _, wanted = target.partition("::")
+    if wanted or not Path(place).is_file():
+        return [load_op(target)]
+    found = {id(value): value for value in _run(Path(place)).values() if isinstance(value, Op)}
+    if not found:
+        raise InputError(f"{place} has no op; an op is a function under @noyau.op")
+    return list(found.values())
+
+
+def load_ops_or_functions(
+    target: str,
+) -> tuple[Op[Any, Any] | dict[str, Callable[..., Any]], Callable[..., Any] | None]:
+    """The op of "path.py::name" or "path.py", or the functions of "path.py::f,g" by name; and the function `inputs` of
+    the file that makes their arguments, `(rng, n=500) -> arguments`, where there is one and they take any.
+
+    InputError where there is no such file, op or function, or where the file fails."""
+    place, _, wanted = target.partition("::")
+    if not wanted:
+        return load_op(target), None
+    path, names = Path(place), wanted.split(",")
+    if not path.is_file():
+        raise InputError(f"there is no file {place!r}; give PATH.py::OP or PATH.py::f,g")
+    found = _run(path)
+    missing = next((name for name in names if not callable(found.get(name))), None)
+    if missing is not None:
+        known = ", ".join(name for name, value in found.items() if _is_own(value, path)) or "none"
+        raise InputError(f"{place} has no op or function {missing!r}; it has: {known}")
+    if len(names) == 1 and isinstance(found[names[0]], Op):
+        return found[names[0]], None
+    functions = {name: found[name] for name in names}
+    takes = any(_takes_arguments(function) for function in functions.values())
+    if takes and not callable(found.get("inputs")):
+        raise InputError(f"{names[0]} takes arguments: let {place} define inputs(rng, n=1000), which makes them")
+    return functions, found["inputs"] if takes else None
+
+
+def _is_own(value: Any, path: Path) -> bool:
+    """Whether a file defines it, as an op or a function."""
+    return isinstance(value, Op) or getattr(value, "__module__", "") == f"noyau_file_{path.stem}"
+
+
+def _takes_arguments(function: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return True
+    return any(parameter.default is inspect.Parameter.empty for parameter in parameters)
 
 
 def _run(path: Path) -> dict[str, Any]:

@@ -51,14 +51,14 @@ def run_profile(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def sizes_of(texts: list[str]) -> dict[str, list[int]]:
+def sizes_of(texts: list[str], option: str = "--dim") -> dict[str, list[int]]:
     """`["sequence=1,128"]` as a mapping; InputError where one is not NAME=N or NAME=N,N... with N from 0."""
     found = {}
     for text in texts:
         name, _, values = text.rpartition("=")
         numbers = values.split(",")
         if not name or not all(each.isascii() and each.isdecimal() and len(each) <= 18 for each in numbers):
-            raise InputError(f"--dim {text} is not NAME=N or NAME=N,N..., with N from 0: --dim sequence=1,128")
+            raise InputError(f"{option} {text} is not NAME=N or NAME=N,N..., with N from 0: {option} sequence=1,128")
         found[name] = [int(each) for each in numbers]
     return found
 

@@ -1,4 +1,4 @@
-"""Two callables timed side by side: pairs in shuffled order, every sample kept, and a verdict that may say "too noisy".
+"""Callables timed side by side: rounds in shuffled order, every sample kept, and a verdict that may say "too noisy".
 
 A machine that others use drifts by more than most kernels win: only the ratio within a pair means something.
 """
@@ -9,7 +9,7 @@ import contextlib
 import gc
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -156,6 +156,25 @@ class Comparison:
         return f"{ratio}, {times} ({self.pairs} pairs of {self.calls} calls)"
 
 
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Seconds per call of several sides, round by round, each sample the mean of the side's `calls`. Slow sides may
+    have been timed in the first rounds alone."""
+
+    seconds: tuple[tuple[float, ...], ...]
+    calls: tuple[int, ...]
+    seed: int = 0
+
+    def median_s(self, side: int) -> float:
+        return float(np.median(self.seconds[side]))
+
+    def comparison(self, before: int, after: int) -> Comparison:
+        """One side against another, over the rounds in which both were timed."""
+        both = min(len(self.seconds[before]), len(self.seconds[after]))
+        before_s, after_s = self.seconds[before][:both], self.seconds[after][:both]
+        return Comparison(before_s, after_s, self.calls[after], self.seed)
+
+
 def compare(
     before: Function | Timed,
     after: Function | Timed,
@@ -170,12 +189,27 @@ def compare(
 
     The budget holds the warm-up, of at most a quarter; slow callables overrun it, since `fewest` pairs are always
     measured. `clock` gives seconds. What a callable raises is not caught."""
-    pairs = _Pairs(_timed(before, clock), _timed(after, clock), np.random.default_rng(seed), clock)
+    rounds = _Rounds([_timed(before, clock), _timed(after, clock)], np.random.default_rng(seed), clock, alike=True)
     start_s = clock()
     with _uncollected():
-        pairs.settle(start_s + budget_s / 4)
-        pairs.measure(start_s + budget_s, seed, fewest)
-    return pairs.comparison(seed)
+        rounds.settle(start_s + budget_s / 4, math.inf)
+        rounds.measure(start_s + budget_s, seed, fewest)
+    return rounds.series(seed).comparison(0, 1)
+
+
+def compare_all(
+    sides: Sequence[Function | Timed], *, budget_s: float = 1.0, seed: int = 0, clock: Clock = time.perf_counter
+) -> Series:
+    """As `compare`, of any number of sides, in rounds. A sample of each side has as many calls as it needs.
+
+    A side of which a call takes a twelfth of the budget or more is timed in the first rounds alone, as often as a
+    verdict needs, and does not keep the others from being timed on."""
+    rounds = _Rounds([_timed(side, clock) for side in sides], np.random.default_rng(seed), clock, alike=False)
+    start_s = clock()
+    with _uncollected():
+        rounds.settle(start_s + budget_s / 4, budget_s / (2 * FEWEST_PAIRS))
+        rounds.measure(max(start_s + budget_s, clock()), seed, FEWEST_PAIRS)
+    return rounds.series(seed)
 
 
 def compare_swapped(
@@ -224,70 +258,87 @@ def _timed(side: Function | Timed, clock: Clock) -> Timed:
     return _Called(side, clock) if callable(side) else side
 
 
-class _Pairs:
-    """The loop that warms up and measures: one and the same, so that nothing can be moved from one to the other."""
+class _Rounds:
+    """The loop that warms up and measures: one and the same, so that nothing can be moved from one to the other.
 
-    def __init__(self, before: Timed, after: Timed, rng: np.random.Generator, clock: Clock) -> None:
-        self.before, self.after, self.rng, self.clock = before, after, rng, clock
-        self.calls = 1
-        self.before_s: list[float] = []
-        self.after_s: list[float] = []
+    In a round each side is timed once, in an order drawn anew. `alike`: a sample of each side has as many calls as one
+    of the fastest needs; else each has as many as it needs itself."""
 
-    def settle(self, deadline_s: float) -> None:
-        """Call both until their times are steady, then forget them; `calls` is then what fills a sample."""
-        self.take()
-        self.calls = self.enough_calls()
-        windows: list[tuple[float, float]] = []
-        while self.clock() < deadline_s and not _agree(windows[-3:]):
+    def __init__(self, sides: Sequence[Timed], rng: np.random.Generator, clock: Clock, *, alike: bool) -> None:
+        self.sides, self.rng, self.clock, self.alike = sides, rng, clock, alike
+        self.quick = list(range(len(sides)))  # sides that are timed in every round
+        self.calls = [1] * len(sides)
+        self.took_s: list[list[float]] = [[] for _ in sides]
+
+    def settle(self, deadline_s: float, longest_s: float) -> None:
+        """Call each until its times are steady, then forget them; `calls` is then what fills a sample. A side whose
+        call takes longer than `longest_s` is not called again for that."""
+        self.take(self.quick)
+        self.quick = [side for side in self.quick if self.took_s[side][-1] <= longest_s]
+        self.fill()
+        windows: list[tuple[float, ...]] = []
+        while self.quick and self.clock() < deadline_s and not _agree(windows[-3:]):
             windows.append(self.window())
-        self.before_s.clear()
-        self.after_s.clear()
+        for samples in self.took_s:
+            samples.clear()
 
-    def enough_calls(self) -> int:
-        """How many calls make a sample of the faster side long enough."""
-        while True:
-            took_s = min(self.before_s[-1], self.after_s[-1]) * self.calls
-            if took_s >= _LONG * _SAMPLE_S:
-                return self.calls
-            self.take()
-            took_s = min(self.before_s[-1], self.after_s[-1]) * self.calls
-            if took_s >= _SAMPLE_S or self.calls >= _MOST_CALLS:
-                return self.calls
-            wanted = math.ceil(self.calls * 1.2 * _SAMPLE_S / took_s) if took_s > 0 else _MOST_CALLS
-            self.calls = min(wanted, 8 * self.calls, _MOST_CALLS)
+    def fill(self) -> None:
+        """Let the samples of each side have enough calls to be long."""
+        growing = self.quick
+        while growing:
+            if min(self.took_s[side][-1] * self.calls[side] for side in growing) >= _LONG * _SAMPLE_S:
+                return
+            self.take(growing)
+            wanted = {side: self.enough(side) for side in growing}
+            if self.alike:
+                wanted = dict.fromkeys(growing, max(wanted.values()))
+            growing = [side for side in growing if wanted[side] > self.calls[side]]
+            for side in growing:
+                self.calls[side] = wanted[side]
 
-    def window(self) -> tuple[float, float]:
-        """The median seconds of both sides over some pairs."""
-        end_s, first = self.clock() + _WINDOW_S, len(self.before_s)
-        self.take()
+    def enough(self, side: int) -> int:
+        """How many calls make a sample of a side long enough, as far as its last one tells."""
+        calls = self.calls[side]
+        took_s = self.took_s[side][-1] * calls
+        if took_s >= _SAMPLE_S:
+            return calls
+        wanted = math.ceil(calls * 1.2 * _SAMPLE_S / took_s) if took_s > 0 else _MOST_CALLS
+        return min(wanted, 8 * calls, _MOST_CALLS)
+
+    def window(self) -> tuple[float, ...]:
+        """The median seconds of each side over some rounds."""
+        end_s, first = self.clock() + _WINDOW_S, [len(samples) for samples in self.took_s]
+        self.take(self.quick)
         while self.clock() < end_s:
-            self.take()
-        return float(np.median(self.before_s[first:])), float(np.median(self.after_s[first:]))
+            self.take(self.quick)
+        return tuple(float(np.median(self.took_s[side][first[side] :])) for side in self.quick)
 
     def measure(self, deadline_s: float, seed: int, fewest: int) -> None:
-        look_at = _CHECKED_FROM
-        while len(self.before_s) < fewest or (self.clock() < deadline_s and len(self.before_s) < _MOST_PAIRS):
-            self.take()
-            if len(self.before_s) >= look_at:
-                if self.comparison(seed).is_narrow:
+        look_at, done = _CHECKED_FROM, 0
+        while done < fewest or (self.quick and self.clock() < deadline_s and done < _MOST_PAIRS):
+            self.take(self.quick if done >= fewest else range(len(self.sides)))
+            done += 1
+            if done >= look_at:
+                if self.is_narrow(seed):
                     return
                 look_at += max(5, look_at // 4)
 
-    def take(self) -> None:
-        """One pair, in an order drawn anew."""
-        if self.rng.random() < 0.5:
-            self.before_s.append(self.sample(self.before))
-            self.after_s.append(self.sample(self.after))
-        else:
-            self.after_s.append(self.sample(self.after))
-            self.before_s.append(self.sample(self.before))
+    def is_narrow(self, seed: int) -> bool:
+        """Whether more rounds would tell nothing new of any side against the first of them."""
+        found, others = self.series(seed), self.quick[1:]
+        return all(found.comparison(self.quick[0], side).is_narrow for side in others)
 
-    def sample(self, side: Timed) -> float:
-        """Seconds per call, over `calls` calls."""
-        return side.lasts(self.calls) / self.calls
+    def take(self, sides: Sequence[int]) -> None:
+        """One round of these sides."""
+        order = list(reversed(sides))
+        for last in range(len(order) - 1, 0, -1):  # Fisher and Yates's shuffle
+            other = int(self.rng.random() * (last + 1))
+            order[last], order[other] = order[other], order[last]
+        for side in order:
+            self.took_s[side].append(self.sides[side].lasts(self.calls[side]) / self.calls[side])
 
-    def comparison(self, seed: int) -> Comparison:
-        return Comparison(tuple(self.before_s), tuple(self.after_s), self.calls, seed)
+    def series(self, seed: int) -> Series:
+        return Series(tuple(map(tuple, self.took_s)), tuple(self.calls), seed)
 
 
 def _resampled_medians(ordered: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -303,8 +354,8 @@ def _resampled_medians(ordered: np.ndarray, rng: np.random.Generator) -> np.ndar
     return np.asarray(ordered[places].mean(axis=0))
 
 
-def _agree(windows: list[tuple[float, float]]) -> bool:
-    """Whether three windows saw the same times, on both sides."""
+def _agree(windows: Sequence[tuple[float, ...]]) -> bool:
+    """Whether three windows saw the same times, on each side."""
     sides = tuple(zip(*windows, strict=True))
     return len(windows) == 3 and all(max(side) <= (1 + _AGREE) * min(side) for side in sides)
 

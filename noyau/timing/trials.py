@@ -25,14 +25,24 @@ Mistake = Callable[[float], str]
 VERIFIED = 4  # timed runs of each side and temperature
 
 
+def _as_it_is(result: object) -> object:
+    return result
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A callable of arrays with a name. `into`: it writes to arrays given as `out=(...)`, made beforehand; else it
-    returns an array or a tuple of them, as users call it, and its allocations are timed as well."""
+    returns an array or a tuple of them, as users call it, and its allocations are timed as well.
+
+    `takes`: what it is called with for a set of arrays, made once a set; `takes_out`: what it is given as `out=` for a
+    set of outputs; `gives`: what it returned as arrays, once the clock has stopped."""
 
     name: str
     run: Callable[..., object]
     into: bool = False
+    takes: Callable[[Arrays], tuple[Any, ...]] = tuple
+    takes_out: Callable[[Arrays], Any] = tuple
+    gives: Callable[[object], object] = _as_it_is
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +209,9 @@ def called(candidate: Candidate, inputs: Sequence[np.ndarray], check: Check, out
     """One call on copies. A candidate that wants outputs and is given none is asked what it returns without them."""
     given = tuple(array.copy() for array in inputs)
     try:
-        result = candidate.run(*given, out=tuple(out)) if candidate.into and len(out) else candidate.run(*given)
+        taken = candidate.takes(given)
+        into = {"out": candidate.takes_out(tuple(out))} if candidate.into and len(out) else {}
+        result = candidate.gives(candidate.run(*taken, **into))
     except NoyauError:
         raise
     except Exception as error:
@@ -220,23 +232,31 @@ def spelt(arrays: Sequence[np.ndarray]) -> str:
 
 @dataclass(slots=True)
 class Side(Timed):
-    """One candidate on a rotation of inputs; every sample is split around a call that is chosen before it runs."""
+    """One candidate on a rotation of inputs; every sample is split around a call that is chosen before it runs.
+
+    `into`: memory for the outputs of each set, made here where none is given; sides may share it, and the rotation, for
+    both change before each call that is looked at. `verified`: how many calls are."""
 
     candidate: Candidate
     rotation: Rotation
     like: Sequence[np.ndarray]
     rng: np.random.Generator
     clock: Clock
+    into: list[Arrays] = field(default_factory=list)
+    verified: int = VERIFIED
     calls: int = 0
     samples: int = 0
     kept: list[Snapshot] = field(default_factory=list)
-    into: list[Arrays] = field(default_factory=list)
+    taken: list[tuple[Any, ...]] = field(default_factory=list)
+    taken_out: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        if self.candidate.into:
+        if self.candidate.into and not self.into:
             self.into = packed_sets(len(self.rotation.sets), self.like)
             for arrays in self.into:
                 poison(arrays)
+        self.taken = [self.candidate.takes(arrays) for arrays in self.rotation.sets]
+        self.taken_out = [self.candidate.takes_out(arrays) for arrays in self.into] if self.candidate.into else []
 
     def lasts(self, calls: int) -> float:
         """Seconds of so many calls, on inputs that are made new between turns of the rotation, while no clock runs."""
@@ -244,49 +264,49 @@ class Side(Timed):
         slot = self._slot()
         while done < calls:
             first = self.rotation.next
-            sets = self.rotation.take(calls - done)
-            into = self.into[first : first + len(sets)]
-            within = chosen - done if done <= chosen < done + len(sets) else None
-            took_s += self._turn(sets, into, within, slot)
-            done += len(sets)
+            count = len(self.rotation.take(calls - done))
+            within = first + chosen - done if done <= chosen < done + count else None
+            took_s += self._turn(range(first, first + count), within, slot)
+            done += count
         self.calls += calls
         return took_s
 
     def _slot(self) -> int | None:
         """Where this sample's snapshot goes, or None: of n samples, each is kept as likely as any other."""
         self.samples += 1
-        place = self.samples - 1 if self.samples <= VERIFIED else int(self.rng.integers(self.samples))
-        return place if place < VERIFIED else None
+        place = self.samples - 1 if self.samples <= self.verified else int(self.rng.integers(self.samples))
+        return place if place < self.verified else None
 
-    def _turn(self, sets: list[Arrays], into: list[Arrays], chosen: int | None, slot: int | None) -> float:
+    def _turn(self, sets: range, chosen: int | None, slot: int | None) -> float:
         """Seconds of a call on each set, in two parts: up to the chosen one, whose result is copied, and from there."""
         if chosen is None:
-            return self._timed(sets, into)[0]
-        snapshot = None
+            return self._timed(sets)[0]
+        snapshot, into = None, self.into[chosen] if self.taken_out else ()
         if slot is not None:
-            snapshot = Snapshot([array.copy() for array in sets[chosen]], sets[chosen])
-            poison(into[chosen] if into else ())
-        took_s, result = self._timed(sets[: chosen + 1], into[: chosen + 1])
+            live = self.rotation.sets[chosen]
+            snapshot = Snapshot([array.copy() for array in live], live)
+            poison(into)
+        took_s, result = self._timed(range(sets.start, chosen + 1))
         if snapshot is not None:
-            snapshot.keep(result, into[chosen] if into else ())
-        rest_s, _ = self._timed(sets[chosen + 1 :], into[chosen + 1 :]) if chosen + 1 < len(sets) else (0.0, None)
+            snapshot.keep(None if into else self.candidate.gives(result), into)
+        rest_s = self._timed(range(chosen + 1, sets.stop))[0] if chosen + 1 < sets.stop else 0.0
         if snapshot is not None and slot is not None:
             snapshot.settle()
             self.kept[slot : slot + 1] = [snapshot]
         return took_s + rest_s
 
-    def _timed(self, sets: list[Arrays], into: list[Arrays]) -> tuple[float, object]:
+    def _timed(self, sets: range) -> tuple[float, object]:
         """Seconds of a call on each set, and what the last one returned."""
-        run, clock = self.candidate.run, self.clock
+        run, clock, taken = self.candidate.run, self.clock, self.taken[sets.start : sets.stop]
         result: object = None
-        if into:
-            pairs = list(zip(sets, into, strict=True))
+        if self.taken_out:
+            pairs = list(zip(taken, self.taken_out[sets.start : sets.stop], strict=True))
             start_s = clock()
             for arrays, out in pairs:
                 run(*arrays, out=out)
             return clock() - start_s, None
         start_s = clock()
-        for arrays in sets:
+        for arrays in taken:
             result = run(*arrays)
         return clock() - start_s, result
 

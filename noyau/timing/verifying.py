@@ -32,13 +32,15 @@ def by_graph(graph: Graph) -> Check:
     return check
 
 
-def by_reference(reference: Reference) -> Check:
+def by_reference(reference: Reference, truth_of: Reference | None = None) -> Check:
     """As `by_graph`, against a NumPy function of the same inputs: evaluated with every float widened to float64 for the
-    truth, and nine times as it is, eight of them with the float inputs moved by an ulp, for what is allowed."""
+    truth, and nine times as it is, eight of them with the float inputs moved by an ulp, for what is allowed.
+
+    `truth_of` gives the truth in its place, of the same widened inputs."""
 
     def check(inputs: Arrays, outputs: Arrays) -> str:
         with np.errstate(all="ignore"):
-            truth = arrays_of(reference(*(_widened(array) for array in inputs)))
+            truth = arrays_of((truth_of or reference)(*(_widened(array) for array in inputs)))
             runs = [arrays_of(reference(*given)) for given in _moved(inputs)]
             misfit = _misfit(outputs, runs[0])
             return misfit or _first_failure(outputs, truth, runs)

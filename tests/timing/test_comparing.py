@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from noyau.timing.comparing import FEWEST_PAIRS, Comparison, Verdict, compare, spell_s
+from noyau.timing.comparing import FEWEST_PAIRS, Comparison, Verdict, compare, compare_all, spell_s
 
 Noise = Callable[[np.random.Generator, float], float]
 
@@ -196,3 +196,39 @@ def test_it_prints_itself():
 )
 def test_times_have_units_that_suit_them(time_s, text):
     assert spell_s(time_s) == text
+
+
+def test_several_sides_are_timed_in_rounds_each_with_as_many_calls_as_it_needs():
+    machine = Machine(NOISES["five percent"])
+    sides = [machine.function(name, time_s) for name, time_s in (("a", 400e-6), ("b", 4e-6), ("c", 200e-6))]
+    found = compare_all(sides, budget_s=0.5, clock=machine.clock)
+    assert found.calls[0] == 1 and 50 <= found.calls[1] <= 65 and found.calls[2] <= 2
+    assert len({len(samples) for samples in found.seconds}) == 1
+    assert found.comparison(0, 1).speedup == pytest.approx(100, rel=0.05)
+    assert found.comparison(2, 0).verdict is Verdict.SLOWER
+    assert found.median_s(1) == pytest.approx(4e-6, rel=0.05)
+    last = machine.called[-sum(found.calls) :]
+    assert Counter(last) == dict(zip("abc", found.calls, strict=True))
+
+
+def test_a_slow_side_is_called_as_often_as_a_verdict_needs_and_no_more():
+    machine = Machine(NOISES["five percent"])
+    sides = [machine.function(name, time_s) for name, time_s in (("slow", 0.5), ("b", 1e-3), ("c", 1.2e-3))]
+    found = compare_all(sides, budget_s=1.0, clock=machine.clock)
+    assert len(found.seconds[0]) == FEWEST_PAIRS
+    assert machine.called.count("slow") == FEWEST_PAIRS + 1
+    assert found.comparison(0, 1).verdict is Verdict.FASTER
+
+
+def test_the_clock_goes_on_for_quick_sides_beside_a_slow_one():
+    machine = Machine(NOISES["five percent"])
+    sides = [machine.function(name, time_s) for name, time_s in (("b", 1e-3), ("slow", 0.1), ("c", 1.2e-3))]
+    found = compare_all(sides, budget_s=1.0, clock=machine.clock)
+    assert len(found.seconds[0]) == len(found.seconds[2]) > 2 * FEWEST_PAIRS
+    assert found.comparison(0, 1).pairs == FEWEST_PAIRS
+
+
+def test_one_side_alone_has_a_time():
+    machine = Machine(NOISES["none"])
+    found = compare_all([machine.function("a", 300e-6)], clock=machine.clock)
+    assert found.median_s(0) == pytest.approx(300e-6)

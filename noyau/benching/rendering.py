@@ -1,0 +1,123 @@
+"""A bench as text: for each set of sizes one table, the fastest first; then who is not ranked, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from noyau.benching.records import COLD, FILLING, RETURNING, At, Benched, Row
+from noyau.checking.inputs import printable
+from noyau.profiling import tables
+from noyau.reports.wrapping import hanging
+from noyau.timing.comparing import Verdict, spell_s
+
+_GIGA = 1e9
+_SLOW_START_S = 0.05  # of a first call, from which it is worth a word
+
+Show = Callable[[str], str]
+
+
+def render(found: Benched, width: int, *, ascii_only: bool = False) -> Iterator[RenderableType]:
+    """The record in the order in which it is read, for a terminal of so many columns."""
+    show = _escaped if ascii_only else printable
+    machine = found.machine
+    threads = ", ".join(f"{name} {count}" for name, count in found.threads.items() if name != "cores")
+    facts = f"{machine.cpu}, {machine.cores} cores, {machine.level}{f'; threads: {threads}' if threads else ''}"
+    yield from hanging(show(facts), width, rest="  ", style="dim")
+    for at in found.at:
+        yield Text()
+        yield from _at(found.name, at, width, show)
+
+
+def _escaped(text: str) -> str:
+    return printable(text).encode("ascii", "backslashreplace").decode("ascii")
+
+
+def _at(name: str, at: At, width: int, show: Show) -> Iterator[RenderableType]:
+    sizes = f" at {', '.join(f'{key}={size}' for key, size in at.sizes.items())}" if at.sizes else ""
+    yield from hanging(Text.assemble((show(f"{name}{sizes}"), "bold"), f": {_floor(at)}"), width, rest="  ")
+    if at.ranked:
+        columns = _columns(at)
+        rows = [tables.Row(show(row.title), _cells(row, at, columns), show(_remark(row, at))) for row in at.ranked]
+        yield from tables.table(show(f"against {at.against}"), columns, rows, width)
+    for row in at.rows:
+        if row.fault:
+            yield from hanging(show(f"{row.title} is wrong: {row.fault}"), width, rest="    ", style="red")
+        elif row.skipped:
+            yield from hanging(show(f"{row.title} is not timed: {row.skipped}"), width, rest="    ", style="dim")
+    for note in filter(None, (*at.notes, at.doubts)):
+        yield from hanging(show(f"{note[:1].upper()}{note[1:]}."), width, rest="  ", style="yellow")
+    yield from _advice(at, width, show)
+
+
+def _floor(at: At) -> str:
+    """The bytes and the floor, and what the bytes are of."""
+    what = "must move" if at.work.exact else "in inputs and outputs"
+    told = f"{_bytes(at.work.bytes_moved)} {what}"
+    if not at.floor_s:
+        return told
+    rate = at.work.bytes_moved / at.floor_s / _GIGA
+    return f"{told}; this machine needs {spell_s(at.floor_s)} for them, {rate:.1f} GB/s"
+
+
+def _columns(at: At) -> tuple[str, ...]:
+    """The headings: a way or a temperature that nobody was timed in has none."""
+    names = [row.name for row in at.ranked]
+    found = [RETURNING]
+    found += [FILLING] if any(at.time_s(name, FILLING) is not None for name in names) else []
+    found += [COLD] if COLD in at.races else []
+    found += ["GB/s", "of floor"] if at.floor_s else []
+    found += ["GFLOP/s"] if at.work.flops else []
+    return (*found, "") if len(names) > 1 else tuple(found)
+
+
+def _cells(row: Row, at: At, columns: tuple[str, ...]) -> tuple[str, ...]:
+    best_s = at.least_s(row.name) or float("nan")
+    told = {
+        RETURNING: _spell(at.time_s(row.name)),
+        FILLING: _spell(at.time_s(row.name, FILLING)),
+        COLD: _spell(at.time_s(row.name, temperature=COLD)),
+        "GB/s": f"{at.work.bytes_moved / best_s / _GIGA:.1f}",
+        "of floor": f"{(at.floor_s or 0.0) / best_s:.0%}",
+        "GFLOP/s": f"{(at.work.flops or 0.0) / best_s / _GIGA:.1f}",
+        "": _verdict(row, at),
+    }
+    return tuple(told[column] for column in columns)
+
+
+def _verdict(row: Row, at: At) -> str:
+    if row.name == at.against:
+        return "-"
+    found, verdict = at.comparison(row.name), at.verdict(row.name)
+    return f"{found.speedup:.2f}x {verdict.value}"
+
+
+def _remark(row: Row, at: At) -> str:
+    """The interval and what else is worth a word."""
+    told = list(row.notes)
+    if row.name != at.against:
+        found = at.comparison(row.name)
+        told.insert(0, f"[{found.low:.2f}, {found.high:.2f}] over {found.pairs} rounds")
+    if row.first_s is not None and row.first_s > max(_SLOW_START_S, 10 * (at.time_s(row.name) or 0.0)):
+        told.append(f"its first call took {spell_s(row.first_s)}")
+    return "; ".join(told)
+
+
+def _advice(at: At, width: int, show: Show) -> Iterator[Text]:
+    """What to do where a verdict is AMBIGUOUS."""
+    unsure = [row.name for row in at.ranked if row.name != at.against and at.verdict(row.name) is Verdict.AMBIGUOUS]
+    for name in unsure:
+        yield from hanging(show(f"{name}: {at.comparison(name).advice}."), width, rest="  ", style="yellow")
+
+
+def _spell(time_s: float | None) -> str:
+    return "" if time_s is None else spell_s(time_s)
+
+
+def _bytes(count: int) -> str:
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count} bytes"

@@ -1,0 +1,64 @@
+"""`noyau.bench`: what is to be timed, the race, the record."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from noyau.benching.candidates import Function
+from noyau.benching.racing import Say, pools, race
+from noyau.benching.records import Benched
+from noyau.benching.tasks import Arguments, function_tasks, op_tasks
+from noyau.errors import InputError
+from noyau.ops import Op
+from noyau.reports.machine import this_machine, usable_cores
+
+Numbers: TypeAlias = Mapping[str, int | Sequence[int]]
+MOST_SIZES = 16
+
+
+def bench(
+    what: Op[..., Any] | Mapping[str, Function],
+    args: Arguments | None = None,
+    *,
+    peers: Mapping[str, Function] | None = None,
+    sizes: Numbers | None = None,
+    budget_s: float = 1.0,
+    cold: bool | None = None,
+    flops: float | None = None,
+    seed: int = 0,
+    say: Say | None = None,
+) -> Benched:
+    """Time the ways to compute one thing against each other, in rounds, and against the floor: the bytes that must move
+    at the rate at which this machine copies and reads as many.
+
+    `what`: an op, whose reference as it is written, attached kernels and generated kernels are timed, and `peers`
+    besides; or plain functions by name, the first of which is what the others are compared with and judged by.
+    `args`: the inputs, or a function of `rng` and sizes that makes them (where it is one, the clock finds out what
+    remembers earlier calls); of an op they are made from its signature where none are given, and `sizes` are theirs.
+    Several numbers of a size are taken in turn, each with each. A peer whose name begins with `torch` is given tensors.
+    `budget_s`: seconds of timing at each sizes; slow candidates overrun it, since six calls of each are timed.
+    `cold`: whether to time on inputs in no cache too; where it is not said, where that may differ. `flops`: of a call
+    of plain functions.
+
+    Each candidate is verified: on a first call, and on runs that were timed, chosen at random; what is wrong is told
+    and not ranked. InputError where inputs do not fit, or nothing is given to time; SignatureError as of a call."""
+    told: Say = say or (lambda step: None)
+    numbers, cores = _combined(sizes or {}), usable_cores()
+    if isinstance(what, Op):
+        tasks = op_tasks(what, args, peers or {}, numbers, seed)
+    else:
+        tasks = function_tasks({**what, **(peers or {})}, args, numbers, flops, seed)
+    at = tuple(race(task, budget_s=budget_s, cold=cold, seed=seed, cores=cores, say=told) for task in tasks)
+    name = what.name if isinstance(what, Op) else ", ".join(what)
+    return Benched(name, this_machine(), {"cores": cores, **pools()}, at)
+
+
+def _combined(sizes: Numbers) -> list[dict[str, int]]:
+    """Each number of each size with each of the others."""
+    several = [[each] if isinstance(each, int) else list(each) for each in sizes.values()]
+    found = [dict(zip(sizes, numbers, strict=True)) for numbers in itertools.product(*several)]
+    if not found or len(found) > MOST_SIZES:
+        raise InputError(f"{len(found)} sets of sizes are asked for; give from 1 to {MOST_SIZES}")
+    return found

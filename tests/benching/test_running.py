@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import noyau
+from noyau.benching import racing
+from noyau.errors import CheckError, InputError, SignatureError
+from noyau.timing import fresh
+from tests.benching.samples import add_op
+
+
+@pytest.fixture(autouse=True)
+def _small_caches(monkeypatch):
+    """Cold inputs are made in no time."""
+    for module in (fresh, racing):
+        monkeypatch.setattr(module, "last_level_bytes", lambda: 1 << 20)
+
+
+def inputs(rng, n=100):
+    return rng.standard_normal(n).astype(np.float32), rng.standard_normal(n).astype(np.float32)
+
+
+def test_the_reference_the_kernels_and_the_peers_of_an_op_are_timed_together():
+    found = noyau.bench(add_op(), peers={"np.add": np.add}, sizes={"n": 200}, budget_s=0.1)
+    (at,) = found.at
+    assert at.sizes == {"n": 200}
+    assert [row.name for row in at.rows][:4] == ["reference", "by_cells", "twin", "in_numpy"]
+    assert at.rows[-1].name == "np.add"
+    assert {row.name for row in at.ranked} >= {"reference", "by_cells", "in_numpy", "np.add"}
+    assert at.against == "reference"
+    rounds = {len(samples) for samples in at.races["hot"].series.seconds}
+    assert len(rounds) == 1
+    assert at.time_s("np.add", "out=") > 0 and at.time_s("reference", "out=") is None
+
+
+def test_what_is_wrong_is_told_with_its_cell_and_has_no_rank():
+    found = noyau.bench(add_op(), sizes={"n": 200}, budget_s=0.1)
+    (twin,) = [row for row in found.at[0].rows if row.name == "twin"]
+    assert "out[199]" in twin.fault
+    assert twin not in found.at[0].ranked
+    assert not found.ok
+    with pytest.raises(CheckError, match=r"add: twin \[c\] is not ranked: wrong at out\[199\]"):
+        found.raise_if_bad()
+    assert "twin [c] is wrong: wrong at out[199]" in str(found)
+
+
+def test_functions_are_compared_with_the_first_and_judged_by_it():
+    found = noyau.bench(
+        {"loop": lambda x, y: np.array([a + b for a, b in zip(x, y, strict=True)]), "add": np.add, "off": np.subtract},
+        inputs,
+        sizes={"n": [50, 100]},
+        budget_s=0.1,
+    )
+    assert [at.sizes for at in found.at] == [{"n": 50}, {"n": 100}]
+    for at in found.at:
+        assert at.best == "add" and at.comparison("add").speedup > 2
+        assert "wrong at" in at.rows[2].fault
+    assert found.best == "add"
+
+
+def test_a_sum_in_another_order_is_right_in_float64_too():
+    x = np.random.default_rng(0).standard_normal(1000)
+    found = noyau.bench(
+        {"loop": lambda x: sum(x.tolist()), "numpy": np.sum, "less": lambda x: x[:-1].sum()}, (x,), budget_s=0.1
+    )
+    assert [row.name for row in found.at[0].ranked] == ["numpy", "loop"]
+
+
+def test_numbers_and_whatever_is_no_array_are_passed_on():
+    def scaled(x, factor, name):
+        assert name == "it"
+        return x * factor
+
+    found = noyau.bench({"a": scaled, "b": lambda x, f, name: f * x}, (np.ones(9), 3.0, "it"), budget_s=0.05)
+    assert found.ok
+    assert found.at[0].inputs == ("float64[9]", "3.0", "'it'")
+
+
+def test_arrays_keep_their_order_in_memory():
+    seen = set()
+
+    def look(x):
+        seen.add(x.strides)
+        return x.sum(0)
+
+    noyau.bench({"a": look}, (np.zeros((6, 5), np.float32, order="F"),), budget_s=0.05)
+    assert seen <= {(4, 24), (8, 48)}  # float32, and float64 for the truth
+
+
+def test_functions_without_arguments_are_timed():
+    found = noyau.bench({"a": lambda: np.zeros(3), "b": lambda: np.zeros(3) * 1}, budget_s=0.05)
+    assert found.ok and len(found.at[0].ranked) == 2
+
+
+def test_what_raises_is_told_and_the_others_are_timed():
+    def broken(x):
+        raise ZeroDivisionError("by zero")
+
+    found = noyau.bench({"a": np.exp, "b": broken, "c": np.exp}, (np.ones(9),), budget_s=0.05)
+    assert "does not run on float64[9]: ZeroDivisionError: by zero" in found.at[0].rows[1].fault
+    assert [row.name for row in found.at[0].rows if not row.out] == ["a", "c"]
+
+
+def test_what_remembers_its_results_is_found_out():
+    known = {}
+
+    def remembers(x, y):
+        key = (id(x), x.shape)
+        known[key] = known[key] if key in known else x + y
+        return known[key].copy()
+
+    found = noyau.bench({"add": np.add, "remembers": remembers}, inputs, budget_s=0.1)
+    assert "in a run that was timed" in found.at[0].rows[1].fault
+
+
+def test_a_kernel_that_needs_a_gpu_is_skipped_and_nothing_is_wrong():
+    op = noyau.op("f32[n] -> f32[n]")(lambda x: x + 1)
+    op.kernel("__global__ void grey(const float *x, float *out, long n) {}", language="cuda", launch=(1, 1))
+    found = noyau.bench(op, sizes={"n": 10}, budget_s=0.05)
+    row = next(row for row in found.at[0].rows if row.language == "cuda")
+    assert "needs a GPU" in row.skipped
+    assert found.ok
+
+
+def test_the_inputs_of_an_op_may_be_given():
+    x = np.linspace(0, 1, 30, dtype=np.float32)
+    found = noyau.bench(add_op(), (x, x), budget_s=0.05)
+    assert found.at[0].sizes == {"n": 30}
+    assert found.at[0].work.bytes_moved == 3 * 30 * 4
+
+
+def test_the_record_has_every_sample():
+    found = noyau.bench({"a": np.exp, "b": np.exp}, (np.ones(9),), budget_s=0.05, cold=True)
+    told = json.loads(json.dumps(found.to_json()))
+    assert told["ok"] and told["schema_version"] == 1
+    timed = told["at"][0]["candidates"][1]["timed"]
+    assert {(each["way"], each["temperature"]) for each in timed} == {
+        (way, temperature) for way in ("returns", "out=") for temperature in ("hot", "cold")
+    }
+    assert all(len(each["samples_s"]) >= 6 and each["verdict"] for each in timed)
+    assert told["at"][0]["candidates"][0]["verified"] > 0
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "told"),
+    [
+        (lambda: noyau.bench({}), InputError, "there is nothing to time"),
+        (lambda: noyau.bench({"a": np.exp}, (np.ones(3),), sizes={"n": 3}), InputError, "sizes are of inputs that"),
+        (lambda: noyau.bench({"a": np.exp}, ("x",)), InputError, "a fails with TypeError"),
+        (lambda: noyau.bench({"a": lambda: None}), InputError, "a returns NoneType, not arrays or numbers"),
+        (lambda: noyau.bench({"a": np.exp}, inputs, sizes={"n": []}), InputError, "0 sets of sizes are asked for"),
+        (lambda: noyau.bench(add_op(), (np.ones(3), 1), sizes={"n": 3}), InputError, "both inputs and sizes"),
+        (lambda: noyau.bench(add_op(), (np.ones(3), np.ones(3))), SignatureError, "does not fit"),
+        (lambda: noyau.bench(noyau.op(lambda x: x)), SignatureError, "has no signature"),
+        (lambda: noyau.bench(add_op(), peers={"twin": np.add}), InputError, "two candidates are called twin"),
+    ],
+)
+def test_what_cannot_be_timed_is_told(call, kind, told):
+    with pytest.raises(kind, match=told):
+        call()
+
+
+def test_progress_is_told():
+    steps: list[str] = []
+    noyau.bench({"a": np.exp}, (np.ones(9),), budget_s=0.05, say=steps.append)
+    assert steps == ["first call of a", "timing 1 candidates, hot", "verifying runs that were timed"]
