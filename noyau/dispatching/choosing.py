@@ -3,17 +3,19 @@ passed its smoke certificate, else an attached one that was checked, else the re
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from noyau.builders import records
 from noyau.descriptions import Description
 from noyau.dispatching.generating import GENERATED, Wanted, generate
 from noyau.dispatching.keys import Key, key_of
-from noyau.dispatching.records import Winner, bounds, recalled, text_digest, today
+from noyau.dispatching.records import Winner, bounds, recalled, smoke_key, text_digest, today
 from noyau.dispatching.running import Built, build
 from noyau.dispatching.smoke import smoke
-from noyau.errors import BuildError, MissingExtraError, NoyauError, UnsupportedError
+from noyau.errors import BuildError, MissingExtraError, NoyauError, OutputError, UnsupportedError
 from noyau.handwritten.kernels import HandKernel
 from noyau.handwritten.trusting import ineligible
 
@@ -141,10 +143,23 @@ class Choosing:
 
     def tried(self, wanted: Wanted, language: str) -> Built | str:
         try:
-            made = build(generate(self.description, wanted, language))
-            certificate = smoke(self.description, made)
+            made = generate(self.description, wanted, language)
+            built = build(made)
+            fault = passed(self.description, built)
         except (UnsupportedError, BuildError, MissingExtraError) as error:
             return str(error)
         except NoyauError as error:
             return f"its smoke certificate could not be made: {error}"
-        return made if certificate.ok else f"its smoke certificate failed: {certificate.summary()}"
+        return f"its smoke certificate failed: {fault}" if fault else built
+
+
+def passed(description: Description, built: Built) -> str:
+    """Nothing where a program passes its smoke certificate, now or before on this machine; else what is wrong."""
+    key = smoke_key(description, built.generated)
+    if records.recall(key) is None:
+        certificate = smoke(description, built)
+        if not certificate.ok:
+            return certificate.summary()
+        with contextlib.suppress(OutputError):  # then the next process makes it again
+            records.keep(key, {"op": description.name, "summary": certificate.summary()})
+    return ""

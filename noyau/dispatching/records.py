@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 
+from noyau import __version__
 from noyau.builders import cc, records
 from noyau.builders.cache import digest
 from noyau.descriptions import Description
-from noyau.dispatching.generating import Wanted
+from noyau.dispatching.generating import Generated, Wanted
 from noyau.dispatching.keys import key_of
 from noyau.errors import BuildError
 from noyau.handwritten.trusting import source_of
@@ -70,8 +71,17 @@ def text_digest(text: str) -> str:
     return digest("kernel", text)
 
 
+def smoke_key(description: Description, generated: Generated) -> str:
+    """What a smoke certificate depends on: the reference, the texts, the key, the machine, and who judges."""
+    return digest("smoke", __version__, generated.language, generated.text, *_told(description, generated.wanted))
+
+
 def _key(description: Description, wanted: Wanted) -> str:
-    """What a record depends on: the reference, the signature, the key, the machine."""
+    return digest("winners", *_told(description, wanted))
+
+
+def _told(description: Description, wanted: Wanted) -> list[str]:
+    """The reference, the signature, the key, the machine."""
     instance, constants, integers, layouts = key_of(wanted)
     told = [str(part) for part in (instance, constants, integers, [str(layout) for layout in layouts])]
     try:
@@ -79,4 +89,4 @@ def _key(description: Description, wanted: Wanted) -> str:
     except BuildError:
         compiler = "none"
     reference = source_of(description.reference.function)
-    return digest("winners", reference, str(description.signature), *told, cc.level(), compiler)
+    return [reference, str(description.signature), *told, cc.level(), compiler]

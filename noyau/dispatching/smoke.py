@@ -71,7 +71,7 @@ def _plan(graph: Graph, maker: CaseMaker) -> Iterator[tuple[Mapping[str, int], P
     patterns = schedule(graph, {}, False, maker.has_floats)
     usual, normal = next(patterns, ({}, NORMAL))
     yield usual, normal
-    last = next(reversed(usual), None)
+    last = next(iter(list(usual)[-1:]), None)
     edges = [shrunk(graph, dict.fromkeys(usual, edge), CELLS, last) for edge in EDGES]
     yield from ((sizes, NORMAL) for sizes in edges if fits(graph, sizes))
     yield from patterns

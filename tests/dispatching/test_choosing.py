@@ -112,7 +112,19 @@ def test_a_failing_build_falls_back_and_is_remembered(monkeypatch):
     assert len(tries) == 1
 
 
-def test_a_wrong_program_does_not_run(monkeypatch):
+def test_a_program_is_certified_once_a_machine(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tried = []
+    real = choosing.smoke
+    monkeypatch.setattr(choosing, "smoke", lambda *given: tried.append(1) or real(*given))
+    for _ in range(2):
+        assert kernel(choose(softmax_op(), numbers(2, 3))) == "c"
+    assert len(tried) == 1
+
+
+def test_a_wrong_program_does_not_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
     class Wrong:
         ok = False
 
