@@ -213,9 +213,9 @@ def _required(text: str | None) -> float | None:
 
 
 def declare_show(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, metavar="MODEL.onnx", help="the model; it does not run")
-    parser.add_argument("--kernel", metavar="NAME", help="check this kernel on adversarial inputs and print its source")
-    parser.add_argument("--language", default="c", metavar="L", help="the language to print it in (default, so far: c)")
+    parser.add_argument("model", metavar="MODEL.onnx|FILE.py::OP", help="the model, which does not run; or an op")
+    parser.add_argument("--kernel", metavar="NAME", help="print the source of this kernel, under its certificate")
+    parser.add_argument("--language", metavar="L", help="print the source in this language (default: c)")
     parser.add_argument("--target", default="native", metavar="CPU", help="the CPU to build for (default: native)")
     _declare_between(parser)
 
@@ -225,11 +225,28 @@ def run_show(arguments: argparse.Namespace) -> int:
 
     from noyau.showing import show
 
+    if arguments.model.partition("::")[0].endswith(".py"):
+        return _show_op(arguments)
     shown = show(arguments.model, target=arguments.target, between=arguments.between)
     if arguments.kernel is None:
         Console().print(shown)
     else:
-        print(shown.source(arguments.kernel, arguments.language), end="")
+        print(shown.source(arguments.kernel, arguments.language or "c"), end="")
+    return 0
+
+
+def _show_op(arguments: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from noyau.dispatching.showing import shown
+    from noyau.loading import load_op
+
+    op = load_op(arguments.model)
+    seen = shown(op.description, op.usual())
+    if arguments.kernel is None and arguments.language is None:
+        Console().print(seen)
+    else:
+        print(seen.source(arguments.kernel, arguments.language or "c"), end="")
     return 0
 
 

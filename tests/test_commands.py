@@ -338,3 +338,15 @@ def test_dims_and_ratios():
 
 def test_text_of_a_file_is_one_line_that_prints():
     assert commands.plain("a\n b\x1b[31m\u202e") == "a b?[31m?"
+
+
+def test_show_takes_an_op_too(tmp_path, capsys):
+    (tmp_path / "ops.py").write_text(
+        "import numpy as np\nimport noyau\n\n\n@noyau.op('f32[n] -> f32[n]')\ndef double(x):\n    return x + x\n"
+    )
+    assert main(["show", f"{tmp_path}/ops.py::double"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "double  x: f32[n] -> out: f32[n]"
+    assert main(["show", f"{tmp_path}/ops.py", "--language", "c"]) == 0
+    assert capsys.readouterr().out.startswith("/* double: x: f32[n] -> out: f32[n] */")
+    assert main(["show", f"{tmp_path}/ops.py", "--language", "latin"]) == 2
+    assert "there is no language latin yet" in capsys.readouterr().err

@@ -10,7 +10,7 @@ from noyau.dispatching.libraries import slope_of
 from noyau.errors import UnsupportedError
 from noyau.ir.checking import check
 from noyau.ir.dims import indices
-from noyau.ir.graph import Constant, Graph, Input, Map, Node, View
+from noyau.ir.graph import Constant, Contract, Graph, Input, Map, Node, View
 from noyau.ir.loops import Kernel
 from noyau.lowering.nest import lower
 from noyau.passes.constants import fold_constants
@@ -43,10 +43,12 @@ Step: TypeAlias = KernelStep | LibraryStep
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Steps in order; `graph` is what they compute, its inputs and outputs in the order of a call."""
+    """Steps in order; `graph` is what they compute, its inputs and outputs in the order of a call. `cuts`: why values
+    are not made in one kernel, each pair of them with the reason."""
 
     graph: Graph
     steps: tuple[Step, ...]
+    cuts: tuple[tuple[str, str], ...] = ()
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -67,16 +69,20 @@ def program(graph: Graph, name: str, strided: Mapping[str, str] | None = None, o
 
     UnsupportedError where a size of a kernel does not follow from what it reads."""
     tidy = check(own_sizes(_live(compose_views(_same_as_views(merge_equal(fold_constants(graph)))))))
-    groups = list(partition(_as_model(tidy), alone_too=True).groups)
-    groups = [group for group in groups if not _is_seen_by_library(group, tidy, groups)]
+    found = partition(_as_model(tidy), alone_too=True)
+    groups = [group for group in found.groups if not _is_seen_by_library(group, tidy, found.groups)]
     if len(groups) == 1 and _is_whole(groups[0], tidy):
         step = _kernel_step(groups[0], tidy, name, strided or {}, options, whole=True)
         return Program(tidy, (step,))
     parts: list[Step] = [
         _kernel_step(group, tidy, f"{name}_{number}", strided or {}, options) for number, group in enumerate(groups)
     ]
-    parts += _library_steps(tidy, groups)
-    return Program(tidy, tuple(_in_order(parts, tidy)))
+    places = [node.output for node in _made(tidy)]
+    reasons = {places[cut.producer]: cut.reason for cut in found.cuts if cut.consumer is None}
+    cuts = [(places[c.producer], places[c.consumer], c.reason) for c in found.cuts if c.consumer is not None]
+    parts += _library_steps(tidy, groups, reasons)
+    told = tuple(dict.fromkeys((f"{one}, {other}", reason) for one, other, reason in cuts))
+    return Program(tidy, tuple(_in_order(parts, tidy)), told)
 
 
 def _same_as_views(graph: Graph) -> Graph:
@@ -96,9 +102,14 @@ def _live(graph: Graph) -> Graph:
 
 def _as_model(graph: Graph) -> Model:
     """The graph as the partition takes it: each node an operator of its own."""
-    made = [node for node in graph.nodes if not isinstance(node.kind, Input | Constant)]
+    made = _made(graph)
     places = [Place(at, _called(node), node.inputs, (node.output,)) for at, node in enumerate(made)]
     return Model(graph, places, {node.output: at for at, node in enumerate(made)}, frozenset(), {})
+
+
+def _made(graph: Graph) -> list[Node]:
+    """The values that are computed."""
+    return [node for node in graph.nodes if not isinstance(node.kind, Input | Constant)]
 
 
 def _called(node: Node) -> str:
@@ -173,7 +184,7 @@ def _is_strided_view(node: Node) -> bool:
             return False
 
 
-def _library_steps(tidy: Graph, groups: Iterable[Group]) -> list[Step]:
+def _library_steps(tidy: Graph, groups: Iterable[Group], reasons: Mapping[str, str]) -> list[Step]:
     """A step for each value that is needed and that no kernel makes; views go along with what reads them."""
     made = {name for group in groups for name in group.outputs}
     wanted = [*tidy.outputs, *(node.output for group in groups for node in group.graph.inputs)]
@@ -183,9 +194,16 @@ def _library_steps(tidy: Graph, groups: Iterable[Group]) -> list[Step]:
         if name in made or name in steps or isinstance(tidy[name].kind, Input | Constant):
             continue
         graph = _with_views(tidy, name, made)
-        steps[name] = LibraryStep(graph, f"{_called(tidy[name])} is left to NumPy")
+        steps[name] = LibraryStep(graph, _left(tidy[name], reasons))
         wanted += [node.output for node in graph.inputs]
     return list(steps.values())
+
+
+def _left(node: Node, reasons: Mapping[str, str]) -> str:
+    """Why a value is left to NumPy."""
+    if isinstance(node.kind, Contract):
+        return "a product of matrices is a call of BLAS"
+    return reasons.get(node.output, f"{_called(node)} is left to NumPy")
 
 
 def _with_views(tidy: Graph, name: str, made: Collection[str]) -> Graph:

@@ -24,7 +24,7 @@ def test_a_matrix_product_is_left_to_numpy():
     assert made.single is None
     library, kernel = made.steps
     assert isinstance(library, LibraryStep)
-    assert library.reason == "contract is left to NumPy"
+    assert library.reason == "a product of matrices is a call of BLAS"
     assert isinstance(kernel, KernelStep)
     assert [node.output for node in kernel.graph.inputs][:1] == ["bias"]
 
@@ -60,6 +60,17 @@ def test_a_value_that_a_product_and_a_kernel_read_is_made_once():
     made = generated(both, numbers(3, 3)).program
     assert [type(step).__name__ for step in made.steps] == ["KernelStep", "LibraryStep"]
     assert set(made.steps[0].graph.outputs) == {"e", "z"}
+
+
+def test_why_two_values_are_not_one_kernel():
+    @noyau.op("f32[n, n] -> f32[n, n]")
+    def around(x):
+        e = np.exp(x)
+        return e / (e @ e).sum(0)
+
+    made = generated(around, numbers(3, 3)).program
+    assert [type(step).__name__ for step in made.steps] == ["KernelStep", "LibraryStep", "KernelStep"]
+    assert made.cuts == (("e, v5", "contract stands between them: it needs the first, the second needs it"),)
 
 
 def test_every_input_of_a_call_is_one_of_the_kernel():
