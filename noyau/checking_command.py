@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from noyau.commands import plain, progress
 from noyau.errors import InputError
 from noyau.profiling.command import require_place, sizes_of
+
+if TYPE_CHECKING:
+    from noyau.checking.findings import Checked
+
+FILE_S = 8.0  # for the kernels of a file, shared among them: then no further inputs are tried
 
 
 def declare_check(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +33,7 @@ def declare_check(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=N[,N...]",
         help="run with this size, or with several in turn (default: small sizes, then all at 1); can be repeated",
     )
+    add("--tolerance", type=float, metavar="T", help="of an op: allow |got - want| <= T * max(1, |want|) instead")
     add("--json", type=Path, metavar="F", help="write the full record here, value by value")
 
 
@@ -52,23 +60,53 @@ def run_check(arguments: argparse.Namespace) -> int:
 
 
 def _check_op(arguments: argparse.Namespace) -> int:
-    """Every kernel of an op against its reference."""
+    """Every kernel of an op, or of each op of a file, against its reference."""
     from rich.console import Console
 
-    from noyau.checking.ops import check
+    from noyau.checking.findings import LIMITS, together
     from noyau.differing import write_json
-    from noyau.loading import load_op
 
     if arguments.against is not None or arguments.inputs is not None:
         raise InputError("--against and --inputs are of models: an op is checked against its own reference")
-    op = load_op(arguments.target)
-    with progress() as say:
-        say(f"checking {len(op.kernels)} kernels of {op.name}")
-        found = check(op, sizes={name: values[0] for name, values in sizes_of(arguments.dim).items()})
     if arguments.json is not None:
-        write_json(found.to_json(), arguments.json)
-    Console(soft_wrap=True).print(plain_lines(str(found)), markup=False, highlight=False)
-    return 0 if found.ok else 1
+        require_place(arguments.json, Path(arguments.target.partition("::")[0]))
+    found = _checked(arguments)
+    if arguments.json is not None:
+        write_json(together(found), arguments.json)
+    told = "\n".join([*map(str, found), *(f"limits: {limit}" for limit in LIMITS)])
+    Console(soft_wrap=True).print(plain_lines(told), markup=False, highlight=False)
+    return 0 if all(check.ok for check in found) else 1
+
+
+def _checked(arguments: argparse.Namespace) -> list[Checked]:
+    """The check of each op that is meant. In a file of several, one that cannot be checked is told and left out."""
+    from noyau.checking.attempts import sizes_named
+    from noyau.checking.findings import Checked
+    from noyau.checking.ops import check
+    from noyau.loading import load_ops
+
+    sizes, found = {name: values[0] for name, values in sizes_of(arguments.dim).items()}, []
+    with progress() as say:
+        say(f"loading {arguments.target}")
+        ops = load_ops(arguments.target)
+        _require_sizes(sizes, {name for op in ops for name in sizes_named(op)}, arguments.target)
+        budget_s = FILE_S / max(1, sum(len(op.kernels) + 1 for op in ops))
+        for op in ops:
+            say(f"checking {op.name}")
+            own = {name: size for name, size in sizes.items() if name in sizes_named(op)}
+            if op.signature is None and len(ops) > 1:
+                note = "it has no signature, so it cannot be checked; give it one"
+                found.append(Checked(op.name, op.description.place, (), note=note))
+            else:
+                found.append(check(op, sizes=own, tolerance=arguments.tolerance, budget_s=budget_s))
+    return found
+
+
+def _require_sizes(sizes: Mapping[str, int], known: Collection[str], target: str) -> None:
+    unknown = next((name for name in sizes if name not in known), None)
+    if unknown is not None:
+        told = ", ".join(sorted(known)) or "none"
+        raise InputError(f"--dim {unknown}: no op of {target} has such a size; there are: {told}")
 
 
 def plain_lines(text: str) -> str:

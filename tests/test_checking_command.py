@@ -13,13 +13,88 @@ from tests.paths.files import RIGHT, written
 def test_every_kernel_of_an_op_is_checked(tmp_path, capsys):
     op = written(tmp_path)
     assert main(["check", op, "--json", str(tmp_path / "r.json")]) == 0
-    assert "norm[norm]" in capsys.readouterr().out
-    assert json.loads((tmp_path / "r.json").read_text())["ok"] is True
+    told = capsys.readouterr().out
+    assert "norm[norm]: right on " in told
+    assert "limits: only the inputs, shapes and branches that ran were seen" in told
+    record = json.loads((tmp_path / "r.json").read_text())
+    assert (record["schema_version"], record["ok"], record["findings"]) == (1, True, [])
+    assert record["limits"]
 
 
 def test_a_wrong_kernel_is_status_1(tmp_path, capsys):
     assert main(["check", written(tmp_path, RIGHT.replace("i < rows", "i + 1 < rows"))]) == 1
     assert "norm[norm]" in capsys.readouterr().out
+
+
+OPS = """
+import noyau
+
+@noyau.op("f32[n] -> f32[n]")
+def double(x):
+    return x + x
+
+@double.kernel
+def coarse(x, out):
+    out[...] = 2.001 * x
+
+@noyau.op("f32[m] -> f32[m]")
+def same(x):
+    return x + 0
+
+@same.kernel
+def right(x, out):
+    out[...] = x
+
+@noyau.op
+def unsigned(x):
+    return x
+"""
+
+
+@pytest.fixture
+def ops(tmp_path):
+    (tmp_path / "ops.py").write_text(OPS)
+    return str(tmp_path / "ops.py")
+
+
+def test_every_op_of_a_file_is_checked(ops, tmp_path, capsys):
+    assert main(["check", ops, "--json", str(tmp_path / "r.json")]) == 1
+    told = capsys.readouterr().out
+    assert "double[coarse]: wrong-value: " in told
+    assert "same[right]: right on " in told
+    assert "unsigned: it has no signature, so it cannot be checked" in told
+    record = json.loads((tmp_path / "r.json").read_text())
+    assert [each["id"] for each in record["findings"]] == ["double[coarse]:wrong-value"]
+    assert {"double", "same"} == {each["op"] for each in record["checked"]}
+
+
+def test_one_op_of_a_file_and_a_tolerance(ops, tmp_path, capsys):
+    arguments = ["--tolerance", "0.01", "--dim", "n=1000", "--json", str(tmp_path / "r.json")]
+    assert main(["check", f"{ops}::double", *arguments]) == 0
+    assert "double: allowed by request: 0.01 * max(1, |want|)" in capsys.readouterr().out
+    record = json.loads((tmp_path / "r.json").read_text())
+    assert record["tolerance"] == {"double": 0.01}
+    assert "x: f32[1000]" in record["checked"][0]["shapes"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--tolerance", "0"], "the tolerance is 0.0; give a number above 0"),
+        (["--dim", "k=3"], "--dim k: no op of OPS has such a size; there are: m, n"),
+        (["--json", "nowhere/r.json"], "nowhere is no folder"),
+        (["--json", "OPS"], "which is the model itself"),
+    ],
+)
+def test_wishes_that_cannot_be(ops, capsys, arguments, told):
+    assert main(["check", ops, *(each.replace("OPS", ops) for each in arguments)]) == 2
+    assert told.replace("OPS", ops) in capsys.readouterr().err
+
+
+def test_a_file_without_an_op(tmp_path, capsys):
+    (tmp_path / "none.py").write_text("x = 1")
+    assert main(["check", str(tmp_path / "none.py")]) == 2
+    assert "has no op; an op is a function under @noyau.op" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

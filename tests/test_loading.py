@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from noyau.errors import InputError, SignatureError
-from noyau.loading import load_op
+from noyau.loading import load_op, load_ops
 
 FILE = """
 import noyau
@@ -70,3 +70,16 @@ def test_a_file_that_is_no_python(folder):
     (folder / "path.txt").write_text(FILE)
     with pytest.raises(InputError, match=r"path\.txt is no file of Python"):
         load_op(f"{folder}/path.txt")
+
+
+def test_all_ops_of_a_file(folder):
+    (folder / "path.py").write_text(
+        FILE + FILE.replace("double", "again").replace("again.kernel", "# ") + "\nalso = again"
+    )
+    assert [op.name for op in load_ops(f"{folder}/path.py")] == ["double", "again"]
+    assert [op.name for op in load_ops(f"{folder}/path.py::again")] == ["again"]
+    (folder / "path.py").write_text("x = 1")
+    with pytest.raises(InputError, match=r"path\.py has no op; an op is a function under @noyau\.op"):
+        load_ops(f"{folder}/path.py")
+    with pytest.raises(InputError, match=r"there is no file"):
+        load_ops(f"{folder}/nowhere.py")

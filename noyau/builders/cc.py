@@ -31,6 +31,7 @@ LIBRARY_SUFFIX = ".dll" if sys.platform == "win32" else ".so"
 _NAMES = ("cc", "gcc", "clang")
 _REMEDY = "install gcc or clang, or run: pip install 'noyau[cc]'"
 
+_LINKED = ("-fopenmp", "-pthread")
 # Never -ffast-math or what it implies: with gcc before 13, a library linked so turns denormals off in the whole
 # process.
 _FLAGS = (
@@ -152,7 +153,8 @@ def link(objects: Sequence[Path], output: Path, options: Options = DEFAULTS) -> 
     with tempfile.TemporaryDirectory(prefix="noyau-") as name:
         folder = Path(name)
         names = _gather(objects, folder)
-        _run((*compiler.command, *_link_flags(), *names, "-lm", "-o", "library.so"), folder, options.timeout_s, "link")
+        command = (*compiler.command, *_link_flags(), *names, *_libraries(options), "-lm", "-o", "library.so")
+        _run(command, folder, options.timeout_s, "link")
         _given(folder / "library.so", compiler.command[0])
         _install(folder / "library.so", output)
 
@@ -178,7 +180,7 @@ def shared_library(objects: Sequence[Path], options: Options = DEFAULTS) -> Path
         contents = [hashlib.sha256(path.read_bytes()).hexdigest() for path in objects]
     except OSError as error:
         raise BuildError(f"an object is gone ({error.strerror}: {error.filename}); build it again") from error
-    key = _key("shared", compiler, _link_flags(), contents)
+    key = _key("shared", compiler, (*_link_flags(), *_libraries(options)), contents)
     return disk.lookup(key, LIBRARY_SUFFIX) or disk.store(
         key, LIBRARY_SUFFIX, lambda path: link(objects, path, options)
     )
@@ -234,6 +236,11 @@ def _compile_flags(options: Options, compiler: Compiler) -> tuple[str, ...]:
 
 def _link_flags() -> tuple[str, ...]:
     return ("-shared", "-Wl,--no-undefined") if sys.platform == "linux" else ("-shared",)
+
+
+def _libraries(options: Options) -> tuple[str, ...]:
+    """Of the author's flags those that the linker needs too: OpenMP, threads, and libraries."""
+    return tuple(flag for flag in options.extra if flag in _LINKED or flag.startswith(("-l", "-L")))
 
 
 def _key(kind: str, compiler: Compiler, flags: Sequence[str], texts: Sequence[str]) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import chain, islice
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, cycle, islice
 from typing import Any
 
 import numpy as np
 
-from noyau.checking.adversarial import NORMAL, CaseMaker, Pattern, cells, schedule, spell
-from noyau.dtypes import DType
+from noyau.checking.adversarial import NORMAL, CaseMaker, Pattern, cells, schedule
+from noyau.checking.inputs import printable
+from noyau.dtypes import DType, from_numpy
 from noyau.errors import InputError, SignatureError
 from noyau.ir.graph import Graph
 from noyau.ops import Op
@@ -41,13 +42,19 @@ _DTYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One set of inputs: `make` gives those of other sizes too, None where there are none; `label` is for messages."""
+    """One set of inputs, `made_of` something in words: `make` gives those of other sizes too, None where there are
+    none."""
 
     instance: Instance
     graph: Graph
-    label: str
+    made_of: str
     sizes: Sizes
     make: Make
+
+    @property
+    def label(self) -> str:
+        """In words: `denormals, rows = 5`."""
+        return ", ".join([self.made_of, *(f"{printable(name)} = {size}" for name, size in self.sizes.items())])
 
 
 def attempts(op: Op[..., Any], wanted: Sizes, seed: int, accepts: Callable[[Instance], bool]) -> Iterator[Attempt]:
@@ -60,6 +67,54 @@ def attempts(op: Op[..., Any], wanted: Sizes, seed: int, accepts: Callable[[Inst
     for number, (instance, integers) in enumerate(_instances(op, op.signature, wanted, accepts)):
         count = MOST if number == 0 else FEW
         yield from islice(_by_signature(op, instance, integers, wanted, seed), count)
+
+
+def sizes_named(op: Op[..., Any]) -> tuple[str, ...]:
+    """The sizes that a check can be asked for: those of `inputs=`, else those of the signature, where `*rows` has
+    `rows_0` and `rows_1`."""
+    if op.inputs is not None:
+        return tuple(inspect.signature(op.inputs).parameters)[1:]
+    if op.signature is None:
+        return ()
+    rests = {term.rest.name for term in op.signature.inputs if term.rest and term.rest.name in op.signature.sizes}
+    plain = [name for name in op.signature.sizes if name not in rests]
+    return (*plain, *(f"{name}_{axis}" for name in sorted(rests) for axis in range(max(AXES))))
+
+
+def require_sizes(op: Op[..., Any], wanted: Sizes) -> None:
+    """SignatureError for a size that the op has not, or that is none."""
+    known = sizes_named(op)
+    for name, size in wanted.items():
+        if name not in known:
+            raise SignatureError(f"{op.name} has no size {name}; its sizes are: {', '.join(known) or 'none'}")
+        if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+            raise SignatureError(f"{op.name}: {name} is {size!r}, and a size is an integer from 0")
+
+
+def grown(attempt: Attempt) -> Iterator[Iterator[Attempt]]:
+    """The attempt at larger and larger sizes, never multiples of 2: all of them, then the last and the first alone.
+
+    Where the numbers may be any, those alone are none below 0: long sums of them lose the most."""
+    names = list(attempt.sizes)
+    yield _grown(attempt, tuple(reversed(names)))
+    alone = replace(attempt, made_of=f"{attempt.made_of}, none below 0", make=lambda sizes: _above(attempt.make(sizes)))
+    for name in dict.fromkeys((*names[-1:], *names[:1])):
+        yield _grown(alone if attempt.made_of == NORMAL.label else attempt, (name,))
+
+
+def _grown(attempt: Attempt, names: Sequence[str]) -> Iterator[Attempt]:
+    sizes = dict(attempt.sizes)
+    for name in islice(cycle(names), MOST):
+        sizes[name] = 4 * sizes[name] + 1
+        yield replace(attempt, sizes=dict(sizes))
+
+
+def _above(arrays: tuple[Array, ...] | None) -> tuple[Array, ...] | None:
+    """The arrays, the floats among them without a sign."""
+    if arrays is None:
+        return None
+    dtypes = [from_numpy(array.dtype) for array in arrays]
+    return tuple(np.abs(a) if dtype and dtype.is_float else a for a, dtype in zip(arrays, dtypes, strict=True))
 
 
 def _instances(
@@ -113,7 +168,7 @@ def _by_signature(op: Op[..., Any], instance: Instance, integers: Sizes, wanted:
             )
 
         spent += cells(graph, sizes)
-        yield Attempt(instance, graph, spell(pattern, sizes), sizes, make)
+        yield Attempt(instance, graph, pattern.label, sizes, make)
         if spent > TOTAL:
             return
 
@@ -149,9 +204,7 @@ def _by_maker(
         if instance is None or arrays is None or not accepts(instance):
             continue
         reference = op.description.reference
-        told = ", ".join(f"{name} = {size}" for name, size in sizes.items())
-        label = f"inputs(rng){f', {told}' if told else ''}"
-        yield Attempt(instance, graph_of(reference, instance, reference.constants), label, sizes, make)
+        yield Attempt(instance, graph_of(reference, instance, reference.constants), "inputs(rng)", sizes, make)
 
 
 def _bound(

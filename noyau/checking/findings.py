@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,30 +14,48 @@ from noyau.errors import CheckError
 SCHEMA_VERSION = 1
 _PRECISE = 100.0  # times what is allowed: an error up to that is lost precision
 
-# The kinds of what a run may do wrong, by the words of the message; and what would mend it.
+# Each kind of finding, and what mends it. Those of which the first word is "watch" need every access watched.
+REMEDIES = {
+    "race": "give each cell one owner, or use a reduction or an atomic",
+    "out-of-bounds": "compare each index with the size of its axis before the access",
+    "negative-index": "an index lies below 0: compare it with 0 before the access",
+    "uninitialised": "write each cell before it is read, or say what the output holds with init=",
+    "unwritten": "let the loop reach the last cells, or give the output a value with init=",
+    "written-twice": "give each cell one owner",
+    "divergent-barrier": "let every thread of a block reach the barrier",
+    "wrong-value": "compare it with the reference at the cell that is named",
+    "mutated-input": "write to the outputs alone, or name the input in updates=",
+    "order-dependent": "merge in a fixed order, if its bits are to be the same each time",
+    "gradient": "compare it with the derivative of the reference at the cell that is named",
+    "launch": "mend what the message names",
+    "precision": "accumulate in a wider type, or in an order that loses less",
+    "crash": "run it on the inputs that are named, under a debugger",
+}
+UNWATCHED = ("written-twice", "divergent-barrier")  # they show in no value: only where every access is watched
+
+# The kinds of what a run may do wrong, by the words of the message.
 _KINDS = (
+    (r"would race", "race"),
+    (r"wrote outside .* before its start", "negative-index"),
     (r"wrote outside", "out-of-bounds"),
     (r"never wrote", "unwritten"),
+    (r"reads before it writes", "uninitialised"),
     (r"changed its input", "mutated-input"),
-    (r"depend on how its work is cut", "order-dependent"),
     (r"crashed|did not answer|ended its process|raised", "crash"),
     (r"\bgave\b|accepted what it must refuse|returned", "wrong-value"),
 )
-_REMEDIES = {
-    "out-of-bounds": "compare each index with the size of its axis before the access",
-    "unwritten": "let the loop reach the last cells, or give the output a value with init=",
-    "mutated-input": "write to the outputs alone, or name the input in updates=",
-    "order-dependent": "give each cell one owner, or merge in a fixed order",
-    "crash": "run it on the inputs that are named, under a debugger",
-    "wrong-value": "compare it with the reference at the cell that is named",
-    "precision": "accumulate in a wider type, or in an order that loses less",
-    "launch": "mend what the message names",
-}
+LIMITS = (
+    "only the inputs, shapes and branches that ran were seen",
+    "memory is seen where it is written, not where it is read: a race that changed no value is not found",
+    f"never found in this way: {', '.join(UNWATCHED)}",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong with a kernel: what kind, where, for which inputs, and what would mend it."""
+    """One thing that is wrong with a kernel: what kind, where, for which inputs, and what would mend it.
+
+    `severity`: an error speaks against the kernel, a warning does not."""
 
     op: str
     kernel: str
@@ -46,21 +65,30 @@ class Finding:
     size: str
     message: str
     cell: tuple[int, ...] | None = None
+    severity: str = "error"
+
+    @property
+    def id(self) -> str:
+        """The same in each check that finds it."""
+        return f"{self.op}[{self.kernel}]:{self.kind}"
 
     @property
     def remedy(self) -> str:
-        return _REMEDIES[self.kind]
+        return REMEDIES[self.kind]
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}; {self.remedy}"
 
     def to_json(self) -> dict[str, Any]:
         file, _, line = self.place.rpartition(":")
         known = line.isdigit()
         return {
-            "id": f"{self.op}[{self.kernel}]:{self.kind}",
+            "id": self.id,
             "op": self.op,
             "kernel": self.kernel,
             "language": self.language,
             "kind": self.kind,
-            "severity": "error",
+            "severity": self.severity,
             "file": file if known else self.place,
             "line": int(line) if known else None,
             "other_line": None,
@@ -86,30 +114,47 @@ class KernelCheck:
     skipped: str = ""
 
     @property
+    def errors(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.severity == "error")
+
+    @property
     def ok(self) -> bool:
         """Whether nothing speaks against it; a kernel that cannot run here is neither right nor wrong."""
-        return not self.findings
+        return not self.errors
 
-    def line(self, op: str) -> str:
-        """The verdict in one line."""
+    def lines(self, op: str) -> list[str]:
+        """The verdict: a line for each finding, or one that says how right it is."""
         called = f"{op}[{self.name}]"
         if self.skipped:
-            return f"{called}: not tried: {self.skipped}"
-        if self.findings:
-            first = self.findings[0]
-            return f"{called}: {first.kind}: {first.message}; {first.remedy}"
-        assert self.certificate is not None
-        told = "; ".join([self.certificate.summary(), *self.notes])
-        return f"{called}: {told}"
+            return [f"{called}: not tried: {self.skipped}"]
+        told = [f"{called}: {'' if each.severity == 'error' else 'warning: '}{each}" for each in self.findings]
+        if self.errors or self.certificate is None:
+            return told
+        return ["; ".join([f"{called}: {self.certificate.summary()}", *self.notes]), *told]
+
+    def to_json(self, op: str) -> dict[str, Any]:
+        """What is known of it beside its findings."""
+        return {
+            "op": op,
+            "kernel": self.name,
+            "language": self.language,
+            "ok": self.ok,
+            "skipped": self.skipped,
+            "notes": list(self.notes),
+            "certificate": None if self.certificate is None else self.certificate.to_json(),
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A check of all kernels of an op. `ok` where no kernel is wrong."""
+    """A check of all kernels of an op. `ok` where no kernel is wrong. `tolerance`: what a user allowed, else None.
+    `note`: why some kernels are not among them."""
 
     op: str
     place: str
     kernels: tuple[KernelCheck, ...]
+    tolerance: float | None = None
+    note: str = ""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -117,38 +162,41 @@ class Checked:
 
     @property
     def ok(self) -> bool:
-        return not self.findings
+        return all(kernel.ok for kernel in self.kernels)
 
     def __str__(self) -> str:
-        lines = [kernel.line(self.op) for kernel in self.kernels]
-        return "\n".join(lines or [f"{self.op} has no kernel to check: attach one with @{self.op}.kernel"])
+        lines = [line for kernel in self.kernels for line in kernel.lines(self.op)]
+        lines = lines or [f"{self.op} has no kernel to check: attach one with @{self.op}.kernel"]
+        lines += [f"{self.op}: {self.note}"] if self.note else []
+        if self.tolerance is not None:
+            lines.append(f"{self.op}: allowed by request: {self.tolerance:g} * max(1, |want|)")
+        return "\n".join(lines)
 
     def raise_if_bad(self) -> None:
         """CheckError with the first finding, unless `ok`."""
-        for finding in self.findings[:1]:
+        for finding in (error for kernel in self.kernels for error in kernel.errors):
             raise CheckError(f"{self.op}[{finding.kernel}] is {finding.message}")
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "op": self.op,
-            "place": self.place,
-            "ok": self.ok,
-            "findings": [finding.to_json() for finding in self.findings],
-            "checked": [
-                {
-                    "op": self.op,
-                    "kernel": kernel.name,
-                    "language": kernel.language,
-                    "skipped": kernel.skipped,
-                    "shapes": list(kernel.shapes),
-                    "accesses": None,
-                    "notes": list(kernel.notes),
-                    "certificate": None if kernel.certificate is None else kernel.certificate.to_json(),
-                }
-                for kernel in self.kernels
-            ],
-        }
+        return together([self])
+
+
+def together(checks: Sequence[Checked]) -> dict[str, Any]:
+    """The record of the ops of a file, as JSON has it."""
+    kernels = [(check.op, kernel) for check in checks for kernel in check.kernels]
+    tolerances = {check.op: check.tolerance for check in checks if check.tolerance is not None}
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "ok": all(check.ok for check in checks),
+        "tolerance": tolerances or None,
+        "limits": list(LIMITS),
+        "ops": [{"op": check.op, "place": check.place, "note": check.note} for check in checks],
+        "findings": [finding.to_json() for check in checks for finding in check.findings],
+        "checked": [
+            {"op": op, "kernel": kernel.name, "shapes": list(kernel.shapes), "accesses": None} for op, kernel in kernels
+        ],
+        "kernels": [kernel.to_json(op) for op, kernel in kernels],
+    }
 
 
 def kind_of(failure: Failure) -> str:

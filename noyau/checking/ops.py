@@ -2,44 +2,42 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from noyau.builders.native import Order
-from noyau.checking.attempts import Attempt, Sizes, attempts
+from noyau.checking.attempts import Attempt, Sizes, attempts, grown, require_sizes
+from noyau.checking.candidates import ByHand, Candidate
 from noyau.checking.certificate import Certificate, Failure, Outcome
+from noyau.checking.diagnosing import diagnosed, is_slight
 from noyau.checking.findings import Checked, Finding, KernelCheck, kind_of
-from noyau.checking.native import GuardedKernel, TwoRuns
-from noyau.checking.values import Case, Trial
+from noyau.checking.runs import TwoRuns, Unlike, thorough, why_unlike
+from noyau.checking.shrinking import Smallest, shrunk
+from noyau.checking.tolerances import require_tolerance, trial
+from noyau.checking.values import Case, KernelFunction
 from noyau.errors import BuildError, InputError, NoyauError, SignatureError
-from noyau.handwritten.calling import CALLED_HERE, SYMBOL, FunctionKernel, built
-from noyau.handwritten.isolation import Isolated
-from noyau.handwritten.kernels import HandKernel
-from noyau.handwritten.layouts import LAYOUTS
-from noyau.handwritten.trusting import remember
+from noyau.handwritten.apart import Apart
+from noyau.handwritten.reloading import end_loading
 from noyau.ir.evaluation import evaluate
 from noyau.ops import Op
 from noyau.references import narrowed
 from noyau.signatures.types import Instance
-from noyau.timing.workers import Worker
 
 Array = np.ndarray
-_END = re.compile(r"\b(its )?(input|output) (\d+)")
 ENOUGH = 3  # broken cases after which a kernel is not tried further
-SHRINK_S, SHRINK_TRIALS = 10.0, 60
-_SMALL = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129)
+LARGE, LONG_S = 1 << 18, 0.03  # cells of an input, and seconds of two runs with the reference, that large ones have
+LOOKS = 2  # cases of which it is found out why two runs differ
 
 
 def check(
     op: Op[..., Any],
     *,
     sizes: Mapping[str, int] | None = None,
+    tolerance: float | None = None,
     seed: int = 0,
     patience_s: float = 20.0,
     budget_s: float = 30.0,
@@ -47,13 +45,20 @@ def check(
     """Every kernel of an op against its reference evaluated in float64, by the certificate that generated kernels have.
 
     Inputs are made from the signature (awkward numbers and sizes: 0, 1, primes, block sizes and their neighbours), or
-    by `inputs=`, whose sizes are varied; `sizes` are usual ones. Kernels in C run in a process of their own, so that a
-    crash, or a run that takes longer than `patience_s`, is a finding; Python callables run here, on strided arrays too.
-    After `budget_s` no further inputs are tried on a kernel.
+    by `inputs=`, whose sizes are varied; `sizes` are usual ones. Each case runs twice, on poisoned outputs between
+    guard zones, with one thread and with many; Python callables on strided arrays too. Kernels run in a process of
+    their own, so that a crash, or a run that takes longer than `patience_s`, is a finding. After `budget_s` no further
+    inputs are tried on a kernel. `tolerance`: allow |got - want| <= tolerance * max(1, |want|) instead.
     A failure is shrunk to the smallest sizes that show it. A kernel that passes is remembered: from then on the op
     runs it. SignatureError and InputError where the reference or the inputs do not fit the signature."""
-    found = [_Check(op, kernel, patience_s, budget_s).run(sizes or {}, seed) for kernel in op.kernels.values()]
-    return Checked(op.name, op.description.place, tuple(found))
+    end_loading()
+    require_tolerance(tolerance)
+    require_sizes(op, sizes or {})
+    with Apart(op, patience_s) as apart:
+        reference = op.description.reference
+        candidates = [ByHand(kernel, reference, apart) for kernel in op.kernels.values()]
+        found = [_Check(op, each, tolerance, budget_s).run(sizes or {}, seed) for each in candidates]
+    return Checked(op.name, op.description.place, tuple(found), tolerance)
 
 
 @dataclass(slots=True)
@@ -61,43 +66,41 @@ class Tried:
     """What came of the attempts so far. `refused`: the last reason why the reference took none of the inputs."""
 
     outcomes: list[Outcome] = field(default_factory=list)
-    failures: list[Failure] = field(default_factory=list)
+    findings: dict[str, Finding] = field(default_factory=dict)
     shapes: dict[str, None] = field(default_factory=dict)
     instances: dict[Instance, None] = field(default_factory=dict)
-    alike: bool = True
+    broken: int = 0
+    looks: int = 0
+    hangs: bool = False
     left_out: int = 0
     refused: str = ""
 
-    @property
-    def hangs(self) -> bool:
-        """Whether a run had to be ended."""
-        return any("did not answer" in failure.note for failure in self.failures)
+    def add(self, finding: Finding) -> None:
+        """Keep the first finding of each kind."""
+        self.findings.setdefault(finding.kind, finding)
 
 
 class _Check:
     """The check of one kernel."""
 
-    def __init__(self, op: Op[..., Any], kernel: HandKernel, patience_s: float, budget_s: float) -> None:
-        self.op, self.kernel, self.budget_s = op, kernel, budget_s
+    def __init__(self, op: Op[..., Any], candidate: Candidate, tolerance: float | None, budget_s: float) -> None:
+        self.op, self.candidate, self.tolerance, self.budget_s = op, candidate, tolerance, budget_s
         self.reference = op.description.reference
-        self.worker, self.stack = Worker(kernel.called, patience_s), ExitStack()
-        self.opened: dict[Instance, GuardedKernel] = {}
 
     def run(self, sizes: Sizes, seed: int) -> KernelCheck:
-        name, language = self.kernel.name, self.kernel.language
-        if language not in CALLED_HERE:
-            skipped = f"it is in {language}, which needs a GPU that noyau cannot use here yet"
-            return KernelCheck(name, language, None, (), skipped=skipped)
-        with self.stack, self.worker:
-            try:
-                tried = self.tried(sizes, seed)
-            except BuildError as error:
-                return KernelCheck(name, language, None, (self.finding("launch", "", str(error)),))
+        candidate = self.candidate
+        if candidate.skipped:
+            return KernelCheck(candidate.name, candidate.language, None, (), skipped=candidate.skipped)
+        try:
+            tried = self.tried(sizes, seed)
+        except BuildError as error:
+            finding = self.finding("launch", "", str(error))
+            return KernelCheck(candidate.name, candidate.language, None, (finding,))
         return self.judged(tried)
 
     def tried(self, sizes: Sizes, seed: int) -> Tried:
         """Every attempt, until enough is wrong or the time is used up."""
-        tried, end_s = Tried(), time.monotonic() + self.budget_s
+        tried, end_s, first = Tried(), time.monotonic() + self.budget_s, None
         for number, attempt in enumerate(attempts(self.op, sizes, seed, self.accepts)):
             arrays = self.inputs(attempt, attempt.sizes, tried)
             if arrays is None:
@@ -106,34 +109,30 @@ class _Check:
             if is_new:
                 self.require_dtypes(attempt.instance, arrays)
                 tried.instances[attempt.instance] = None
-            right = self.judge(attempt, self.open(attempt.instance), arrays, number, tried)
-            if is_new and right and self.kernel.language != "c":
+            right = self.judge(attempt, "contiguous", arrays, number, tried)
+            first = first or (attempt if right else None)
+            if is_new and right:
                 self.judge_layouts(attempt, arrays, number, tried)
-            if tried.hangs or len(tried.failures) >= ENOUGH or time.monotonic() > end_s:
+            if self.is_enough(tried) or time.monotonic() > end_s:
                 break
-        if not tried.failures and not any(outcome.cells for outcome in tried.outcomes):
+        if first is not None and not self.is_enough(tried):
+            for larger in grown(first):
+                self.judge_large(larger, tried, end_s)
+        if not tried.findings and not any(outcome.cells for outcome in tried.outcomes):
             told = f": {tried.refused}" if tried.refused else ""
             raise InputError(f"{self.op.name}: no inputs could be made up that its reference takes{told}; give inputs=")
         return tried
 
+    def is_enough(self, tried: Tried) -> bool:
+        return tried.hangs or tried.broken >= ENOUGH
+
     def accepts(self, instance: Instance) -> bool:
         """Whether the kernel takes arrays of these dtypes and ranks."""
         try:
-            self.open(instance)
+            self.candidate.open(instance)
         except SignatureError:
             return False
         return True
-
-    def open(self, instance: Instance) -> GuardedKernel:
-        """The kernel for an instance: in C in the worker, else here. BuildError where it does not build."""
-        if instance not in self.opened:
-            constants = self.reference.constants
-            made: GuardedKernel = FunctionKernel(self.kernel, instance, constants)
-            if self.kernel.language == "c":
-                library, symbol = built(self.kernel, instance, constants)
-                made = self.stack.enter_context(Isolated(library, symbol, self.kernel.called, worker=self.worker))
-            self.opened[instance] = Worded(made, self.kernel, instance)
-        return self.opened[instance]
 
     def inputs(self, attempt: Attempt, sizes: Sizes, tried: Tried) -> tuple[Array, ...] | None:
         """Inputs of these sizes that the reference takes, or None."""
@@ -157,119 +156,144 @@ class _Check:
 
     def judge_layouts(self, attempt: Attempt, arrays: tuple[Array, ...], number: int, tried: Tried) -> None:
         """The same inputs in other places of memory, for what takes strided arrays."""
-        for name, layout in LAYOUTS.items():
-            plain = FunctionKernel(self.kernel, attempt.instance, self.reference.constants, layout)
-            laid = replace(attempt, label=f"{name} arrays, {attempt.label}")
+        for name in self.candidate.layouts:
+            laid = replace(attempt, made_of=f"{name} arrays, {attempt.made_of}")
             if name == "expanded":
                 laid = replace(laid, make=lambda sizes: _equal(attempt.make(sizes)))
             given = _equal(arrays) if name == "expanded" else arrays
-            self.judge(laid, Worded(plain, self.kernel, attempt.instance), given or (), number, tried)
+            self.judge(laid, name, given or (), number, tried)
+
+    def judge_large(self, attempts: Iterator[Attempt], tried: Tried, end_s: float) -> None:
+        """The largest of some inputs that are quickly done with, run again and again, and with other numbers of
+        threads."""
+        largest = None
+        for attempt in attempts:
+            began_s = time.monotonic()
+            arrays = self.inputs(attempt, attempt.sizes, Tried()) if began_s < end_s else None
+            if arrays is None or max((array.size for array in arrays), default=0) > LARGE:
+                break
+            largest, runs = (attempt, arrays), TwoRuns(self.candidate, attempt.instance)
+            with suppress(NoyauError):  # what is wrong with it is found when it is judged
+                runs(arrays)
+            if time.monotonic() - began_s > LONG_S:
+                break
+        if largest is not None and not self.is_enough(tried):
+            self.judge(largest[0], "contiguous", largest[1], 0, tried, again=True)
 
     def judge(
-        self, attempt: Attempt, kernel: GuardedKernel, arrays: tuple[Array, ...], number: int, tried: Tried
+        self,
+        attempt: Attempt,
+        layout: str,
+        arrays: tuple[Array, ...],
+        number: int,
+        tried: Tried,
+        *,
+        again: bool = False,
     ) -> bool:
-        """Whether the kernel is right on these inputs; what fails is shrunk."""
-        outcome, alike, given = outcome_of(attempt, kernel, Case(attempt.label, arrays), number)
-        tried.outcomes.append(outcome)
+        """Whether the kernel is right on these inputs; what fails is shrunk. `again`: they are large, and it runs more
+        than twice; lost precision is then a warning, as long as half of the digits are right."""
+        runs = TwoRuns(self.candidate, attempt.instance, layout)
+        outcome, given = self.outcome(attempt, runs, arrays, number)
         tried.shapes[given] = None
-        tried.alike &= alike
+        slight = again and bool(outcome.failures) and is_slight(outcome.failures[0], attempt.instance)
+        if not slight:
+            tried.outcomes.append(outcome)
         if outcome.broken:
-            hangs = "did not answer" in outcome.failures[0].note
-            smaller = None if hangs else self.shrunk(attempt, kernel, number)
-            tried.failures.append(smaller or outcome.failures[0])
+            tried.broken += 1
+            finding = self.explained(attempt, layout, number, outcome.failures[0], tried)
+            warns = slight and finding.kind == "precision"
+            tried.add(replace(finding, severity="warning") if warns else finding)
+        elif runs.second and tried.looks < LOOKS and (again or not runs.alike):
+            unlike = why_unlike(runs, arrays) if not runs.alike else thorough(runs, arrays)
+            if unlike is not None:
+                tried.looks += 1
+                tried.add(self.differing(attempt, unlike, arrays, number, given))
         return not outcome.broken
 
-    def shrunk(self, attempt: Attempt, kernel: GuardedKernel, number: int) -> Failure | None:
-        """The failure at the smallest sizes that were found to show one, each size made smaller in turn."""
-        sizes, found, end_s, trials = dict(attempt.sizes), None, time.monotonic() + SHRINK_S, 0
-        for name in list(sizes) * 2:
-            low, high = -1, sizes[name]  # it is right at `low`, and wrong at `high`
-            while high - low > 1 and trials < SHRINK_TRIALS and time.monotonic() < end_s:
-                size = next((small for small in _SMALL if low < small < high), (low + high) // 2)
-                failure = self.failure_at(attempt, kernel, {**sizes, name: size}, number)
-                trials += 1
-                if failure is None:
-                    low = size
-                else:
-                    high, sizes[name], found = size, size, failure
-        return found
+    def outcome(
+        self, attempt: Attempt, kernel: KernelFunction, arrays: tuple[Array, ...], number: int
+    ) -> tuple[Outcome, str]:
+        """The outcome of a case, and what the kernel was given, in words."""
+        case = Case(attempt.label, arrays)
+        judge = trial(attempt.graph, kernel, self.tolerance)
+        with np.errstate(all="ignore"):
+            outcome = judge.outcome(case, number)
+        failures = tuple(replace(f, note=f.note.removeprefix("ended with CheckError: ")) for f in outcome.failures)
+        return replace(outcome, failures=failures), judge.given(case)
 
-    def failure_at(self, attempt: Attempt, kernel: GuardedKernel, sizes: Sizes, number: int) -> Failure | None:
-        arrays = self.inputs(attempt, sizes, Tried())
+    def explained(self, attempt: Attempt, layout: str, number: int, failure: Failure, tried: Tried) -> Finding:
+        """A failure at the smallest sizes that show it, and what it shows."""
+        tried.hangs = "did not answer" in failure.note
+
+        def failure_at(sizes: Sizes) -> Failure | None:
+            return self.failure_at(replace(attempt, sizes=sizes), layout, number)
+
+        found = Smallest(failure, attempt.sizes)
+        found = found if tried.hangs else shrunk(found, failure_at)
+        unlike = None if failure.cell is None else self.unlike_at(replace(attempt, sizes=found.sizes), layout)
+        diagnosis = diagnosed(found, attempt.instance, layout, unlike, failure_at)
+        if diagnosis.kind == "race" and not self.has_threads:
+            diagnosis = replace(diagnosis, kind="order-dependent")
+        made = self.finding(diagnosis.kind, found.failure.given, diagnosis.message(found.failure))
+        return replace(made, cell=found.failure.cell)
+
+    @property
+    def has_threads(self) -> bool:
+        """Whether it may run in more than one thread, as far as is known."""
+        return bool(self.candidate.threads) or self.candidate.language != "python"
+
+    def failure_at(self, attempt: Attempt, layout: str, number: int) -> Failure | None:
+        """How it fails at the sizes of an attempt, or None."""
+        arrays = self.inputs(attempt, attempt.sizes, Tried())
         if arrays is None:
             return None
-        told = ", ".join(f"{name} = {size}" for name, size in sizes.items())
-        label = f"{attempt.label.partition(f', {next(iter(sizes), None)} =')[0]}, {told}"
-        outcome, _, _ = outcome_of(attempt, kernel, Case(label, arrays), number)
+        outcome, _ = self.outcome(attempt, TwoRuns(self.candidate, attempt.instance, layout), arrays, number)
         return outcome.failures[0] if outcome.broken else None
+
+    def unlike_at(self, attempt: Attempt, layout: str) -> Unlike | None:
+        """How two runs differ at the sizes of an attempt, or None."""
+        arrays = self.inputs(attempt, attempt.sizes, Tried())
+        runs = TwoRuns(self.candidate, attempt.instance, layout)
+        if arrays is None:
+            return None
+        with suppress(NoyauError):
+            runs(arrays)
+            return None if runs.alike else why_unlike(runs, arrays)
+        return None
+
+    def differing(
+        self, attempt: Attempt, unlike: Unlike, arrays: tuple[Array, ...], number: int, given: str
+    ) -> Finding:
+        """What two runs that differ show, where the first of them is right."""
+        outcome, _ = self.outcome(attempt, lambda _: unlike.results, arrays, number)
+        if outcome.broken:
+            failure = outcome.failures[0]
+            is_race = unlike.kind == "order-dependent" and self.has_threads
+            told = f"{failure}; another run on the same inputs is right: {unlike}"
+            return replace(self.finding("race" if is_race else unlike.kind, given, told), cell=failure.cell)
+        made = self.finding(unlike.kind, given, f"{unlike}; for {given} ({attempt.label})")
+        severity = "warning" if unlike.kind == "order-dependent" else "error"
+        return replace(made, cell=unlike.spread.cell, severity=severity)
 
     def judged(self, tried: Tried) -> KernelCheck:
         """The record, and where nothing is wrong, the note that it was checked."""
-        certificate = Certificate(self.kernel.called, tuple(tried.outcomes), order_independent=tried.alike)
-        findings = [self.found(failure) for failure in tried.failures]
-        if not findings and not certificate.ok:
-            failure = next(iter(certificate.failures), None)
-            if failure is None:
-                findings = [
-                    self.finding("order-dependent", "", "wrong: two runs on the same inputs differ in their bits")
-                ]
+        candidate, findings = self.candidate, list(tried.findings.values())
+        alike = None if "order-dependent" in tried.findings else True
+        certificate = Certificate(candidate.called, tuple(tried.outcomes), order_independent=alike)
+        if not any(finding.severity == "error" for finding in findings):
+            if certificate.ok:
+                candidate.passed([instance.dtypes for instance in tried.instances], certificate)
             else:
-                findings = [self.found(failure)]
-        kernel = self.kernel
-        if not findings:
-            for dtypes in dict.fromkeys(instance.dtypes for instance in tried.instances):
-                remember(kernel, self.reference, dtypes, certificate.to_json())
-        shapes = tuple(tried.shapes)
-        return KernelCheck(kernel.name, kernel.language, certificate, tuple(findings), shapes, tuple(self.notes(tried)))
-
-    def notes(self, tried: Tried) -> Iterator[str]:
-        if self.kernel.language != "c":
-            yield "it ran in this process; what it reads is not seen"
-        else:
-            yield "on packed arrays, one thread; what it reads is not seen"
+                failure = certificate.failures[0]
+                findings.append(replace(self.finding(kind_of(failure), failure.given, str(failure)), cell=failure.cell))
+        shapes, notes = tuple(tried.shapes), candidate.notes()
         if tried.left_out:
-            yield f"{tried.left_out} cases left out that the reference refuses"
-
-    def found(self, failure: Failure) -> Finding:
-        return replace(self.finding(kind_of(failure), failure.given, str(failure)), cell=failure.cell)
+            notes.append(f"{tried.left_out} cases left out that the reference refuses")
+        return KernelCheck(candidate.name, candidate.language, certificate, tuple(findings), shapes, tuple(notes))
 
     def finding(self, kind: str, size: str, message: str) -> Finding:
-        return Finding(self.op.name, self.kernel.name, self.kernel.language, kind, self.kernel.place, size, message)
-
-
-@dataclass(frozen=True, slots=True)
-class Worded:
-    """A kernel of which the errors name inputs and outputs as the op does, and not itself."""
-
-    kernel: GuardedKernel
-    hand: HandKernel
-    instance: Instance
-
-    def call_guarded(self, *arrays: Array, pieces: int = 1, order: Order = range) -> list[Array]:
-        try:
-            return self.kernel.call_guarded(*arrays, pieces=pieces, order=order)
-        except NoyauError as error:
-            raise type(error)(self.worded(str(error))) from None
-
-    def worded(self, message: str) -> str:
-        for prefix in (f"{self.hand.called}: ", f"{self.hand.called} ", f"{SYMBOL}: ", f"{SYMBOL} "):
-            message = message.removeprefix(prefix)
-        return _END.sub(self.named, message)
-
-    def named(self, found: re.Match[str]) -> str:
-        """An input or an output by its name; `its input x` keeps the word."""
-        ends = self.instance.outputs if found[2] == "output" else self.instance.inputs
-        return f"{'its input ' if found[1] else ''}{ends[int(found[3])].name}"
-
-
-def outcome_of(attempt: Attempt, kernel: GuardedKernel, case: Case, number: int) -> tuple[Outcome, bool, str]:
-    """The outcome of a case, whether two runs of the kernel were alike, and what it was given, in words."""
-    runs = TwoRuns(kernel)
-    trial = Trial(attempt.graph, runs)
-    with np.errstate(all="ignore"):
-        outcome = trial.outcome(case, number)
-    failures = tuple(replace(f, note=f.note.removeprefix("ended with CheckError: ")) for f in outcome.failures)
-    return replace(outcome, failures=failures), runs.alike, trial.given(case)
+        candidate = self.candidate
+        return Finding(self.op.name, candidate.name, candidate.language, kind, candidate.place, size, message)
 
 
 def _equal(arrays: tuple[Array, ...] | None) -> tuple[Array, ...] | None:

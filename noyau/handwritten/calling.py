@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 
 from noyau.builders import cc
-from noyau.builders.guards import PLAIN, Guarded, poison_of
 from noyau.builders.native import Native, Order
 from noyau.errors import CheckError, NoyauError, SignatureError, UnsupportedError
 from noyau.handwritten.asking import ask
 from noyau.handwritten.buffers import CPU, Buffer, buffer_of
 from noyau.handwritten.c_text import c_source
+from noyau.handwritten.guarding import End, Guards, paired
 from noyau.handwritten.kernels import HandKernel, check_init
-from noyau.handwritten.layouts import Layout, contiguous
 from noyau.references import bind_sizes
 from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance
@@ -63,55 +62,28 @@ class FunctionKernel:
     kernel: HandKernel
     instance: Instance
     constants: Mapping[str, Any]
-    layout: Layout = contiguous
+    layout: str = "contiguous"
 
     def __call__(self, *arrays: Array) -> list[Array]:
         """Its results; inputs that it updates are copied before."""
         shapes = shapes_of(self.instance.outputs, bind_sizes(self.instance, arrays))
         outputs = [np.empty(s, value.dtype.numpy) for s, value in zip(shapes, self.instance.outputs, strict=True)]
-        return self.fitting(self.run(arrays, outputs), shapes)
+        return self.guards(arrays).fitting(self.run(arrays, outputs))
 
     def call_guarded(self, *arrays: Array, pieces: int = 1, order: Order = range) -> list[Array]:
         """As a call, on copies between guard zones, the outputs poisoned before; it is never cut into pieces.
 
         `pieces` beyond 1: the poison of floats is a number, as Native has it. CheckError where a guard was
         overwritten, an input was changed, or a cell of an output was never written."""
-        results, made = self.guarded_run(arrays, PLAIN if pieces > 1 else 0)
-        suspects = [guarded.still_poisoned() for guarded in made]
-        fills = not self.kernel.usage.returns and not self.kernel.usage.updates
-        if fills and any(suspect.any() for suspect in suspects):
-            # A right value may have the poison's bits; it cannot have those of two poisons.
-            _, second = self.guarded_run(arrays, 1)
-            for suspect, guarded in zip(suspects, second, strict=True):
-                missed = suspect & guarded.still_poisoned()
-                if missed.any():
-                    where = [int(index) for index in np.argwhere(missed)[0]]
-                    told = f"never wrote {missed.sum()} cells of {guarded.label}; the first is {where}"
-                    raise CheckError(f"{self.kernel.called} {told}")
-        return results
+        return self.guards(arrays).run(arrays, replace(paired(pieces), layout=self.layout))
 
-    def guarded_run(self, arrays: Sequence[Array], poison: int) -> tuple[list[Array], list[Guarded]]:
-        """One run between guards; its results and its outputs, once nothing else is found to be touched."""
+    def guards(self, arrays: Sequence[Array]) -> Guards:
+        """What runs it between guards on arrays of these shapes."""
         shapes = shapes_of(self.instance.outputs, bind_sizes(self.instance, arrays))
-        inputs, outputs = self.instance.inputs, self.instance.outputs
-        around = PLAIN if poison == PLAIN else 0
-        laid = [
-            self.layout(v.name, np.asarray(array), v.dtype, around) for v, array in zip(inputs, arrays, strict=True)
-        ]
-        before = [memory.around.tobytes() for memory, _ in laid]
-        made = [
-            Guarded.poisoned(v.name, shape, v.dtype, poison_of(v.dtype, poison))
-            for v, shape in zip(outputs, shapes, strict=True)
-        ]
-        results = self.run([view for _, view in laid], [guarded.array for guarded in made])
-        for guarded in (*(memory for memory, _ in laid), *made):
-            fault = guarded.fault()
-            if fault:
-                raise CheckError(f"{self.kernel.called} {fault}")
-        for (memory, _), bits in zip(laid, before, strict=True):
-            if memory.around.tobytes() != bits:
-                raise CheckError(f"{self.kernel.called} changed its input {memory.label}")
-        return self.fitting(results, shapes), made
+        inputs = [End(v.name, v.dtype, np.shape(a)) for v, a in zip(self.instance.inputs, arrays, strict=True)]
+        outputs = [End(v.name, v.dtype, shape) for v, shape in zip(self.instance.outputs, shapes, strict=True)]
+        fills = not self.kernel.usage.returns and not self.kernel.usage.updates
+        return Guards(self.run, self.kernel.called, tuple(inputs), tuple(outputs), fills)
 
     def run(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
         """One call. CheckError where it raises."""
@@ -126,7 +98,7 @@ class FunctionKernel:
             returned = function(*positional, **named)
         except NoyauError:
             raise
-        except Exception as fault:
+        except (Exception, SystemExit) as fault:
             raise CheckError(f"{self.kernel.called} raised {type(fault).__name__}: {fault}") from fault
         if self.kernel.usage.updates:
             names = [value.name for value in self.instance.inputs]
@@ -176,14 +148,6 @@ class FunctionKernel:
         sizes = bind_sizes(self.instance, arrays)
         numbers = {name: int(dim.evaluate(sizes)) for name, dim in self.instance.sizes}
         return {**numbers, **buffers, **self.kernel.numbers(self.constants), "device": CPU}
-
-    def fitting(self, results: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> list[Array]:
-        """The results. CheckError where one is not what the signature says."""
-        for value, shape, result in zip(self.instance.outputs, shapes, results, strict=True):
-            if result.shape != shape or result.dtype != value.dtype.numpy:
-                found, wanted = f"{result.dtype}{list(result.shape)}", f"{value.dtype.numpy}{list(shape)}"
-                raise CheckError(f"{self.kernel.called} gave {found} as {value.name}, not {wanted}")
-        return list(results)
 
 
 def _parts(returned: Any, count: int) -> list[Array]:

@@ -66,6 +66,7 @@ LAYOUTS: dict[str, Layout] = {
     "flipped": flipped,
     "expanded": expanded,
 }
+BY_NAME: dict[str, Layout] = {"contiguous": contiguous, **LAYOUTS}
 
 
 def _viewed(

@@ -51,6 +51,11 @@ class Worker:
     ) -> None:
         self.end()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether its process was started, and has not been ended since."""
+        return self._process is not None
+
     def ask(self, command: str, **arguments: Any) -> Any:
         """The answer to a command. What noyau refuses there is raised here; CheckError where the process crashes, does
         not answer in time, or fails in another way. It is then ended, and starts anew with the next command."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import noyau
-from noyau.checking.attempts import attempts
+from noyau.checking.attempts import attempts, grown, require_sizes, sizes_named
 from noyau.dtypes import DType
 from noyau.errors import InputError, SignatureError
 
@@ -102,6 +102,39 @@ def test_a_maker_that_fails_at_its_usual_sizes():
 def test_wanted_sizes_are_the_usual_ones():
     sizes = [each.sizes["n"] for each, _ in made(op_of("f32[n] -> f32[n]"), wanted={"n": 100})]
     assert sizes.count(100) > 5
+
+
+def test_large_inputs_are_never_multiples_of_two():
+    (attempt, _), *_ = made(op_of("f32[rows, n] -> f32[rows, n]"))
+    together, last, first = ([next(plan) for _ in range(3)] for plan in grown(attempt))
+    assert [tuple(each.sizes.values()) for each in together] == [(5, 13), (21, 13), (21, 53)]
+    assert [tuple(each.sizes.values()) for each in last] == [(5, 13), (5, 53), (5, 213)]
+    assert [tuple(each.sizes.values()) for each in first] == [(21, 3), (85, 3), (341, 3)]
+    (x,) = last[0].make(last[0].sizes)
+    assert x.shape == (5, 13)
+    assert (x >= 0).all()
+    assert "none below 0" in last[0].label
+    (x,) = together[0].make(together[0].sizes)
+    assert (x < 0).any()
+
+
+def test_what_a_maker_gives_is_only_made_larger():
+    op = op_of("f32[n] -> f32[n]", inputs=lambda rng, n=12: -rng.random(n).astype(np.float32))
+    (attempt, _), *_ = made(op)
+    _, alone = grown(attempt)
+    (x,) = next(alone).make({"n": 49})
+    assert x.shape == (49,)
+    assert (x <= 0).all()
+
+
+def test_the_sizes_that_there_are():
+    assert sizes_named(op_of("f32[*rows, n] -> f32[*rows, n]")) == ("n", "rows_0", "rows_1")
+    assert sizes_named(op_of("f32[n] -> f32[n]", inputs=lambda rng, m=3: rng.random(m))) == ("m",)
+    assert sizes_named(noyau.op(lambda x: x)) == ()
+    with pytest.raises(SignatureError, match="<lambda> has no size k; its sizes are: n"):
+        require_sizes(op_of("f32[n] -> f32[n]"), {"k": 3})
+    with pytest.raises(SignatureError, match="<lambda>: n is True, and a size is an integer from 0"):
+        require_sizes(op_of("f32[n] -> f32[n]"), {"n": True})
 
 
 def _raise():

@@ -2,14 +2,15 @@ from __future__ import annotations
 
 import json
 import re
-import warnings
 
 import numpy as np
 import pytest
 
 import noyau
+from noyau.dtypes import DType
 from noyau.errors import CheckError, InputError, SignatureError
 from noyau.handwritten import trusting
+from noyau.handwritten.trusting import is_checked
 
 SOFTMAX = """
 #include <math.h>
@@ -59,9 +60,7 @@ def test_a_right_kernel_is_right_and_then_runs(softmax):
     assert {"x: f32[5, 3]", "x: f32[5, 33]", "x: f32[5, 1]", "x: f32[0, 3]", "x: f32[33]", "x: f32[5, 3, 7]"} <= set(
         shapes
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        softmax(np.ones((2, 3), np.float32))
+    assert is_checked(softmax.kernels["softmax"], softmax.description.reference, [DType.F32])
 
 
 @pytest.mark.parametrize(
@@ -99,8 +98,7 @@ def test_what_is_wrong_is_named_at_the_smallest_size(softmax, before, after, kin
     assert one.kind == kind
     assert re.search(told, one.message), one.message
     assert one.remedy
-    with pytest.warns(noyau.ReferenceWarning, match="has not been checked yet"):
-        softmax(np.ones((2, 3), np.float32))
+    assert not is_checked(softmax.kernels["softmax"], softmax.description.reference, [DType.F32])
 
 
 def test_a_kernel_that_hangs_is_ended_once(softmax):
@@ -130,12 +128,22 @@ def test_the_record_as_json(softmax):
     told = json.loads(json.dumps(found.to_json()))
     assert told["schema_version"] == 1
     assert told["ok"] is False
-    first = told["findings"][0]
+    first = next(each for each in told["findings"] if each["kernel"] == "bad")
     assert (first["op"], first["kernel"], first["language"], first["severity"]) == ("softmax", "bad", "c", "error")
     assert first["cell"] == [0, 0]
     assert first["file"] == "a text"
+    assert (first["id"], first["kind"], first["other_line"], first["owners"]) == (
+        "softmax[bad]:wrong-value",
+        "wrong-value",
+        None,
+        [],
+    )
     assert [each["kernel"] for each in told["checked"]] == ["good", "bad", "f"]
-    assert "needs a GPU" in told["checked"][2]["skipped"]
+    assert set(told["checked"][0]) == {"op", "kernel", "shapes", "accesses"}
+    assert "needs a GPU" in told["kernels"][2]["skipped"]
+    assert told["kernels"][0]["certificate"]["ok"] is True
+    assert told["tolerance"] is None
+    assert "only the inputs, shapes and branches that ran were seen" in told["limits"]
     assert "softmax[f]: not tried: it is in cuda" in str(found)
 
 
@@ -161,44 +169,10 @@ def test_python_callables_are_tried_on_strided_arrays():
 
     found = noyau.check(sums)
     assert found.kernels[0].ok
-    assert "it ran in this process" in str(found)
     first = found.findings[0]
     assert first.kernel == "packed"
     assert "transposed arrays, normal numbers" in first.message
     assert "for x: f32[2, 2]" in first.message
-
-
-def test_a_kernel_that_is_never_twice_the_same():
-    @noyau.op("f32[n] -> f32[n]")
-    def double(x):
-        return x + x
-
-    state = {"turn": 0}
-
-    @double.kernel
-    def drifting(x, out):
-        state["turn"] += 1
-        out[...] = (x + x) * np.float32(1 + (state["turn"] % 2) * 2.0**-23)
-
-    one = finding(double)
-    assert one.kind == "order-dependent"
-    assert "two runs on the same inputs differ" in one.message
-
-
-def test_a_kernel_that_raises():
-    @noyau.op("f32[n] -> f32[n]")
-    def double(x):
-        return x + x
-
-    @double.kernel
-    def picky(x, out):
-        out[...] = x + x
-        if len(x) > 6:
-            raise ValueError("too long")
-
-    one = finding(double)
-    assert one.kind == "crash"
-    assert "raised ValueError: too long; for x: f32[7]" in one.message
 
 
 def test_inputs_that_are_constrained_come_from_the_maker():
@@ -262,3 +236,37 @@ def test_an_op_without_a_signature_cannot_be_checked():
     double.kernel(lambda x: x * 2, name="k")
     with pytest.raises(SignatureError, match="double has no signature, so its kernels cannot be checked; give it one"):
         noyau.check(double)
+
+
+def test_sizes_that_are_asked_for():
+    @noyau.op("f32[*rows, n] -> f32[*rows, n]")
+    def double(x):
+        return x + x
+
+    double.kernel(lambda x, out: np.add(x, x, out=out), name="k")
+    assert "x: f32[9, 50]" in noyau.check(double, sizes={"rows_0": 9, "n": 50}).kernels[0].shapes
+    for sizes, told in [
+        ({"m": 3}, "double has no size m; its sizes are: n, rows_0, rows_1"),
+        ({"n": -3}, "double: n is -3, and a size is an integer from 0"),
+    ]:
+        with pytest.raises(SignatureError, match=told):
+            noyau.check(double, sizes=sizes)
+
+
+def test_a_tolerance_overrides_the_certificate_and_is_told():
+    @noyau.op("f32[n] -> f32[n]")
+    def root(x):
+        return np.sqrt(np.abs(x))
+
+    @root.kernel
+    def coarse(x, out):
+        out[...] = np.sqrt(np.abs(x)) * np.float32(1.001)
+
+    assert noyau.check(root).findings[0].kind in ("precision", "wrong-value")
+    found = noyau.check(root, tolerance=0.01)
+    assert found.ok
+    assert "allowed by request: 0.01 * max(1, |want|)" in str(found)
+    assert found.to_json()["tolerance"] == {"root": 0.01}
+    assert not noyau.check(root, tolerance=1e-5).ok
+    with pytest.raises(InputError, match=r"the tolerance is -1; give a number above 0, such as 1e-3"):
+        noyau.check(root, tolerance=-1)

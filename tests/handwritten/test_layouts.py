@@ -46,7 +46,7 @@ def test_what_lies_between_the_cells_may_not_be_written():
 
     op = op_of("f32[n] -> f32[n]")
     op.kernel(between)
-    kernel = FunctionKernel(op.kernels["between"], _instance(op), {}, LAYOUTS["sliced"])
+    kernel = FunctionKernel(op.kernels["between"], _instance(op), {}, "sliced")
     with pytest.raises(CheckError, match="changed its input x"):
         kernel.call_guarded(np.ones(4, np.float32))
 

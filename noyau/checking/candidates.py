@@ -1,0 +1,176 @@
+"""What is checked: a kernel that was written by hand, in whatever process it can be run."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from noyau.checking.certificate import Certificate
+from noyau.dtypes import DType
+from noyau.errors import NoyauError
+from noyau.handwritten.apart import Apart
+from noyau.handwritten.c_parameters import roles_of
+from noyau.handwritten.calling import CALLED_HERE, SYMBOL, FunctionKernel, built
+from noyau.handwritten.guarding import How
+from noyau.handwritten.kernels import HandKernel
+from noyau.handwritten.layouts import LAYOUTS
+from noyau.handwritten.trusting import remember
+from noyau.references import Reference
+from noyau.signatures.types import Instance
+
+Array = np.ndarray
+_END = re.compile(r"\b(its )?(input|output) (\d+)")
+_CORES = os.cpu_count() or 1
+MANY = max(4, _CORES)  # threads; more than the cores of a small machine, so that they take turns
+
+
+class Candidate(Protocol):
+    """A kernel under check. `called` is its name in messages, `place` its file and line; `threads`: the numbers of
+    threads that it can run with, none where it has no say in that; `layouts` that it takes beside packed arrays;
+    `in_pieces`: it is called for pieces of its work."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def language(self) -> str: ...
+
+    @property
+    def called(self) -> str: ...
+
+    @property
+    def place(self) -> str: ...
+
+    @property
+    def threads(self) -> tuple[int, ...]: ...
+
+    @property
+    def layouts(self) -> tuple[str, ...]: ...
+
+    @property
+    def in_pieces(self) -> bool: ...
+
+    @property
+    def skipped(self) -> str:
+        """Why it cannot be tried here, or nothing."""
+        ...
+
+    def open(self, instance: Instance) -> None:
+        """Make it ready. BuildError where it does not build, SignatureError where it does not take the instance."""
+        ...
+
+    def run(self, instance: Instance, arrays: Sequence[Array], how: How) -> list[Array]:
+        """The results of one run between guards. CheckError for what is wrong with a run."""
+        ...
+
+    def passed(self, dtypes: Sequence[Sequence[DType]], certificate: Certificate) -> None:
+        """What becomes of it once nothing is wrong."""
+        ...
+
+    def notes(self) -> list[str]:
+        """What a report says of how it was run."""
+        ...
+
+
+@dataclass(slots=True)
+class ByHand:
+    """A kernel that was written by hand."""
+
+    kernel: HandKernel
+    reference: Reference
+    apart: Apart
+
+    @property
+    def name(self) -> str:
+        return self.kernel.name
+
+    @property
+    def language(self) -> str:
+        return self.kernel.language
+
+    @property
+    def called(self) -> str:
+        return self.kernel.called
+
+    @property
+    def place(self) -> str:
+        """Its file and line; of a text in C the line of its function."""
+        kernel = self.kernel
+        if kernel.function is not None or kernel.place == "a text":
+            return kernel.place
+        found = re.search(rf"\b{re.escape(kernel.entry)}\s*\(", kernel.text)
+        return f"{kernel.place}:{kernel.text.count(chr(10), 0, found.start()) + 1}" if found else kernel.place
+
+    @property
+    def threads(self) -> tuple[int, ...]:
+        return (1, 2, MANY) if self.in_pieces or is_parallel(self.kernel) else ()
+
+    @property
+    def in_pieces(self) -> bool:
+        kernel = self.kernel
+        if kernel.prototype is None or kernel.language != "c":
+            return False
+        return roles_of(kernel.prototype, kernel.usage, kernel.target, kernel.called).in_pieces
+
+    @property
+    def layouts(self) -> tuple[str, ...]:
+        return () if self.language == "c" else tuple(LAYOUTS)
+
+    @property
+    def skipped(self) -> str:
+        if self.language in CALLED_HERE:
+            return ""
+        return f"it is in {self.language}, which needs a GPU that noyau cannot use here yet"
+
+    def open(self, instance: Instance) -> None:
+        if self.language == "c":
+            built(self.kernel, instance, self.reference.constants)
+        else:
+            FunctionKernel(self.kernel, instance, self.reference.constants)
+
+    def run(self, instance: Instance, arrays: Sequence[Array], how: How) -> list[Array]:
+        try:
+            return self.apart.run(self.kernel, instance, arrays, how)
+        except NoyauError as error:
+            message = _END.sub(lambda found: _named(found, instance), str(error))
+            raise type(error)(self.worded(message)) from None
+
+    def worded(self, message: str) -> str:
+        """A message without the names of what it runs in."""
+        before = None
+        while message != before:
+            before = message
+            for name in (self.apart.op.name, self.called, SYMBOL, self.name):
+                for prefix in (f"{name}: ", f"{name} "):
+                    message = message.removeprefix(prefix)
+        return message
+
+    def passed(self, dtypes: Sequence[Sequence[DType]], certificate: Certificate) -> None:
+        for each in dict.fromkeys(map(tuple, dtypes)):
+            remember(self.kernel, self.reference, each, certificate.to_json())
+
+    def notes(self) -> list[str]:
+        way = self.apart.way
+        alone = [way.note] if self.language != "c" and way is not None and way.note else []
+        packed = ["on packed arrays"] if self.language == "c" else []
+        threads = [f"with {', '.join(map(str, self.threads))} threads"] if self.threads else []
+        return [*alone, *packed, *threads, "what it reads is not seen"]
+
+
+def _named(found: re.Match[str], instance: Instance) -> str:
+    """`input 0` by its name; `its input x` keeps the word."""
+    ends = instance.outputs if found[2] == "output" else instance.inputs
+    return f"{'its input ' if found[1] else ''}{ends[int(found[3])].name}"
+
+
+def is_parallel(kernel: HandKernel) -> bool:
+    """Whether it has threads whose number can be chosen: OpenMP in C, or parallel=True of numba."""
+    if kernel.language == "c":
+        return any("openmp" in flag for flag in kernel.usage.options.get("flags", ()))
+    options: Mapping[str, Any] = getattr(kernel.function, "targetoptions", {})
+    return kernel.language == "numba" and bool(options.get("parallel"))

@@ -1,0 +1,35 @@
+"""The fixture `noyau_check` of pytest: one line a test says that every kernel of an op is right.
+
+def test_softmax(noyau_check):
+    noyau_check(softmax)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from noyau.checking.findings import Checked
+    from noyau.ops import Op
+
+
+@pytest.fixture
+def noyau_check() -> Callable[..., Checked]:
+    """`noyau.check` of an op; the test fails with the report where a kernel is wrong, and is skipped where none of its
+    kernels can run here. What it takes beside the op is what `noyau.check` takes: sizes={"n": 1000}, tolerance=1e-3."""
+    return _passes
+
+
+def _passes(op: Op[..., Any], **wishes: Any) -> Checked:
+    __tracebackhide__ = True
+    import noyau  # what collects tests does not wait for it
+
+    found = noyau.check(op, **wishes)
+    if not found.ok:
+        pytest.fail(str(found), pytrace=False)
+    if found.kernels and all(kernel.skipped for kernel in found.kernels):
+        pytest.skip(str(found))
+    return found

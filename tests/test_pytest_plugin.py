@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import noyau
+
+pytest_plugins = ["pytester"]
+OPS = """
+import numpy as np
+import noyau
+
+@noyau.op("f32[n] -> f32[n]")
+def double(x):
+    return x + x
+
+@double.kernel
+def k(x, out):
+    out[...] = FACTOR * x
+
+def test_double(noyau_check):
+    noyau_check(double, sizes={"n": 50}, tolerance=1e-3)
+"""
+
+
+def outcomes(pytester: pytest.Pytester, text: str, **wanted: int) -> pytest.RunResult:
+    pytester.makepyfile(text)
+    found = pytester.runpytest("-p", "noyau.pytest_plugin", "-p", "no:cacheprovider")
+    found.assert_outcomes(**wanted)
+    return found
+
+
+def test_a_right_kernel_passes(pytester):
+    outcomes(pytester, OPS.replace("FACTOR", "2"), passed=1)
+
+
+def test_a_wrong_kernel_fails_with_the_report(pytester):
+    found = outcomes(pytester, OPS.replace("FACTOR", "3"), failed=1)
+    found.stdout.re_match_lines(
+        [r"double\[k\]: wrong-value: wrong at out\[0\] for x: f32\[1\].*", ".*allowed by request"]
+    )
+    assert "Traceback" not in found.stdout.str()
+
+
+def test_what_cannot_run_here_is_skipped(pytester):
+    text = OPS[: OPS.index("@double.kernel")] + OPS[OPS.index("def test_") :]
+    text = text.replace("def test_", 'double.kernel("__global__ void f() {}", language="cuda", entry="f")\n\ndef test_')
+    outcomes(pytester, text, skipped=1)
+
+
+def test_the_plugin_brings_no_numpy():
+    program = "import sys, noyau.pytest_plugin; sys.exit(any(name in sys.modules for name in ('numpy', 'noyau.ops')))"
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(noyau.__file__).parent.parent)
