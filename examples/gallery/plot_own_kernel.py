@@ -44,14 +44,16 @@ print((folder / "norm.py").read_text())
 # ----------
 # In plain C: the inputs, the outputs, the sizes and the constants of the op, by their names. It takes the place of the
 # one that noyau generated as a start. Sixteen partial sums let the compiler vectorise a sum whose order it must keep.
+# `begin` and `end` are the rows of one call, out of as many as `launch=` in norm.py says: onnxruntime's threads share
+# them. A function that does not take them is called once, for all rows, on one thread.
 HEAD = """\
 #include <math.h>
 #include <stdint.h>
 
 void norm(const float *embedding, const float *linear_3, const float *post_attention_layernorm_weight,
-          float *add_306, float *mul_256, int64_t batch, int64_t sequence, float eps)
+          float *add_306, float *mul_256, float eps, int64_t begin, int64_t end)
 {
-    for (int64_t row = 0; row < batch * sequence; row++) {
+    for (int64_t row = begin; row < end; row++) {
         const float *x = embedding + row * 64, *y = linear_3 + row * 64;
         float *total = add_306 + row * 64, *out = mul_256 + row * 64, lanes[16] = {0}, squares = 0;
         for (int k = 0; k < 64; k += 16)
@@ -95,6 +97,16 @@ for text in (twin, right):
     made = noyau.optimize(model, ops=[attached(text)], between=PATH, dims={"sequence": 64})
     print(made.judged[0].planned.operator, "in", len(made.judged[0].planned.groups), "places:")
     print("  ", made.judged[0].reason or made.judged[0].evidence)
+
+# %%
+# All threads
+# -----------
+# The certificate has run it in pieces too, the last one first, and no two of them changed one cell: threads may share
+# it. In a session with onnxruntime's defaults, on two cores, 64 rows take as long as called once (6 us); 4096 rows
+# take 47 us instead of 78 us, 16384 rows 170 us instead of 320 us. A twin whose pieces meet in one cell is told so.
+meeting = right.replace("squares = 0;", "squares = 0;\n        if (row) mul_256[0] += 0.5f;", 1)
+print(noyau.optimize(model, ops=[attached(meeting)], between=PATH, dims={"sequence": 64}).judged[0].reason)
+attached(right)
 
 # %%
 # The gain, against its ceiling
