@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
+
+import numpy as np
 
 from noyau.ir.dims import Dim, DimLike
 
@@ -12,67 +14,73 @@ from noyau.ir.dims import Dim, DimLike
 class Size:
     """An integer of which only the Dim is known: it adds, subtracts, multiplies and divides downwards.
 
-    Whoever compares it or asks for its number gets a TypeError: the answer would hold for one call alone."""
+    Whoever compares it or asks for its number gets a TypeError: the answer would hold for one call alone. A subclass
+    that knows better says what sizes made of it are in `like`."""
 
     dim: Dim
 
+    def like(self, dim: Dim) -> Any:
+        """What is calculated from this size."""
+        return Size(dim)
+
     def __add__(self, other: Any) -> Any:
-        return Size(self.dim + dim_of(other)) if _is_whole(other) else NotImplemented
+        return self.like(self.dim + dim_of(other)) if is_whole(other) else NotImplemented
 
     def __sub__(self, other: Any) -> Any:
-        return Size(self.dim - dim_of(other)) if _is_whole(other) else NotImplemented
+        return self.like(self.dim - dim_of(other)) if is_whole(other) else NotImplemented
 
     def __mul__(self, other: Any) -> Any:
-        return Size(self.dim * dim_of(other)) if _is_whole(other) else NotImplemented
+        return self.like(self.dim * dim_of(other)) if is_whole(other) else NotImplemented
 
     def __floordiv__(self, other: Any) -> Any:
-        return Size(self.dim // dim_of(other)) if _is_whole(other) else NotImplemented
+        return self.like(self.dim // dim_of(other)) if is_whole(other) else NotImplemented
 
     def __mod__(self, other: Any) -> Any:
-        return Size(self.dim % dim_of(other)) if _is_whole(other) else NotImplemented
+        return self.like(self.dim % dim_of(other)) if is_whole(other) else NotImplemented
 
     def __radd__(self, other: Any) -> Any:
-        return Size(dim_of(other) + self.dim) if _is_whole(other) else NotImplemented
+        return self.like(dim_of(other) + self.dim) if is_whole(other) else NotImplemented
 
     def __rsub__(self, other: Any) -> Any:
-        return Size(dim_of(other) - self.dim) if _is_whole(other) else NotImplemented
+        return self.like(dim_of(other) - self.dim) if is_whole(other) else NotImplemented
 
     def __rmul__(self, other: Any) -> Any:
-        return Size(dim_of(other) * self.dim) if _is_whole(other) else NotImplemented
+        return self.like(dim_of(other) * self.dim) if is_whole(other) else NotImplemented
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return Size(dim_of(other) // self.dim) if _is_whole(other) else NotImplemented
+        return self.like(dim_of(other) // self.dim) if is_whole(other) else NotImplemented
 
     def __rmod__(self, other: Any) -> Any:
-        return Size(dim_of(other) % self.dim) if _is_whole(other) else NotImplemented
+        return self.like(dim_of(other) % self.dim) if is_whole(other) else NotImplemented
 
-    def __neg__(self) -> Size:
-        return Size(-self.dim)
+    def __neg__(self) -> Any:
+        return self.like(-self.dim)
 
-    def __eq__(self, other: object) -> NoReturn:
+    def __eq__(self, other: object) -> Any:
         raise TypeError(f"{self.dim} is compared, and it has no number yet")
 
     __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __eq__
     __hash__ = None  # type: ignore[assignment]
 
-    def __bool__(self) -> NoReturn:
+    def __bool__(self) -> Any:
         raise TypeError(f"it is asked whether {self.dim} is 0, and it has no number yet")
 
-    def __index__(self) -> NoReturn:
+    def __index__(self) -> Any:
         raise TypeError(f"{self.dim} is asked for its number, and it has none yet")
 
     __int__ = __float__ = __index__
 
     def __truediv__(self, other: Any) -> Any:
-        if not _is_whole(other) and not isinstance(other, float):
+        if not is_whole(other) and not isinstance(other, float):
             return NotImplemented
         raise TypeError(f"{self.dim} is divided with /; use //")
 
     __rtruediv__ = __truediv__
 
 
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int | Size) and not isinstance(value, bool)
+def is_whole(value: Any) -> bool:
+    """Whether it is an integer, or a Size."""
+    return isinstance(value, int | Size | np.integer) and not isinstance(value, bool)
 
 
 def size_of(dim: DimLike) -> int | Size:
@@ -85,6 +93,6 @@ def dim_of(value: Any) -> Dim:
     """The Dim of what a function of a user calculated. TypeError for what is no integer."""
     if isinstance(value, Size):
         return value.dim
-    if not _is_whole(value):
+    if not is_whole(value):
         raise TypeError(f"{value!r} is no integer")
     return Dim.of(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -10,38 +10,90 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.tape import Tape
-from noyau.ir.graph import Node
-from noyau.ir.symbols import Size, size_of
+from noyau.ir.dims import Shape, index_name, indices
+from noyau.ir.graph import Node, View
+from noyau.ir.symbols import Size
 
 Handler = Callable[..., Any]
-UFUNCS: dict[str, Handler] = {}  # by the name of the ufunc; `ufuncs.py` fills it
-FUNCTIONS: dict[str, Handler] = {}  # by the name of the function of NumPy; `functions.py` fills it
+UFUNCS: dict[str, Handler] = {}  # by the name of the ufunc, and of its method: `ufuncs.py` and others fill it
+FUNCTIONS: dict[str, Handler] = {}  # by the name of the function of NumPy, without `np.`
+METHODS: dict[str, Handler] = {}  # those that are no functions of NumPy, or other ones
+ATTRIBUTES: dict[str, Handler] = {}
+REFUSED: dict[str, str] = {}  # names of functions, methods and modules, and why they are not traced
 VIEWS = frozenset(  # functions whose result may share memory with their argument
-    """getitem transpose swapaxes moveaxis reshape ravel squeeze expand_dims broadcast_to flip astype""".split()
+    """getitem transpose permute_dims matrix_transpose swapaxes moveaxis rollaxis reshape ravel squeeze expand_dims
+    broadcast_to flip flipud fliplr rot90 asarray asanyarray ascontiguousarray atleast_1d atleast_2d atleast_3d real
+    diagonal""".split()
 )
+READ_ONLY = frozenset({"broadcast_to", "diagonal"})
+MAYBE = frozenset({"reshape", "ravel", "ascontiguousarray"})  # a view or a copy, as the memory lies
+
+
+class Memory:
+    """Cells that several arrays may see, and how often they were written. `owner`: whose they are, where they may not
+    be written."""
+
+    def __init__(self, node: Node, owner: str = "") -> None:
+        self.node, self.owner, self.version = node, owner, 0
+
+    def write(self, node: Node) -> None:
+        self.node, self.version = node, self.version + 1
 
 
 class Traced(NDArrayOperatorsMixin):
     """A value of the graph, as an array. Operators come from the mixin, which calls ufuncs.
 
-    `alone`: no other array can see its memory, so that it may be changed in place."""
+    `memory`: the cells that it sees, at `index` where it is a view. `scalar`: one of NumPy's scalars, which cannot be
+    changed in place. `fixed`: why it may not be written, where it may not. `sure`: False where NumPy makes a view or a
+    copy, as the memory lies."""
 
     __array_priority__ = 1000
 
-    def __init__(self, tape: Tape, node: Node, *, alone: bool = True) -> None:
-        self.tape, self.node, self.alone = tape, node, alone
+    def __init__(self, tape: Tape, node: Node, *, owner: str = "", scalar: bool = False) -> None:
+        self.tape, self.scalar, self.fixed, self.sure = tape, scalar, "", True
+        self.memory, self.index = Memory(node, owner), indices(len(node.shape))
+        self._node, self._seen, self._dtype, self._shape = node, 0, node.dtype, node.shape
 
     @property
-    def shape(self) -> tuple[int | Size, ...]:
-        return tuple(map(size_of, self.node.shape))
+    def node(self) -> Node:
+        """The value now. UnsupportedError where it is not known whether a change is seen."""
+        if self._seen != self.memory.version:
+            if not self.sure:
+                told = "it reads what is a view or a copy in NumPy, as the memory lies, after its source was changed"
+                raise UnsupportedError(f"{told}; take a .copy() before")
+            self._node = self.tape.view(self.memory.node, self._shape, self.index)
+            self._seen = self.memory.version
+        return self._node
+
+    def look_at(self, other: Traced, name: str) -> None:
+        """This array, made of another by views alone, becomes a view of its memory."""
+        index = _composed(self.tape, self._node, other.node)
+        if index is None or self._dtype is not other._dtype:
+            return
+        seen = {index_name(axis): dim for axis, dim in enumerate(index)}
+        self.memory = other.memory
+        self.index = tuple(dim.replace(seen) for dim in other.index)
+        self._seen = self.memory.version
+        self.sure = other.sure and (name not in MAYBE or (name == "reshape" and _is_plain(other._shape, self._shape)))
+        self.fixed = f"what np.{name} gives is read-only" if name in READ_ONLY else other.fixed
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        from noyau.frontends.numpy.sizes import sized
+
+        return tuple(sized(self.tape, dim) for dim in self._shape)
 
     @property
     def ndim(self) -> int:
-        return len(self.node.shape)
+        return len(self._shape)
 
     @property
     def dtype(self) -> np.dtype:
-        return self.node.dtype.numpy
+        return self._dtype.numpy
+
+    @property
+    def itemsize(self) -> int:
+        return self._dtype.bytes
 
     @property
     def size(self) -> Any:
@@ -51,71 +103,140 @@ class Traced(NDArrayOperatorsMixin):
         return total
 
     @property
+    def nbytes(self) -> Any:
+        return self.size * self.itemsize
+
+    @property
     def T(self) -> Any:
         return call("transpose", self)
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **said: Any) -> Any:
-        target = said.pop("out", None)
-        name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
-        if name not in UFUNCS:
-            raise UnsupportedError(f"np.{name} is not among the ufuncs that are traced")
-        made = UFUNCS[name](*inputs, **said)
-        return made if target is None else self.written(target, made)
+    @property
+    def mT(self) -> Any:
+        return call("matrix_transpose", self)
 
-    def written(self, target: tuple[Any, ...], made: Traced) -> Any:
-        """An array changed in place: `y += x`. UnsupportedError where another array would see that."""
-        array = target[0]
-        if not isinstance(array, Traced) or not array.alone:
-            raise UnsupportedError("it writes into an array that others see, an argument or a view; assign the result")
-        if made.node.shape != array.node.shape or made.node.dtype.kind != array.node.dtype.kind:
-            found = f"{made.node.dtype.value}[{', '.join(map(str, made.node.shape))}]"
-            raise UnsupportedError(f"what is written in place is {found}, and does not fit")
-        array.node = self.tape.cast(made.node, array.node.dtype)
-        return array
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **said: Any) -> Any:
+        return ufunc_call(ufunc, method, inputs, said)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        name = function.__name__
-        if name not in FUNCTIONS:
-            raise UnsupportedError(f"np.{name} is not among the functions that are traced")
-        return call(name, *args, **kwargs)
+        return call(name_of(function), *args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         """Methods are functions of NumPy whose first argument is the array."""
         if name.startswith("_"):
             raise AttributeError(name)
-        if name not in FUNCTIONS:
-            raise UnsupportedError(f"the method .{name} of an array is not among those that are traced")
+        if name in ATTRIBUTES:
+            return ATTRIBUTES[name](self)
+        if name in METHODS:
+            return lambda *args, **kwargs: METHODS[name](self, *args, **kwargs)
+        if name not in FUNCTIONS or not hasattr(np.ndarray, name):
+            told = f": {REFUSED[name]}" if name in REFUSED else ""
+            raise UnsupportedError(f"the method .{name} of an array is not among those that are traced{told}")
         return lambda *args, **kwargs: call(name, self, *args, **kwargs)
 
     def __getitem__(self, key: Any) -> Any:
         return call("getitem", self, key)
 
-    def __setitem__(self, key: Any, value: Any) -> NoReturn:
-        raise UnsupportedError("it writes into an array; make a new one, with np.where or np.concatenate")
+    def __setitem__(self, key: Any, value: Any) -> None:
+        FUNCTIONS["setitem"](self, key, value)
 
     def __len__(self) -> int:
-        extent = self.shape[0] if self.shape else 0
-        if isinstance(extent, Size):
-            raise UnsupportedError(f"len() is asked of an extent {extent.dim}, which has no number yet; use .shape[0]")
-        return extent
+        if not self._shape:
+            raise TypeError("len() of unsized object")
+        return self.tape.settle(self._shape[0])
 
     def __iter__(self) -> Any:
         return (self[k] for k in range(len(self)))
 
-    def _no_number(self, *_: Any) -> NoReturn:
-        raise UnsupportedError("it asks for the number in an array, which is only known when it runs; use np.where")
+    def __pow__(self, other: Any) -> Any:
+        """NumPy's operator takes a square root for ** 0.5, which differs from np.power at -0.0 and -inf."""
+        if isinstance(other, float) and other == 0.5 and self._dtype.is_float:
+            return UFUNCS["sqrt"](self)
+        return super().__pow__(other)
+
+    def __round__(self, *digits: Any) -> Any:
+        return call("round", self, *digits)
+
+    def _no_number(self, *_: Any, **__: Any) -> NoReturn:
+        told = "it asks for the number in an array, which is only known when it runs"
+        raise UnsupportedError(f"{told}; keep it an array, and choose with np.where")
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
-        self._no_number()
+        raise UnsupportedError("what is not traced asks for the numbers in an array; use functions of NumPy")
+
+    def __repr__(self) -> str:
+        return f"<traced {self._dtype.value}[{', '.join(map(str, self._shape))}]>"
+
+    def __format__(self, spec: str) -> NoReturn:
+        raise UnsupportedError("it puts the number in an array into a text, which is only known when it runs")
 
     __bool__ = __int__ = __float__ = __index__ = __complex__ = _no_number
-    item = tolist = _no_number
+    item = tolist = tobytes = _no_number
     __hash__ = object.__hash__
 
 
+def _is_plain(source: Shape, shape: Shape) -> bool:
+    """Whether a reshape only puts in or drops axes of 1, so that it is a view however the memory lies."""
+    return [d for d in source if d.constant != 1] == [d for d in shape if d.constant != 1]
+
+
+def _composed(tape: Tape, node: Node, source: Node) -> Shape | None:
+    """Where a value that is made of `source` by views reads it; None where it is made otherwise."""
+    index = indices(len(node.shape))
+    while node.output != source.output:
+        match node.kind:
+            case View(step):
+                index = tuple(dim.replace({index_name(k): at for k, at in enumerate(index)}) for dim in step)
+                node = tape.by_name[node.inputs[0]]
+            case _:
+                return None
+    return index
+
+
+def name_of(function: Any) -> str:
+    """The name of a function of NumPy: `sum`, `linalg.norm`."""
+    module = getattr(function, "__module__", "") or ""
+    part = next((each for each in ("linalg", "fft", "random") if f"numpy.{each}" in module), "")
+    return f"{part}.{function.__name__}" if part else str(function.__name__)
+
+
+def ufunc_call(ufunc: np.ufunc, method: str, inputs: Sequence[Any], said: Mapping[str, Any]) -> Any:
+    """A ufunc, or a method of it, by the table."""
+    name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
+    if name not in UFUNCS:
+        told = f": {REFUSED[name]}" if name in REFUSED else ""
+        raise UnsupportedError(f"np.{name} is not among the ufuncs that are traced{told}")
+    return UFUNCS[name](*inputs, **said)
+
+
 def call(name: str, *args: Any, **kwargs: Any) -> Any:
-    """A function of the table; where its result may be a view, neither it nor the argument is alone any more."""
+    """A function of the table; where its result may be a view, it sees the memory of the argument."""
+    if name not in FUNCTIONS:
+        told = f": {REFUSED[name]}" if name in REFUSED else ""
+        raise UnsupportedError(f"np.{name} is not among the functions that are traced{told}")
     made = FUNCTIONS[name](*args, **kwargs)
-    if name in VIEWS and isinstance(made, Traced) and isinstance(args[0], Traced):
-        args[0].alone = made.alone = False
+    if name not in VIEWS:
+        return as_scalars(made)
+    if args and isinstance(args[0], Traced) and isinstance(made, Traced) and made is not args[0] and not made.scalar:
+        made.look_at(args[0], name)
     return made
+
+
+def as_scalars(made: Any) -> Any:
+    """What a function gives, where arrays of no axes are NumPy's scalars."""
+    for each in made if isinstance(made, tuple | list) else (made,):
+        if isinstance(each, Traced) and not each.ndim:
+            each.scalar = True
+    return made
+
+
+def tape_of(operands: Sequence[Any]) -> Tape:
+    """The tape of the first operand that has one, also within lists. LookupError where there is none."""
+    for each in operands:
+        if isinstance(each, Traced) or (isinstance(each, Size) and hasattr(each, "tape")):
+            return each.tape
+        if isinstance(each, tuple | list):
+            try:
+                return tape_of(each)
+            except LookupError:
+                continue
+    raise LookupError("nothing here is traced")

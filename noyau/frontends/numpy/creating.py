@@ -1,78 +1,159 @@
-"""The numpy module as a traced function sees it: creation functions take sizes that have no number yet."""
+"""Arrays that a traced function makes: they may be written, and their sizes may have no number yet."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.arrays import Traced
+from noyau.frontends.numpy.arrays import FUNCTIONS, Traced, call
+from noyau.frontends.numpy.functions import where
+from noyau.frontends.numpy.shapes import shape_given
+from noyau.frontends.numpy.sizes import Number
 from noyau.frontends.numpy.tape import Tape, dtype_from
-from noyau.ir.dims import Dim
+from noyau.frontends.numpy.ufuncs import has_traced, traced
+from noyau.ir.dims import Dim, Shape, index_name
 from noyau.ir.graph import Iota
 from noyau.ir.symbols import Size, dim_of
 
-
-class Numpy:
-    """numpy, whose creation functions note what they make on a tape where they are given a Size."""
-
-    def __init__(self, tape: Tape) -> None:
-        self._tape = tape
-        self._made: dict[str, Callable[..., Traced]] = {
-            "arange": self._arange,
-            "zeros": self._zeros,
-            "ones": self._ones,
-            "full": self._full,
-        }
-
-    def __getattr__(self, name: str) -> Any:
-        plain = getattr(np, name)
-        made = self._made.get(name)
-        if made is None:
-            return plain
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return made(*args, **kwargs) if _has_size((*args, *kwargs.values())) else plain(*args, **kwargs)
-
-        return call
-
-    def _arange(self, *ends: Any, dtype: Any = None) -> Traced:
-        start, stop, step = {1: (0, *ends, 1), 2: (*ends, 1)}.get(len(ends), ends)
-        if not isinstance(step, int) or step < 1:
-            raise UnsupportedError("np.arange is traced with a step of 1, 2, 3...")
-        first, last = dim_of(start), dim_of(stop)
-        self._tape.demand_at_most(first, last)
-        length = (last - first + (step - 1)) // step
-        node = self._tape.emit(Iota(Dim.of("#0") * step + first), [], DType.I64, (length,))
-        return Traced(self._tape, self._tape.cast(node, DType.I64 if dtype is None else dtype_from(dtype)))
-
-    def _zeros(self, shape: Any, dtype: Any = np.float64) -> Traced:
-        return self._full(shape, 0, dtype)
-
-    def _ones(self, shape: Any, dtype: Any = np.float64) -> Traced:
-        return self._full(shape, 1, dtype)
-
-    def _full(self, shape: Any, fill_value: Any, dtype: Any = None) -> Traced:
-        dims = shape if isinstance(shape, tuple | list) else (shape,)
-        wanted = np.asarray(fill_value).dtype if dtype is None else dtype
-        value = self._tape.constant(fill_value, dtype_from(wanted))
-        return Traced(self._tape, self._tape.expand(value, tuple(map(dim_of, dims))))
+Make = Callable[..., Any]
 
 
-def with_numpy(function: Callable[..., Any], tape: Tape) -> Callable[..., Any]:
-    """The function, in whose globals and enclosing scopes numpy is the one of a tape."""
-    if not isinstance(function, FunctionType):
-        return function
-    proxy = Numpy(tape)
-    scope = {name: proxy if value is np else value for name, value in function.__globals__.items()}
-    made = FunctionType(function.__code__, scope, function.__name__, function.__defaults__, function.__closure__)
-    made.__kwdefaults__ = function.__kwdefaults__
-    return made
+def _dims(shape: Any) -> Shape:
+    return tuple(map(dim_of, shape_given((shape,))))
 
 
-def _has_size(values: Any) -> bool:
-    return any(isinstance(v, Size) or (isinstance(v, tuple | list) and _has_size(v)) for v in values)
+def full(tape: Tape, shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C", **said: Any) -> Traced:
+    """np.full: cells of one value, or of one that is broadcast."""
+    value = traced(tape, fill_value, None if dtype is None else dtype_from(dtype))
+    return Traced(tape, tape.expand(value.node, _dims(shape)))
+
+
+def zeros(tape: Tape, shape: Any, dtype: Any = float, order: Any = "C", **said: Any) -> Traced:
+    return full(tape, shape, 0, float if dtype is None else dtype)
+
+
+def ones(tape: Tape, shape: Any, dtype: Any = None, order: Any = "C", **said: Any) -> Traced:
+    return full(tape, shape, 1, float if dtype is None else dtype)
+
+
+def counted(tape: Tape, index: Dim, shape: Shape, dtype: Any = np.int64) -> Traced:
+    """An index over the axes of a shape, as an array."""
+    return Traced(tape, tape.cast(tape.emit(Iota(index), [], DType.I64, shape), dtype_from(dtype)))
+
+
+def arange(tape: Tape, *ends: Any, dtype: Any = None, **said: Any) -> Any:
+    """np.arange of integers and sizes."""
+    given = dict(zip(("start", "stop", "step") if len(ends) > 1 else ("stop",), ends, strict=False))
+    given = {"start": 0, "step": 1, **given, **{key: value for key, value in said.items() if key in _ENDS}}
+    start, stop, step = given["start"], given["stop"], given["step"]
+    step = tape.settle(step.dim) if isinstance(step, Size) else step
+    if not isinstance(step, int | np.integer) or step == 0 or not all(map(_is_end, (start, stop))):
+        raise UnsupportedError("np.arange of sizes is traced with whole ends and a whole step that is known")
+    first, last = (dim_of(start), dim_of(stop)) if step > 0 else (-dim_of(start), -dim_of(stop))
+    reach = last - first if tape.at_most(first, last, usual=True) else Dim.of(0)
+    length = (reach + (abs(int(step)) - 1)) // abs(int(step))
+    return counted(tape, Dim.of("#0") * int(step) + dim_of(start), (length,), np.int64 if dtype is None else dtype)
+
+
+_ENDS = ("start", "stop", "step")
+
+
+def _is_end(value: Any) -> bool:
+    return isinstance(value, int | np.integer | Size)
+
+
+def linspace(
+    tape: Tape, start: Any, stop: Any, num: Any = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None
+) -> Any:
+    """np.linspace along a first axis: the last cell is `stop` itself."""
+    count = dim_of(num)
+    parts = count - 1 if endpoint else count
+    some = tape.at_most(1, parts, usual=True)
+    first, last = (traced(tape, each).astype(np.float64) for each in (start, stop))
+    divisor = Number(tape, tape.size(parts, DType.I64), parts.names)
+    step = (last - first) / divisor if some else (last - first) * np.nan
+    at = counted(tape, Dim.of("#0"), (count, *[Dim.of(1)] * max(first.ndim, last.ndim)), np.float64)
+    made: Any = at * step + first if some else at * 0.0 + first
+    if endpoint and some:
+        made = where(at == divisor, last, made)
+    made = made if dtype is None else (np.floor(made) if np.dtype(dtype).kind in "iu" else made).astype(dtype)
+    return (made, step) if retstep else made
+
+
+def eye(tape: Tape, N: Any, M: Any = None, k: Any = 0, dtype: Any = float, **said: Any) -> Any:
+    shape = _dims((N, N if M is None else M))
+    at = counted(tape, Dim.of(index_name(1)) - Dim.of(index_name(0)), shape)
+    return (at == k).astype(dtype)
+
+
+def identity(tape: Tape, n: Any, dtype: Any = float, **said: Any) -> Any:
+    return eye(tape, n, dtype=float if dtype is None else dtype)
+
+
+def tri(tape: Tape, N: Any, M: Any = None, k: Any = 0, dtype: Any = float, **said: Any) -> Any:
+    shape = _dims((N, N if M is None else M))
+    at = counted(tape, Dim.of(index_name(1)) - Dim.of(index_name(0)), shape)
+    return (at <= k).astype(dtype)
+
+
+def indices(tape: Tape, dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
+    """np.indices: the index along each axis, of the whole shape or of that axis alone."""
+    shape = _dims(tuple(dimensions))
+    made = []
+    for axis in range(len(shape)):
+        own = tuple(dim if k == axis else Dim.of(1) for k, dim in enumerate(shape)) if sparse else shape
+        made.append(counted(tape, Dim.of(index_name(axis)), own, dtype))
+    return tuple(made) if sparse else call("stack", made)
+
+
+def fromfunction(tape: Tape, function: Callable[..., Any], shape: Any, *, dtype: Any = float, **said: Any) -> Any:
+    return function(*indices(tape, shape, dtype), **said)
+
+
+def array(tape: Tape, value: Any, *args: Any, **said: Any) -> Any:
+    """np.array of lists with traced numbers in them."""
+    return call("array", value if isinstance(value, Traced) else traced(tape, value), *args, **said)
+
+
+def prod(tape: Tape, a: Any, *args: Any, **said: Any) -> Any:
+    """np.prod of a shape is a size; of anything else, an array."""
+    if isinstance(a, tuple | list) and not args and not said and all(map(_is_end, a)):
+        total: Any = 1
+        for each in a:
+            total = total * each
+        return total
+    return call("prod", a, *args, **said)
+
+
+ALWAYS: dict[str, Make] = {"zeros": zeros, "ones": ones, "empty": zeros, "full": full}  # they may be written
+WHERE_SYMBOLIC: dict[str, Make] = {
+    "arange": arange,
+    "linspace": linspace,
+    "eye": eye,
+    "identity": identity,
+    "tri": tri,
+    "indices": indices,
+    "fromfunction": fromfunction,
+    "array": array,
+    "prod": prod,
+}
+
+
+def made_by(tape: Tape, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of NumPy as traced functions call it: what makes arrays does so on the tape, and sizes without numbers
+    go to the table of functions."""
+
+    def create(*args: Any, **kwargs: Any) -> Any:
+        if name in ALWAYS:
+            return ALWAYS[name](tape, *args, **kwargs)
+        if not has_traced([*args, *kwargs.values()]):
+            return plain(*args, **kwargs)
+        if name in WHERE_SYMBOLIC:
+            return WHERE_SYMBOLIC[name](tape, *args, **kwargs)
+        return call(name, *args, **kwargs) if name in FUNCTIONS else plain(*args, **kwargs)
+
+    return create

@@ -1,302 +1,249 @@
-"""NumPy's array functions and methods: reductions, shapes, pieces side by side."""
+"""NumPy's functions cell by cell that are no ufuncs: choices, bounds, rounding, tolerances, copies."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.arrays import FUNCTIONS, UFUNCS, Traced
-from noyau.frontends.numpy.tape import Tape, dtype_from
-from noyau.frontends.numpy.ufuncs import as_node, mapped, tape_of, traced
-from noyau.ir.dims import Dim, product
-from noyau.ir.graph import Node
-from noyau.ir.symbols import Size, dim_of
-
-NONE = np._NoValue  # what NumPy's own functions have for an argument that is not given
-
-
-def refuse(name: str, said: dict[str, Any]) -> None:
-    """UnsupportedError for an argument that is not traced."""
-    given = next((key for key, value in said.items() if value is not None and value is not NONE), None)
-    if given is not None:
-        raise UnsupportedError(f"np.{name} is traced without {given}=")
+from noyau.frontends.numpy.arrays import ATTRIBUTES, FUNCTIONS, METHODS, UFUNCS, Traced, call, tape_of
+from noyau.frontends.numpy.joining import common_dtype
+from noyau.frontends.numpy.reductions import array_of, axis_of, is_given
+from noyau.frontends.numpy.shapes import shape_given
+from noyau.frontends.numpy.tape import dtype_from
+from noyau.frontends.numpy.ufuncs import as_node, mapped, refuse, traced
+from noyau.ir.dims import Dim, index_name
+from noyau.ir.graph import Iota
+from noyau.ir.symbols import dim_of
 
 
-def axes_of(axis: Any, rank: int) -> tuple[int, ...]:
-    """The axes that a reduction names: all of them for None."""
-    if axis is None:
-        return tuple(range(rank))
-    given = axis if isinstance(axis, tuple | list) else (axis,)
-    return tuple(_axis(each, rank) for each in given)
-
-
-def _axis(axis: Any, rank: int) -> int:
-    if not isinstance(axis, int | np.integer) or not -rank <= axis < rank:
-        raise UnsupportedError(f"the axis {axis!r} is outside of {rank} axes")
-    return int(axis) % rank
-
-
-def _shape(given: Sequence[Any]) -> list[Any]:
-    """A shape given as one tuple, or as several numbers."""
-    one = given[0] if len(given) == 1 and isinstance(given[0], tuple | list) else given
-    return [int(each) if isinstance(each, np.integer) else each for each in one]
-
-
-def _count(tape: Tape, value: Node, axes: Sequence[int], dtype: DType, less: int = 0) -> Node:
-    return tape.size(product(value.shape[axis] for axis in axes) - less, dtype)
-
-
-def _sum(a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False, **said: Any) -> Traced:
-    return _added("sum", "sum", a, axis, dtype, keepdims, said)
-
-
-def _prod(a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False, **said: Any) -> Traced:
-    return _added("prod", "prod", a, axis, dtype, keepdims, said)
-
-
-def _added(name: str, monoid: str, a: Traced, axis: Any, dtype: Any, keepdims: Any, said: dict[str, Any]) -> Traced:
-    refuse(name, said)
-    wanted = _accumulated(a.node.dtype) if dtype is None else dtype_from(dtype)
-    value = a.tape.cast(a.node, wanted)
-    return Traced(a.tape, a.tape.reduce(monoid, value, axes_of(axis, a.ndim), keep=_truth(keepdims)))
-
-
-def _accumulated(dtype: DType) -> DType:
-    """What NumPy adds up a dtype in: bools and short integers in 64 bits."""
-    return {"bool": DType.I64, "int": DType.I64, "uint": DType.U64}.get(dtype.kind, dtype)
-
-
-def _truth(keepdims: Any) -> bool:
-    return keepdims is not NONE and bool(keepdims)
-
-
-def _extreme(monoid: str, bools: str) -> Any:
-    def call(a: Traced, axis: Any = None, keepdims: Any = False, **said: Any) -> Traced:
-        refuse(monoid, said)
-        axes = axes_of(axis, a.ndim)
-        a.tape.demand_at_most(1, product(a.node.shape[k] for k in axes))
-        name = bools if a.node.dtype is DType.BOOL else monoid
-        return Traced(a.tape, a.tape.reduce(name, a.node, axes, keep=_truth(keepdims)))
-
-    return call
-
-
-def _logical(monoid: str) -> Any:
-    def call(a: Traced, axis: Any = None, keepdims: Any = False, **said: Any) -> Traced:
-        refuse(monoid, said)
-        value = a.tape.cast(a.node, DType.BOOL)
-        return Traced(a.tape, a.tape.reduce(monoid, value, axes_of(axis, a.ndim), keep=_truth(keepdims)))
-
-    return call
-
-
-def _arg(monoid: str) -> Any:
-    def call(a: Traced, axis: Any = None, keepdims: Any = False, **said: Any) -> Traced:
-        refuse(monoid, said)
-        if axis is None:
-            a, axis = _ravel(a), 0
-            if _truth(keepdims):
-                raise UnsupportedError(f"np.{monoid} over all axes is traced without keepdims=")
-        axes = axes_of(axis, a.ndim)
-        a.tape.demand_at_most(1, a.node.shape[axes[0]])
-        value = a.tape.cast(a.node, DType.U8) if a.node.dtype is DType.BOOL else a.node
-        return Traced(a.tape, a.tape.reduce(monoid, value, axes, keep=_truth(keepdims)))
-
-    return call
-
-
-def _mean(a: Traced, axis: Any = None, dtype: Any = None, keepdims: Any = False, **said: Any) -> Traced:
-    refuse("mean", said)
-    asked = DType.F64 if not a.node.dtype.is_float else a.node.dtype
-    wanted = asked if dtype is None else dtype_from(dtype)
-    axes, tape = axes_of(axis, a.ndim), a.tape
-    value = tape.cast(a.node, wanted.compute)
-    total = tape.reduce("sum", value, axes, keep=_truth(keepdims))
-    mean = mapped(tape, "divide", total, _count(tape, value, axes, wanted.compute))
-    return Traced(tape, tape.cast(mean, wanted))
-
-
-def _var(a: Traced, axis: Any = None, dtype: Any = None, ddof: int = 0, keepdims: Any = False, **said: Any) -> Traced:
-    refuse("var", said)
-    asked = DType.F64 if not a.node.dtype.is_float else a.node.dtype
-    wanted = asked if dtype is None else dtype_from(dtype)
-    axes, tape = axes_of(axis, a.ndim), a.tape
-    value = tape.cast(a.node, wanted.compute)
-    mean = _mean(Traced(tape, value), axes, keepdims=True)
-    away = mapped(tape, "subtract", value, mean.node)
-    total = tape.reduce("sum", mapped(tape, "multiply", away, away), axes, keep=_truth(keepdims))
-    return Traced(tape, tape.cast(mapped(tape, "divide", total, _count(tape, value, axes, value.dtype, ddof)), wanted))
-
-
-def _std(a: Traced, *args: Any, **said: Any) -> Any:
-    return UFUNCS["sqrt"](_var(a, *args, **said))
-
-
-def _scanned(monoid: str) -> Any:
-    def call(a: Traced, axis: Any = None, dtype: Any = None, **said: Any) -> Traced:
-        refuse(f"cum{monoid}", said)
-        if axis is None:
-            a, axis = _ravel(a), 0
-        wanted = _accumulated(a.node.dtype) if dtype is None else dtype_from(dtype)
-        return Traced(a.tape, a.tape.scan(monoid, a.tape.cast(a.node, wanted), _axis(axis, a.ndim)))
-
-    return call
-
-
-def _where(condition: Any, *branches: Any) -> Traced:
+def where(condition: Any, *branches: Any) -> Traced:
+    """np.where of three arrays."""
     if len(branches) != 2:
-        raise UnsupportedError("np.where of a condition alone has a result of unknown shape")
+        raise UnsupportedError("np.where of a condition alone has a result of unknown shape; give it both values")
     tape = tape_of([condition, *branches])
-    dtype = _common(branches)
+    dtype = common_dtype(branches)
     first, second = (as_node(tape, each, dtype) for each in branches)
-    return Traced(tape, mapped(tape, "where", as_node(tape, condition, DType.BOOL), first, second))
+    return Traced(tape, mapped(tape, "where", as_node(tape, traced(tape, condition), DType.BOOL), first, second))
 
 
-def _common(values: Sequence[Any]) -> DType:
-    """The dtype that NumPy gives several together; Python numbers are weak."""
-    asked = [0 if isinstance(v, Size) else v.dtype if isinstance(v, Traced | np.ndarray) else v for v in values]
-    return dtype_from(np.result_type(*asked))
+def _select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
+    """np.select: the first choice whose condition holds."""
+    if len(condlist) != len(choicelist) or not len(condlist):
+        raise UnsupportedError("np.select takes as many choices as conditions, at least one")
+    tape = tape_of([condlist, choicelist, default])
+    dtype = common_dtype([*choicelist, default])
+    made: Any = traced(tape, default, dtype)
+    for condition, choice in list(zip(condlist, choicelist, strict=True))[::-1]:
+        made = where(condition, traced(tape, choice, dtype), made)
+    return made
 
 
-def _clip(a: Any, a_min: Any = None, a_max: Any = None, **said: Any) -> Any:
-    low = said.pop("min", None) if _is_missing(a_min) else a_min
-    high = said.pop("max", None) if _is_missing(a_max) else a_max
+def _choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise") -> Any:
+    if mode == "raise" or out is not None:
+        raise UnsupportedError("np.choose is traced with mode='clip' or 'wrap'; use np.select")
+    count = len(choices)
+    tape = tape_of([a, choices])
+    a = traced(tape, a)
+    a = a % count if mode == "wrap" else call("clip", a, 0, count - 1)
+    return _select([a == k for k in range(count)], list(choices))
+
+
+def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, **said: Any) -> Any:
+    low = said.pop("min", None) if not is_given(a_min) else a_min
+    high = said.pop("max", None) if not is_given(a_max) else a_max
+    dtype = {key: said.pop(key) for key in ("dtype",) if said.get(key) is not None}
     refuse("clip", said)
     a = traced(tape_of([a, low, high]), a)  # a Python number is an array of its own dtype here
-    made = _copy(a) if _is_missing(low) else UFUNCS["maximum"](a, low)
-    return made if _is_missing(high) else UFUNCS["minimum"](made, high)
+    made = a if not is_given(low) else UFUNCS["maximum"](a, low, **dtype)
+    made = made if not is_given(high) else UFUNCS["minimum"](made, high, **dtype)
+    return UFUNCS["positive"](made, out=out) if out is not None else Traced(a.tape, made.node)
 
 
-def _is_missing(bound: Any) -> bool:
-    return bound is None or bound is NONE
+def _round(a: Any, decimals: int = 0, out: Any = None) -> Any:
+    """np.round: halves to even; integers stay as they are."""
+    a = array_of(a)
+    if not a.node.dtype.is_float:
+        if decimals < 0:
+            raise UnsupportedError("np.round of integers to tens is not traced; divide, round and multiply")
+        return Traced(a.tape, a.node) if a.dtype != bool else a.astype(np.float16)
+    if decimals == 0:
+        return UFUNCS["rint"](a, out=out)
+    power = 10 ** abs(decimals)
+    if decimals > 0:
+        return UFUNCS["divide"](UFUNCS["rint"](a * power), power, out=out)
+    return UFUNCS["multiply"](UFUNCS["rint"](a / power), power, out=out)
 
 
-def _astype(a: Traced, dtype: Any, **said: Any) -> Traced:
-    return Traced(a.tape, a.tape.cast(a.node, dtype_from(dtype)))
+def _fix(x: Any, out: Any = None) -> Any:
+    return UFUNCS["trunc"](array_of(x), out=out)
 
 
-def _copy(a: Traced, *args: Any, **said: Any) -> Traced:
+def _astype(x: Any, dtype: Any, order: Any = "K", casting: Any = "unsafe", **said: Any) -> Traced:
+    x = array_of(x)
+    wanted = dtype_from(dtype)
+    if not np.can_cast(x.dtype, wanted.numpy, casting):
+        raise UnsupportedError(f"a cast of {x.dtype} to {wanted.numpy} is not {casting!r}; NumPy refuses it too")
+    return Traced(x.tape, x.tape.cast(x.node, wanted))
+
+
+def _copy(a: Any, *args: Any, **said: Any) -> Traced:
+    a = array_of(a)
     return Traced(a.tape, a.node)
 
 
-def _reshape(a: Traced, *shape: Any, order: str = "C", **said: Any) -> Traced:
-    given = said.pop("newshape", said.pop("shape", None))
-    refuse("reshape", said)
-    if order != "C":
-        raise UnsupportedError("np.reshape is traced in C order alone")
-    wanted = _shape(shape if given is None else (given,))
-    free = [k for k, each in enumerate(wanted) if isinstance(each, int) and each == -1]
-    dims = [Dim.of(1) if k in free else dim_of(each) for k, each in enumerate(wanted)]
-    if len(free) > 1:
-        raise UnsupportedError("np.reshape can leave one extent open")
-    if free:
-        dims[free[0]] = product(a.node.shape) // product(dims)
-    return Traced(a.tape, a.tape.reshape(a.node, tuple(dims)))
+def _as_array(a: Any, dtype: Any = None, *args: Any, **said: Any) -> Any:
+    """np.asarray: the array itself where its dtype is as wanted."""
+    a = array_of(a)
+    return a if dtype is None or np.dtype(dtype) == a.dtype else _astype(a, dtype)
 
 
-def _ravel(a: Traced, *args: Any, **said: Any) -> Traced:
-    if args not in ((), ("C",)) or said.get("order", "C") != "C":
-        raise UnsupportedError("np.ravel is traced in C order alone")
-    return Traced(a.tape, a.tape.reshape(a.node, (product(a.node.shape),)))
+def _array(a: Any, dtype: Any = None, *, copy: Any = True, ndmin: int = 0, **said: Any) -> Any:
+    a = array_of(a)
+    made = Traced(a.tape, a.node) if dtype is None else _astype(a, dtype)
+    return made[(None,) * max(ndmin - made.ndim, 0) + (Ellipsis,)] if ndmin else made
 
 
-def _transpose(a: Traced, *axes: Any, **said: Any) -> Traced:
-    one = axes[0] if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], tuple | list)) else axes
-    given = said.get("axes", one)
-    order = [_axis(each, a.ndim) for each in given] if given else list(range(a.ndim))[::-1]
-    if sorted(order) != list(range(a.ndim)):
-        raise UnsupportedError(f"{tuple(order)} does not permute {a.ndim} axes")
-    return Traced(a.tape, a.tape.transpose(a.node, order))
+def _like(name: str, value: Any) -> Callable[..., Any]:
+    """zeros_like and its kin: `value` None is the first argument after the array."""
 
-
-def _swapaxes(a: Traced, axis1: int, axis2: int) -> Traced:
-    order = list(range(a.ndim))
-    first, second = _axis(axis1, a.ndim), _axis(axis2, a.ndim)
-    order[first], order[second] = order[second], order[first]
-    return Traced(a.tape, a.tape.transpose(a.node, order))
-
-
-def _moveaxis(a: Traced, source: int, destination: int) -> Traced:
-    order = [axis for axis in range(a.ndim) if axis != _axis(source, a.ndim)]
-    order.insert(_axis(destination, a.ndim), _axis(source, a.ndim))
-    return Traced(a.tape, a.tape.transpose(a.node, order))
-
-
-def _squeeze(a: Traced, axis: Any = None) -> Traced:
-    ones = [k for k, dim in enumerate(a.node.shape) if dim == Dim.of(1)]
-    return Traced(a.tape, a.tape.drop(a.node, ones if axis is None else axes_of(axis, a.ndim)))
-
-
-def _expand_dims(a: Traced, axis: Any) -> Traced:
-    count = len(axis) if isinstance(axis, tuple | list) else 1
-    return Traced(a.tape, a.tape.restore(a.node, axes_of(axis, a.ndim + count)))
-
-
-def _broadcast_to(a: Traced, shape: Any, subok: bool = False) -> Traced:
-    wanted = tuple(dim_of(each) for each in _shape((shape,)))
-    a.tape.broadcast([a.node.shape, wanted])
-    return Traced(a.tape, a.tape.expand(a.node, wanted))
-
-
-def _concatenate(arrays: Sequence[Any], axis: Any = 0, **said: Any) -> Traced:
-    refuse("concatenate", said)
-    tape, dtype = tape_of(arrays), _common(arrays)
-    if axis is None:
-        arrays, axis = [_ravel(traced(tape, each)) for each in arrays], 0
-    pieces = [traced(tape, each, dtype).node for each in arrays]
-    if len({len(piece.shape) for piece in pieces}) != 1:
-        raise UnsupportedError("np.concatenate takes arrays of one rank")
-    return Traced(tape, tape.concatenate(pieces, _axis(axis, len(pieces[0].shape))))
-
-
-def _stack(arrays: Sequence[Any], axis: int = 0, **said: Any) -> Traced:
-    tape = tape_of(arrays)
-    return _concatenate([_expand_dims(traced(tape, each), axis) for each in arrays], axis=axis, **said)
-
-
-def _flip(a: Traced, axis: Any = None) -> Any:
-    turned = axes_of(axis, a.ndim)
-    return a[tuple(slice(None, None, -1) if k in turned else slice(None) for k in range(a.ndim))]
-
-
-def _filled(name: str, value: Any) -> Any:
-    def call(a: Traced, *given: Any, dtype: Any = None, **said: Any) -> Traced:
-        refuse(name, {key: v for key, v in said.items() if key not in ("order", "subok", "device", "fill_value")})
-        number = said.get("fill_value", given[0] if given else None) if value is None else value
+    def filled(a: Any, *given: Any, dtype: Any = None, shape: Any = None, **said: Any) -> Traced:
+        refuse(name, {key: v for key, v in said.items() if key not in ("device", "fill_value")})
+        a, rest = array_of(a), list(given)
+        number = value if value is not None else said["fill_value"] if "fill_value" in said else rest.pop(0)
+        dtype = rest[0] if rest else dtype
         wanted = a.node.dtype if dtype is None else dtype_from(dtype)
-        return Traced(a.tape, a.tape.expand(as_node(a.tape, number, wanted), a.node.shape))
+        dims = a.node.shape if shape is None else tuple(map(dim_of, shape_given((shape,))))
+        return Traced(a.tape, a.tape.expand(as_node(a.tape, number, wanted), dims))
 
-    return call
+    return filled
+
+
+def _isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:
+    """np.isclose: |a - b| <= atol + rtol |b|, infinities by being equal."""
+    tape = tape_of([a, b, rtol, atol])
+    a, b = traced(tape, a), traced(tape, b)
+    if b.node.dtype.kind != "float":
+        b = b.astype(np.result_type(b.dtype, 1.0))
+    near = (abs(a - b) <= atol + rtol * abs(b)) & UFUNCS["isfinite"](b) | (a == b)
+    return near | (UFUNCS["isnan"](a) & UFUNCS["isnan"](b)) if equal_nan else near
+
+
+def _array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
+    tape = tape_of([a1, a2])
+    a1, a2 = traced(tape, a1), traced(tape, a2)
+    if a1.ndim != a2.ndim or any(one != two for one, two in zip(a1.shape, a2.shape, strict=True)):
+        return False
+    alike = a1 == a2
+    return call("all", alike | (UFUNCS["isnan"](a1) & UFUNCS["isnan"](a2)) if equal_nan else alike)
+
+
+def _band(keep: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """np.tril and np.triu: 0 on the other side of a diagonal."""
+
+    def triangle(m: Any, k: int = 0) -> Any:
+        m = array_of(m)
+        m = call("broadcast_to", m, (m.shape[0], m.shape[0])) if m.ndim == 1 else m
+        shape, tape = m.node.shape[-2:], m.tape
+        offset = tape.emit(Iota(Dim.of(index_name(1)) - Dim.of(index_name(0))), [], DType.I64, shape)
+        return where(keep(Traced(tape, offset), k), m, np.zeros((), m.dtype))
+
+    return triangle
+
+
+def _sinc(x: Any) -> Any:
+    x = array_of(x)
+    x = x if x.dtype.kind == "f" else x.astype(np.float64)
+    tiny = np.array(1e-20 if x.dtype != np.float16 else 6e-8, x.dtype)
+    y = np.pi * where(x == 0, tiny, x)
+    return UFUNCS["sin"](y) / y
+
+
+def _trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
+    tape = tape_of([y, x, dx])
+    y = traced(tape, y)
+    axis = axis_of(axis, y.ndim)
+    lead = (slice(None),) * axis
+    step: Any = dx
+    if x is not None:
+        x = traced(tape, x)
+        step = call("diff", x, axis=0 if x.ndim == 1 else axis)
+        step = call("reshape", step, [-1 if k == axis else 1 for k in range(y.ndim)]) if step.ndim == 1 else step
+    return (step * (y[(*lead, slice(1, None))] + y[(*lead, slice(None, -1))]) / 2.0).sum(axis)
+
+
+def _ix(*args: Any) -> tuple[Any, ...]:
+    tape = tape_of(args)
+    made = [traced(tape, each) for each in args]
+    if any(each.ndim != 1 or each.node.dtype is DType.BOOL for each in made):
+        raise UnsupportedError("np.ix_ is traced for vectors of integers")
+    shapes = [[-1 if k == at else 1 for k in range(len(made))] for at in range(len(made))]
+    return tuple(call("reshape", each, shape) for each, shape in zip(made, shapes, strict=True))
+
+
+def _meshgrid(*xi: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True) -> tuple[Any, ...]:
+    tape = tape_of(xi)
+    made = [call("ravel", traced(tape, each)) for each in xi]
+    order = list(range(len(made)))
+    if indexing == "xy" and len(made) > 1:
+        order[:2] = [1, 0]
+    shapes = [[-1 if order[at] == k else 1 for k in range(len(made))] for at in range(len(made))]
+    placed = [call("reshape", each, shape) for each, shape in zip(made, shapes, strict=True)]
+    return tuple(placed) if sparse else tuple(call("copy", each) for each in call("broadcast_arrays", *placed))
+
+
+def _cross(a: Any, b: Any, axis: int = -1) -> Any:
+    tape = tape_of([a, b])
+    a, b = (call("moveaxis", traced(tape, each), axis, -1) for each in (a, b))
+    for each in (a, b):
+        tape.demand_equal(each.node.shape[-1], 3)
+    turned = [a[..., i] * b[..., j] - a[..., j] * b[..., i] for i, j in ((1, 2), (2, 0), (0, 1))]
+    return call("stack", turned, axis=axis)
+
+
+def _is_infinite(number: float) -> Callable[..., Any]:
+    return lambda x, out=None: UFUNCS["equal"](array_of(x), number, out=out)
 
 
 FUNCTIONS.update(
-    {"sum": _sum, "prod": _prod, "mean": _mean, "var": _var, "std": _std, "where": _where, "clip": _clip}
-    | {"max": _extreme("max", "any"), "min": _extreme("min", "all"), "any": _logical("any"), "all": _logical("all")}
-    | {"argmax": _arg("argmax"), "argmin": _arg("argmin"), "cumsum": _scanned("sum"), "cumprod": _scanned("prod")}
-    | {
+    {
+        "where": where,
+        "select": _select,
+        "choose": _choose,
+        "clip": _clip,
+        "round": _round,
+        "around": _round,
+        "fix": _fix,
         "astype": _astype,
         "copy": _copy,
-        "reshape": _reshape,
-        "ravel": _ravel,
-        "flatten": _ravel,
+        "asarray": _as_array,
+        "asanyarray": _as_array,
+        "ascontiguousarray": _as_array,
+        "array": _array,
+        "zeros_like": _like("zeros_like", 0),
+        "ones_like": _like("ones_like", 1),
+        "empty_like": _like("empty_like", 0),
+        "full_like": _like("full_like", None),
+        "isclose": _isclose,
+        "allclose": lambda a, b, *args, **said: call("all", _isclose(a, b, *args, **said)),
+        "array_equal": _array_equal,
+        "tril": _band(np.less_equal),
+        "triu": _band(np.greater_equal),
+        "sinc": _sinc,
+        "trapezoid": _trapezoid,
+        "ix_": _ix,
+        "meshgrid": _meshgrid,
+        "cross": _cross,
+        "isposinf": _is_infinite(np.inf),
+        "isneginf": _is_infinite(-np.inf),
+        "real": lambda val: array_of(val)[...],
+        "iscomplexobj": lambda x: False,
+        "result_type": lambda *given: common_dtype(given).numpy,
+        "can_cast": lambda a, to, casting="safe": np.can_cast(a.dtype, to, casting),
     }
-    | {"transpose": _transpose, "swapaxes": _swapaxes, "moveaxis": _moveaxis, "squeeze": _squeeze, "flip": _flip}
-    | {"expand_dims": _expand_dims, "broadcast_to": _broadcast_to, "concatenate": _concatenate, "stack": _stack}
-    | {"zeros_like": _filled("zeros_like", 0), "ones_like": _filled("ones_like", 1)}
-    | {"full_like": _filled("full_like", None), "shape": lambda a: a.shape, "ndim": lambda a: a.ndim}
 )
-FUNCTIONS.update({"amax": FUNCTIONS["max"], "amin": FUNCTIONS["min"]})
-UFUNCS.update(
-    {
-        "add.reduce": lambda a, axis=0, **said: _sum(a, axis, **said),
-        "multiply.reduce": lambda a, axis=0, **said: _prod(a, axis, **said),
-        "maximum.reduce": lambda a, axis=0, **said: FUNCTIONS["max"](a, axis, **said),
-        "minimum.reduce": lambda a, axis=0, **said: FUNCTIONS["min"](a, axis, **said),
-        "logical_or.reduce": lambda a, axis=0, **said: FUNCTIONS["any"](a, axis, **said),
-        "logical_and.reduce": lambda a, axis=0, **said: FUNCTIONS["all"](a, axis, **said),
-    }
-)
+METHODS.update({"conj": UFUNCS["conjugate"], "conjugate": UFUNCS["conjugate"]})
+ATTRIBUTES.update({"real": lambda a: call("real", a)})

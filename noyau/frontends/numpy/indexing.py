@@ -1,69 +1,213 @@
-"""Slices, None, Ellipsis, integers and arrays of integers between brackets."""
+"""What stands between brackets: slices, None, Ellipsis, integers, and arrays of integers or bools."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.arrays import FUNCTIONS, Traced
+from noyau.frontends.numpy.sizes import Number
 from noyau.frontends.numpy.tape import Tape
-from noyau.frontends.numpy.ufuncs import mapped, traced
-from noyau.ir.dims import Dim, index_name, never_negative
-from noyau.ir.graph import Gather, Lookup, Node
+from noyau.frontends.numpy.ufuncs import as_node, has_traced, mapped, traced
+from noyau.ir.dims import Dim, Shape, index_name, never_negative, product
+from noyau.ir.graph import Gather, Iota, Lookup, Node
 from noyau.ir.symbols import Size, dim_of
 
 
-@dataclass(slots=True)
-class _Read:
-    """The result of a key so far: its shape, and for each axis of the array where it is read."""
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """`count` cells of an axis from `start`, `step` apart."""
 
-    shape: list[Dim] = field(default_factory=list)
-    index: list[Dim | Lookup] = field(default_factory=list)
-
-    def next_index(self) -> Dim:
-        return Dim.of(index_name(len(self.shape)))
+    start: Dim
+    step: int
+    count: Dim
 
 
-def getitem(array: Traced, key: Any) -> Traced:
-    """The part of an array that a key names. UnsupportedError for a mask, whose result has no shape beforehand."""
-    tape, value, read = array.tape, array.node, _Read()
-    looked_up: Node | None = None
-    for each in _filled(key if isinstance(key, tuple) else (key,), len(value.shape)):
-        axis = len(read.index)
+Entry: TypeAlias = Slice | Dim | Node | None
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What stands between brackets: for each entry None (a new axis), a Slice, a place or indices that are looked up;
+    all but None are about the array's axes in order. `together`: the shape of all indices that are looked up; `at`: the
+    axis of the result where it begins."""
+
+    entries: tuple[Entry, ...]
+    together: Shape
+    at: int
+    looked_up: bool
+
+
+def getitem(array: Traced, key: Any) -> Any:
+    """The part of an array that a key names. What a mask picks has no shape beforehand: it is a `Masked`."""
+    key = unmasked(key)
+    if is_mask(key):
+        return FUNCTIONS["masked"](array, masked_key(array, key))
+    made = read(array, parsed(array, key))
+    made.scalar = not made.ndim and not any(each is Ellipsis for each in _entries(key))
+    return made
+
+
+def _entries(key: Any) -> tuple[Any, ...]:
+    return key if isinstance(key, tuple) else (key,)
+
+
+def read(array: Traced, plan: Key) -> Traced:
+    """The cells that a key names."""
+    tape, value, shape, index = array.tape, array.node, _result(plan), _index(plan)
+    if not plan.looked_up:
+        return Traced(tape, tape.view(value, shape, [dim for dim in index if isinstance(dim, Dim)]))
+    operands = [value, *(each for each in plan.entries if isinstance(each, Node))]
+    return Traced(tape, tape.emit(Gather(tuple(index)), operands, value.dtype, shape))
+
+
+def _result(plan: Key) -> Shape:
+    """The shape of what a key names."""
+    shape = [each.count if isinstance(each, Slice) else Dim.of(1) for each in plan.entries if _is_axis(each)]
+    return (*shape[: plan.at], *plan.together, *shape[plan.at :])
+
+
+def _is_axis(entry: Entry) -> bool:
+    return entry is None or isinstance(entry, Slice)
+
+
+def _index(plan: Key) -> list[Dim | Lookup]:
+    """For each axis of the array, where it is read over the indices of the result."""
+    index: list[Dim | Lookup] = []
+    axis, looked_up = 0, 0
+    for each in plan.entries:
+        place = Dim.of(index_name(axis if axis < plan.at else axis + len(plan.together)))
+        axis += _is_axis(each)
         match each:
             case None:
-                read.shape.append(Dim.of(1))
-            case slice():
-                _slice(tape, read, each, value.shape[axis])
-            case Traced() | np.ndarray() | list():
-                if looked_up is not None:
-                    raise UnsupportedError("two arrays of indices in one pair of brackets are not traced")
-                looked_up = _indices(tape, each, value.shape[axis])
-                at = tuple(Dim.of(index_name(len(read.shape) + k)) for k in range(len(looked_up.shape)))
-                read.index.append(Lookup(1, at))
-                read.shape.extend(looked_up.shape)
+                pass
+            case Slice(start, step, _):
+                index.append(place * step + start)
+            case Node():
+                looked_up += 1
+                index.append(Lookup(looked_up, _looked_at(each.shape, plan)))
             case _:
-                read.index.append(_place(tape, each, value.shape[axis]))
-    shape = tuple(read.shape)
-    if looked_up is None:
-        return Traced(tape, tape.view(value, shape, [dim for dim in read.index if isinstance(dim, Dim)]))
-    return Traced(tape, tape.emit(Gather(tuple(read.index)), [value, looked_up], value.dtype, shape))
+                index.append(each)
+    return index
 
 
-def take(array: Traced, indices: Any, axis: int | None = None, **said: Any) -> Traced:
+def _looked_at(shape: Shape, plan: Key) -> Shape:
+    """Where indices of this shape are read, which are broadcast to that of all together."""
+    skipped = len(plan.together) - len(shape)
+    pairs = zip(shape, plan.together[skipped:], strict=True)
+    ones = [dim == Dim.of(1) and goal != dim for dim, goal in pairs]
+    return tuple(Dim.of(0) if one else Dim.of(index_name(plan.at + skipped + k)) for k, one in enumerate(ones))
+
+
+def parsed(array: Traced, key: Any) -> Key:
+    """A key as what it says of each axis; ends of slices are clamped as NumPy does."""
+    tape, shape, axis = array.tape, array.node.shape, 0
+    entries: list[Entry] = []
+    for each in _filled(_entries(key), len(shape)):
+        entries.append(None if each is None else _entry(tape, each, shape[axis]))
+        axis += each is not None
+    looked = [each for each in entries if isinstance(each, Node)]
+    if not looked:
+        return Key(tuple(entries), (), 0, False)
+    together = tape.broadcast([each.shape for each in looked])
+    places = [at for at, each in enumerate(entries) if not _is_axis(each)]
+    side_by_side = places == list(range(places[0], places[0] + len(places)))
+    at = sum(_is_axis(each) for each in entries[: places[0]]) if side_by_side else 0
+    return Key(tuple(entries), together, at, True)
+
+
+def _entry(tape: Tape, each: Any, extent: Dim) -> Slice | Dim | Node:
+    match each:
+        case slice():
+            return _slice(tape, each, extent)
+        case Number():
+            raise UnsupportedError("a place is no whole size: it is calculated with /, or counted; use //")
+        case Traced() | np.ndarray() | list() | tuple() | range():
+            return _indices(tape, each, extent)
+        case _:
+            return _place(tape, each, extent)
+
+
+def unmasked(key: Any) -> Any:
+    """A key in which masks that are known are the places where they are true."""
+    made: list[Any] = []
+    for each in _entries(key):
+        array = np.asarray(each) if isinstance(each, list) and not has_traced(each) else each
+        if isinstance(array, np.ndarray) and array.dtype == bool and array.ndim:
+            made.extend(np.nonzero(array))
+        else:
+            made.append(each)
+    return tuple(made) if isinstance(key, tuple) or len(made) > 1 else made[0]
+
+
+def is_mask(key: Any) -> bool:
+    """Whether a key is one mask that is only known when it runs."""
+    entries = [each for each in _entries(key) if each is not Ellipsis]
+    bools = [each for each in entries if isinstance(each, Traced) and each.node.dtype is DType.BOOL]
+    if bools and (len(entries) > 1 or not bools[0].ndim):
+        raise UnsupportedError("a mask of bools beside other indices has a result of unknown shape; use np.where")
+    return bool(bools)
+
+
+def masked_key(array: Traced, key: Any) -> Node:
+    """The mask of a key, whose shape is that of the array's first axes."""
+    mask: Node = next(each for each in _entries(key) if each is not Ellipsis).node
+    if len(mask.shape) > array.ndim:
+        raise UnsupportedError(f"a mask of {len(mask.shape)} axes does not fit an array of {array.ndim}")
+    for left, right in zip(mask.shape, array.node.shape, strict=False):
+        array.tape.demand_equal(left, right)
+    return mask
+
+
+def flat_places(array: Traced, plan: Key) -> Node:
+    """For each cell that a key names, its place in the array in C order, as an i64."""
+    tape, shape = array.tape, array.node.shape
+    numbers = tape.emit(Iota(Dim.of(index_name(0))), [], DType.I64, (product(shape),))
+    return read(Traced(tape, tape.reshape(numbers, shape)), plan).node
+
+
+def take(array: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
     """np.take along an axis."""
-    if said:
-        raise UnsupportedError(f"np.take is traced without {next(iter(said))}=")
+    if out is not None:
+        raise UnsupportedError("np.take is traced without out=")
+    array = FUNCTIONS["asarray"](array) if isinstance(array, Traced) else traced(indices.tape, array)
     if axis is None:
         array, axis = FUNCTIONS["ravel"](array), 0
-    key = (slice(None),) * (axis % array.ndim)
-    found = traced(array.tape, indices)
-    return getitem(array, (*key, found))
+    tape, place = array.tape, range(array.ndim)[axis]
+    if mode != "raise":
+        extent = tape.size(array.node.shape[place], DType.I64)
+        found = as_node(tape, traced(tape, indices), DType.I64)
+        indices = Traced(
+            tape, mapped(tape, "floor_mod", found, extent) if mode == "wrap" else _clamped(found, extent, tape)
+        )
+    elif not isinstance(indices, Traced | np.ndarray | list | tuple):
+        indices = np.asarray(indices)
+    return getitem(array, (*(slice(None),) * place, np.asarray(indices) if isinstance(indices, tuple) else indices))
+
+
+def _clamped(found: Node, extent: Node, tape: Tape) -> Node:
+    last = mapped(tape, "subtract", extent, tape.constant(1, DType.I64))
+    return mapped(tape, "maximum", mapped(tape, "minimum", found, last), tape.constant(0, DType.I64))
+
+
+def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
+    """np.take_along_axis: for each cell of `indices`, the one at that place along the axis."""
+    if axis is None:
+        return take(FUNCTIONS["ravel"](arr), indices)
+    tape = arr.tape if isinstance(arr, Traced) else indices.tape
+    array, where = traced(tape, arr), traced(tape, indices)
+    axis, own = range(array.ndim)[axis], array.node.shape
+    shape = tape.broadcast([(*own[:axis], Dim.of(1), *own[axis + 1 :]), where.node.shape])
+    full = tape.expand(array.node, (*shape[:axis], own[axis], *shape[axis + 1 :]))
+    looked = tape.expand(_indices(tape, where, own[axis]), shape)
+    at = tuple(Dim.of(index_name(k)) for k in range(len(shape)))
+    kind = Gather((*at[:axis], Lookup(1, at), *at[axis + 1 :]))
+    return Traced(tape, tape.emit(kind, [full, looked], array.node.dtype, shape))
 
 
 def _filled(key: Sequence[Any], rank: int) -> list[Any]:
@@ -77,57 +221,60 @@ def _filled(key: Sequence[Any], rank: int) -> list[Any]:
     return [*key[:at], *rest, *key[at + 1 :]]
 
 
-def _slice(tape: Tape, read: _Read, key: slice, extent: Dim) -> None:
-    step = 1 if key.step is None else key.step
-    if not isinstance(step, int) or step == 0:
-        raise UnsupportedError("the step of a slice is an integer that is known")
+def _slice(tape: Tape, key: slice, extent: Dim) -> Slice:
+    step = tape.settle(key.step.dim) if isinstance(key.step, Size) else 1 if key.step is None else key.step
+    if not isinstance(step, int | np.integer) or step == 0:
+        raise UnsupportedError("the step of a slice is an integer that is known, and not 0")
     if step > 0:
-        start, stop = _end(tape, key.start, extent, Dim.of(0)), _end(tape, key.stop, extent, extent)
-        tape.demand_at_most(start, stop)
-        tape.demand_at_most(stop, extent)
-        length = (stop - start + (step - 1)) // step
+        start = _end(tape, key.start, Dim.of(0), Dim.of(0), extent, extent)
+        stop = _end(tape, key.stop, extent, Dim.of(0), extent, extent)
+        length = stop - start if tape.at_most(start, stop, usual=True) else Dim.of(0)
     else:
-        start, stop = _end(tape, key.start, extent, extent - 1), _end(tape, key.stop, extent, Dim.of(-1))
-        tape.demand_at_most(stop, start)
-        tape.demand_at_most(start + 1, extent)
-        length = (start - stop + (-step - 1)) // -step
-    read.index.append(read.next_index() * step + start)
-    read.shape.append(length)
+        start = _end(tape, key.start, extent - 1, Dim.of(-1), extent - 1, extent)
+        stop = _end(tape, key.stop, Dim.of(-1), Dim.of(-1), extent - 1, extent)
+        length = start - stop if tape.at_most(stop, start, usual=True) else Dim.of(0)
+    apart = abs(int(step))
+    return Slice(start, int(step), length if apart == 1 else (length + (apart - 1)) // apart)
 
 
-def _end(tape: Tape, given: Any, extent: Dim, otherwise: Dim) -> Dim:
-    """An end of a slice: one below 0 counts from the end."""
+def _end(tape: Tape, given: Any, otherwise: Dim, low: Dim, high: Dim, extent: Dim) -> Dim:
+    """An end of a slice, within its axis: one below 0 counts from the end."""
     if given is None:
         return otherwise
     if not isinstance(given, int | Size | np.integer):
         raise UnsupportedError(f"an end of a slice is {given!r}; it is an integer or a size")
-    dim = dim_of(int(given) if isinstance(given, np.integer) else given)
-    if not never_negative(dim) and never_negative(-dim):
-        return extent + dim
-    tape.demand_at_most(0, dim)  # where a size makes it negative, the call is refused
-    return dim
+    dim = dim_of(given)
+    if not tape.at_most(0, dim, usual=not never_negative(-dim)):
+        dim = dim + extent
+    if not tape.at_most(low, dim, usual=True):
+        return low
+    return dim if tape.at_most(dim, high, usual=True) else high
 
 
 def _place(tape: Tape, key: Any, extent: Dim) -> Dim:
     if isinstance(key, bool | np.bool_) or not isinstance(key, int | Size | np.integer):
         raise UnsupportedError(f"{key!r} is no index that is traced")
-    place = _end(tape, key, extent, extent)
+    place = dim_of(key)
+    place = place if tape.at_most(0, place, usual=not never_negative(-place)) else place + extent
+    tape.demand_at_most(0, place)
     tape.demand_at_most(place + 1, extent)
     return place
 
 
 def _indices(tape: Tape, key: Any, extent: Dim) -> Node:
     """Indices as they are looked up: those below 0 count from the end."""
-    node = traced(tape, np.asarray(key) if isinstance(key, list) else key).node
+    if not isinstance(key, Traced) and not has_traced(key):
+        key = np.asarray(key, None if len(key) else np.int64)
+    node = traced(tape, key).node
     if node.dtype is DType.BOOL:
         raise UnsupportedError("a mask of bools has a result of unknown shape; use np.where")
     if node.dtype.is_float:
         raise UnsupportedError(f"an array of {node.dtype.value} is no index")
     wide = tape.cast(node, DType.I64)
-    if node.dtype.kind == "uint":
+    if node.dtype.kind == "uint" or (isinstance(key, np.ndarray) and bool((key >= 0).all())):
         return wide
     below = mapped(tape, "less", wide, tape.constant(0, DType.I64))
     return mapped(tape, "where", below, mapped(tape, "add", wide, tape.size(extent, DType.I64)), wide)
 
 
-FUNCTIONS.update({"getitem": getitem, "take": take})
+FUNCTIONS.update({"getitem": getitem, "take": take, "take_along_axis": take_along_axis})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,33 +10,69 @@ import numpy as np
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import UnsupportedError
 from noyau.ir.binding import Demand
-from noyau.ir.dims import Dim, DimLike, Shape, equal, flat_index, indices, product, shape_of
-from noyau.ir.graph import Input, Iota, Kind, Map, Node, Reduce, Scan, Select, View, constant
+from noyau.ir.dims import Dim, DimLike, Shape, equal, flat_index, indices, never_negative, product, shape_of
+from noyau.ir.graph import Constant, Input, Iota, Kind, Map, Node, Reduce, Scan, Select, View
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import dtype_of
 
+MOST_NODES = 20_000  # a loop over cells that is traced step by step would make more
+
+
+class Settled(BaseException):
+    """The trace begins again with some sizes as numbers, or with one name for two of them. It passes through whatever
+    the function catches, so it is no Exception."""
+
+    def __init__(self, known: Mapping[str, int | str]) -> None:
+        super().__init__()
+        self.known = known
+
 
 class Tape:
-    """The nodes so far, and what sizes must obey for them to mean what NumPy means."""
+    """The nodes so far, and what sizes must obey for them to mean what NumPy means.
 
-    def __init__(self) -> None:
+    `sizes`: what they are in the call that is traced for, where that is known. `merging`: two names of one size become
+    one name, instead of a demand."""
+
+    def __init__(self, sizes: Mapping[str, int] | None = None, *, merging: bool = False) -> None:
         self.nodes: list[Node] = []
+        self.by_name: dict[str, Node] = {}
+        self.made: dict[tuple[Any, ...], Node] = {}  # by what makes them, so that equal values are one
         self.demands: dict[Demand, None] = {}
+        self.sizes: Mapping[str, int] = sizes or {}
+        self.merging = merging
 
     def input(self, name: str, dtype: DType, shape: Shape) -> Node:
         return self.add(Node(name, Input(), (), dtype, shape))
 
     def add(self, node: Node) -> Node:
+        if len(self.nodes) >= MOST_NODES:
+            told = f"it takes more than {MOST_NODES} steps, as loops are unrolled; write it without a loop over cells"
+            raise UnsupportedError(told)
         self.nodes.append(node)
+        self.by_name[node.output] = node
         return node
 
     def emit(self, kind: Kind, operands: Sequence[Node], dtype: DType, shape: Shape) -> Node:
-        return self.add(Node(f"v{len(self.nodes)}", kind, tuple(each.output for each in operands), dtype, shape))
+        names = tuple(each.output for each in operands)
+        key = (kind, names, dtype, shape)
+        if key not in self.made:
+            self.made[key] = self.add(Node(self.fresh(), kind, names, dtype, shape))
+        return self.made[key]
+
+    def fresh(self) -> str:
+        """A name that no value has."""
+        count = len(self.nodes)
+        while f"v{count}" in self.by_name:
+            count += 1
+        return f"v{count}"
 
     def constant(self, value: Any, dtype: DType) -> Node:
         """A known array or number."""
-        array = np.array(value, dtype.numpy)
-        return self.add(constant(f"v{len(self.nodes)}", array))
+        try:
+            array = np.array(value, dtype.numpy)
+        except OverflowError as fault:
+            raise UnsupportedError(f"{value!r} does not fit into {dtype.value}: {fault}") from None
+        return self.emit(Constant(array), [], dtype, shape_of(array.shape))
 
     def size(self, dim: Dim, dtype: DType) -> Node:
         """A size as a value of rank 0."""
@@ -63,8 +99,16 @@ class Tape:
     def _broadcast_dim(self, dims: Sequence[Dim]) -> Dim:
         large = [dim for dim in dims if dim != Dim.of(1)] or [Dim.of(1)]
         for other in large[1:]:
-            self.demand_equal(large[0], other)
+            if equal(large[0], other) is not True:
+                self._same_in_a_broadcast(large[0], other)
         return next((dim for dim in large if dim.constant is not None), large[0])
+
+    def _same_in_a_broadcast(self, left: Dim, right: Dim) -> None:
+        """Extents that must be equal; what only happens to be 1 in this call becomes a number."""
+        pair = self.number_of(left), self.number_of(right)
+        if None not in pair and pair[0] != pair[1] and 1 in pair:
+            self.settle(left if pair[0] == 1 else right)
+        self.demand_equal(left, right)
 
     def expand(self, value: Node, shape: Shape) -> Node:
         """A value read again wherever the shape is larger."""
@@ -116,6 +160,7 @@ class Tape:
         return self.restore(made, axes) if keep and axes else made
 
     def scan(self, monoid: str, value: Node, axis: int) -> Node:
+        """The running result of a monoid along an axis."""
         return self.emit(Scan(monoid, axis), [value], value.dtype, value.shape)
 
     def concatenate(self, pieces: Sequence[Node], axis: int) -> Node:
@@ -138,23 +183,69 @@ class Tape:
         return value if value.shape == shape else self.view(value, shape, indices(len(shape)))
 
     def demand_equal(self, left: DimLike, right: DimLike) -> None:
-        """UnsupportedError where two extents surely differ."""
+        """UnsupportedError where two extents differ."""
         left, right = Dim.of(left), Dim.of(right)
+        known = self.number_of(left), self.number_of(right)
         match equal(left, right):
             case False:
                 raise UnsupportedError(f"shapes do not fit: an extent is {left} and {right} at once")
+            case None if None not in known and known[0] != known[1]:
+                told = f"{left} and {right} at once, here {known[0]} and {known[1]}"
+                raise UnsupportedError(f"shapes do not fit: an extent is {told}")
             case None:
+                self._merge(left, right)
                 self.demands[Demand(left, right, "equal")] = None
             case True:
                 pass
 
+    def _merge(self, left: Dim, right: Dim) -> None:
+        """Where names may be merged: begin again with one name for both, or with the number that a size must be."""
+        if not self.merging:
+            return
+        one, other = (min(dim.names, default="") for dim in (left, right))
+        bare = [name for name, dim in ((one, left), (other, right)) if name and dim == Dim.of(name)]
+        if len(bare) == 2:
+            raise Settled({max(bare): min(bare)})
+        constant = left.constant if left.constant is not None else right.constant
+        if bare and constant is not None:
+            raise Settled({bare[0]: constant})
+
     def demand_at_most(self, left: DimLike, right: DimLike) -> None:
+        """UnsupportedError where `left` is surely above `right`, or is in the call that is traced for."""
         left, right = Dim.of(left), Dim.of(right)
-        room = (right - left).constant
-        if room is not None and room < 0:
+        room = right - left
+        number = room.constant if room.constant is not None else self.number_of(room)
+        if number is not None and number < 0:
             raise UnsupportedError(f"it needs {left} to be at most {right}")
-        if room is None:
+        if room.constant is None and not never_negative(room):
             self.demands[Demand(left, right, "at most")] = None
+
+    def at_most(self, left: DimLike, right: DimLike, usual: bool | None = None) -> bool:
+        """Whether `left` is at most `right`. Where that depends on the sizes, it is as in the call that is traced for,
+        or `usual` without one, and becomes a demand. TypeError where nothing tells."""
+        left, right = Dim.of(left), Dim.of(right)
+        room = right - left
+        if room.constant is not None or never_negative(room) or never_negative(-room - 1):
+            return never_negative(room)
+        number = self.number_of(room)
+        answer = usual if number is None else number >= 0
+        if answer is None:
+            raise TypeError(f"{left} is compared with {right}, and it has no number yet")
+        self.demands[Demand(left, right, "at most") if answer else Demand(right + 1, left, "at most")] = None
+        return answer
+
+    def number_of(self, dim: Dim) -> int | None:
+        """What it is in the call that is traced for, where that is known."""
+        return int(dim.evaluate(self.sizes)) if dim.names <= self.sizes.keys() else None
+
+    def settle(self, dim: Dim) -> int:
+        """The number that a size is; where it only has a name, the trace begins again with numbers for its names.
+        TypeError where they are not known."""
+        if dim.constant is not None:
+            return dim.constant
+        if not dim.names <= self.sizes.keys():
+            raise TypeError(f"{dim} is asked for its number, and it has none yet")
+        raise Settled({name: self.sizes[name] for name in sorted(dim.names)})
 
 
 def dtype_from(dtype: Any) -> DType:

@@ -6,47 +6,161 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
 
-from noyau.errors import UnsupportedError
-from noyau.frontends.numpy import contracting, functions, indexing  # noqa: F401  they fill the tables
+from noyau.dtypes import DType
+from noyau.errors import NoyauError, UnsupportedError
+from noyau.frontends.numpy import (  # noqa: F401  they fill the tables
+    assigning,
+    composed,
+    contracting,
+    functions,
+    indexing,
+    masks,
+    methods,
+    nans,
+    shapes,
+)
 from noyau.frontends.numpy.arrays import Traced
-from noyau.frontends.numpy.creating import with_numpy
-from noyau.frontends.numpy.tape import Tape
+from noyau.frontends.numpy.masks import UNKNOWN, Masked
+from noyau.frontends.numpy.scopes import in_scope
+from noyau.frontends.numpy.tape import Settled, Tape
 from noyau.frontends.numpy.ufuncs import traced
+from noyau.ir.binding import Demand
 from noyau.ir.checking import check
-from noyau.ir.graph import Constant, Graph, Map, Node
+from noyau.ir.dims import shape_of
+from noyau.ir.graph import Constant, Graph, Input, Map, Node
 from noyau.passes.unused import drop_unused
+
+_PACKAGES = (str(Path(np.__file__).parent), str(Path(__file__).parent.parent))  # their lines are none of the user's
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A traced function. `inputs`: the arrays that it was given, as Input nodes, used or not; `results`: what it
+    returns, likewise. `specialised`: the sizes that it took as numbers. `several`: it returns a tuple.
+
+    It holds for sizes that the shapes of the inputs bind and that meet the graph's demands; for others, trace again."""
+
+    graph: Graph
+    inputs: tuple[Node, ...]
+    results: tuple[Node, ...]
+    specialised: Mapping[str, int]
+    several: bool
+
+    @property
+    def assumed(self) -> tuple[Demand, ...]:
+        """What it takes for granted of the sizes."""
+        return self.graph.demands
 
 
 def trace(
-    function: Callable[..., Any], inputs: Sequence[Node], results: Sequence[Node], constants: Mapping[str, Any]
+    function: Callable[..., Any],
+    inputs: Sequence[Node],
+    results: Sequence[Node],
+    constants: Mapping[str, Any],
+    sizes: Mapping[str, int] | None = None,
 ) -> Graph:
     """The graph of a function of arrays: `inputs` and `results` are its signature, as Input nodes; one of kind Constant
     is a number that the function is given as it is, and no input of the graph.
 
     Sizes stay names; what NumPy would ask of them (that they are equal, that a slice is within its axis) becomes the
-    graph's demands. Values bear the names of the function's variables. UnsupportedError names the line of what cannot
-    be traced."""
-    tape = Tape()
+    graph's demands. Values bear the names of the function's variables. `sizes` are those of the call that is traced
+    for, see `follow`. UnsupportedError names the line of what cannot be traced."""
+    return follow(function, inputs, results, constants, sizes).graph
+
+
+def follow(
+    function: Callable[..., Any],
+    inputs: Sequence[Node],
+    results: Sequence[Node] | None,
+    constants: Mapping[str, Any],
+    sizes: Mapping[str, int] | None = None,
+    *,
+    merging: bool = False,
+) -> Trace:
+    """As `trace`, with what was found on the way. Without `results`, they are what the function returns: `out`, or
+    `out0`, `out1`...
+
+    `sizes`: with them, what a function asks of sizes has an answer, that of these sizes. A comparison (`if n > 4`, a
+    slice that may reach beyond its axis) becomes a demand; where a number is asked for (`int(n)`, `range(n)`, a loop
+    over an axis) the function is traced again with the number in the place of the name."""
+    settled: dict[str, int | str] = {}
+    while True:
+        given = [_settled(node, settled) for node in inputs]
+        wanted = None if results is None else [_settled(node, settled) for node in results]
+        known = {name: size for name, size in (sizes or {}).items() if name not in settled}
+        try:
+            graph, found, several = _traced(function, given, wanted, constants, Tape(known, merging=merging))
+        except Settled as question:
+            settled |= question.known
+            continue
+        numbers = {name: value for name, value in settled.items() if isinstance(value, int)}
+        kept = tuple(node for node in given if isinstance(node.kind, Input))
+        return Trace(graph, kept, found, numbers, several)
+
+
+def trace_shapes(
+    function: Callable[..., Any],
+    given: Mapping[str, tuple[DType, Sequence[int]]],
+    constants: Mapping[str, Any],
+) -> Trace:
+    """A function without a signature, for arrays of these dtypes and shapes, by the names of its parameters.
+
+    An extent of 1 is a number; others get the name of the parameter and the axis (`x_0`), and axes that must be equal
+    share one. UnsupportedError names the line of what cannot be traced."""
+    sizes = {f"{name}_{k}": n for name, (_, shape) in given.items() for k, n in enumerate(shape) if n != 1}
+    inputs = [
+        Node(name, Input(), (), dtype, shape_of(1 if n == 1 else f"{name}_{k}" for k, n in enumerate(shape)))
+        for name, (dtype, shape) in given.items()
+    ]
+    return follow(function, inputs, None, constants, sizes, merging=True)
+
+
+def _settled(node: Node, known: Mapping[str, int | str]) -> Node:
+    shape = node.shape
+    while any(name in known for dim in shape for name in dim.names):
+        shape = tuple(dim.replace(known) for dim in shape)
+    return replace(node, shape=shape)
+
+
+def _traced(
+    function: Callable[..., Any],
+    inputs: Sequence[Node],
+    results: Sequence[Node] | None,
+    constants: Mapping[str, Any],
+    tape: Tape,
+) -> tuple[Graph, tuple[Node, ...], bool]:
     given = [_given(tape, node) for node in inputs]
     named: dict[str, str] = {}
     try:
         with np.errstate(all="ignore"), _variables(function, named):
-            returned = with_numpy(function, tape)(*given, **constants)
-        parts = list(returned) if isinstance(returned, tuple | list) and len(results) > 1 else [returned]
-        if len(parts) != len(results) or any(part is None for part in parts):
-            raise UnsupportedError(f"it returns {len(parts)} results, and {len(results)} are signed")
-        nodes = [_result(tape, *pair) for pair in zip(parts, results, strict=True)]
+            returned = in_scope(function, tape)(*given, **constants)
+        parts, several = _parts(returned, results)
+        wanted = results or [_found(tape, part, k, several) for k, part in enumerate(parts)]
+        nodes = [_result(tape, *pair) for pair in zip(parts, wanted, strict=True)]
     except Exception as fault:
         name = getattr(function, "__name__", "the function")
-        raise UnsupportedError(f"{name} cannot be traced{_line(function, fault)}: {fault}") from fault
+        raise UnsupportedError(f"{name} cannot be traced{_line(fault)}: {_told(fault)}") from fault
     graph = Graph(tuple(tape.nodes), tuple(node.output for node in nodes), tuple(tape.demands))
-    return check(_renamed(drop_unused(graph), named))
+    found = tuple(Node(node.output, Input(), (), node.dtype, node.shape) for node in nodes)
+    return check(_renamed(drop_unused(graph), named)), found, several
+
+
+def _parts(returned: Any, results: Sequence[Node] | None) -> tuple[list[Any], bool]:
+    """What a function returns, one by one. UnsupportedError where it is not as many as are signed, or nothing."""
+    several = isinstance(returned, tuple | list) and (results is None or len(results) > 1)
+    parts = list(returned) if several else [returned]
+    if results is not None and (len(parts) != len(results) or any(part is None for part in parts)):
+        raise UnsupportedError(f"it returns {len(parts)} results, and {len(results)} are signed")
+    if not parts or any(part is None for part in parts):
+        raise UnsupportedError("it returns nothing; let it return its results")
+    return parts, several
 
 
 def _given(tape: Tape, node: Node) -> Any:
@@ -54,7 +168,8 @@ def _given(tape: Tape, node: Node) -> Any:
         case Constant(value):
             return value.item()
         case _:
-            return Traced(tape, tape.input(node.output, node.dtype, node.shape), alone=False)
+            made = tape.input(node.output, node.dtype, node.shape)
+            return Traced(tape, made, owner=f"the argument {node.output}", scalar=not node.shape)
 
 
 @contextmanager
@@ -94,8 +209,23 @@ def _renamed(graph: Graph, named: Mapping[str, str]) -> Graph:
     return replace(graph, nodes=nodes)
 
 
+def _found(tape: Tape, value: Any, position: int, several: bool) -> Node:
+    """A result as a function without a signature returns it."""
+    node = _value(tape, value)
+    name = f"out{position}" if several else "out"
+    while name in tape.by_name:
+        name += "_"
+    return Node(name, Input(), (), node.dtype, node.shape)
+
+
+def _value(tape: Tape, value: Any) -> Node:
+    if isinstance(value, Masked):
+        raise UnsupportedError(UNKNOWN)
+    return traced(tape, value).node
+
+
 def _result(tape: Tape, value: Any, wanted: Node) -> Node:
-    node = traced(tape, value).node
+    node = _value(tape, value)
     if node.dtype is not wanted.dtype or len(node.shape) != len(wanted.shape):
         found = f"{node.dtype.value}[{', '.join(map(str, node.shape))}]"
         signed = f"{wanted.dtype.value} of {len(wanted.shape)} axes"
@@ -104,8 +234,12 @@ def _result(tape: Tape, value: Any, wanted: Node) -> Node:
     return tape.add(Node(wanted.output, Map("identity"), (shaped.output,), shaped.dtype, wanted.shape))
 
 
-def _line(function: Callable[..., Any], fault: Exception) -> str:
-    """Where in the function's own file it went wrong."""
-    file = getattr(getattr(function, "__code__", None), "co_filename", None)
-    lines = [frame.lineno for frame in traceback.extract_tb(fault.__traceback__) if frame.filename == file]
-    return f" at line {lines[-1]} of {file}" if lines else ""
+def _told(fault: Exception) -> str:
+    return str(fault) if isinstance(fault, NoyauError) else f"{type(fault).__name__}: {fault}"
+
+
+def _line(fault: Exception) -> str:
+    """Where in the user's own files it went wrong: the innermost line that is none of NumPy's or noyau's."""
+    frames = traceback.extract_tb(fault.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith((*_PACKAGES, "<"))]
+    return f" at line {own[-1].lineno} of {own[-1].filename}" if own else ""

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.arrays import UFUNCS, Traced
+from noyau.frontends.numpy.arrays import FUNCTIONS, UFUNCS, Traced, as_scalars, tape_of
+from noyau.frontends.numpy.sizes import Number
 from noyau.frontends.numpy.tape import Tape, dtype_from
 from noyau.ir.graph import Node
 from noyau.ir.symbols import Size
 
-Make = Callable[..., Node]
+Make = Callable[..., Any]  # of a tape and operands in the dtypes of the loop, a Node or several
 
 SAME = {
     **{name: name for name in "add subtract multiply divide floor_divide fmod power exp exp2 expm1".split()},
@@ -22,9 +24,7 @@ SAME = {
     **{name: name for name in "maximum minimum fmax fmin equal not_equal less less_equal greater sign".split()},
     **{name: name for name in "greater_equal negative logical_and logical_or logical_xor logical_not".split()},
     **{name: name for name in "bitwise_and bitwise_or bitwise_xor".split()},
-    "true_divide": "divide",
     "remainder": "floor_mod",
-    "mod": "floor_mod",
     "float_power": "power",
     "absolute": "abs",
     "fabs": "abs",
@@ -36,14 +36,8 @@ SAME = {
     "isnan": "is_nan",
     "isinf": "is_inf",
     **{f"arc{name}": f"a{name}" for name in "sin cos tan sinh cosh tanh".split()},
-    **{f"a{name}": f"a{name}" for name in "sin cos tan sinh cosh tanh".split()},
     "positive": "identity",
     "conjugate": "identity",
-    "pow": "power",
-    "bitwise_invert": "bitwise_not",
-    "bitwise_left_shift": "shift_left",
-    "bitwise_right_shift": "shift_right",
-    "abs": "abs",
 }
 _OF_BOOL = {  # functions of numbers, as NumPy has them on bools
     "add": "logical_or",
@@ -56,24 +50,38 @@ _OF_BOOL = {  # functions of numbers, as NumPy has them on bools
     "fmax": "maximum",
     "fmin": "minimum",
 }
-_COMPARED = frozenset({"less", "less_equal", "greater", "greater_equal"})
+COMPARED = frozenset({"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"})
+_ORDERED = COMPARED - {"equal", "not_equal"}
+LAYOUT = frozenset({"order", "subok"})  # arguments that say how a result lies, and change no value
+NONE = np._NoValue  # what NumPy's own functions have for an argument that is not given
+MASKED: list[Callable[..., Any]] = []  # how a ufunc takes what masks pick: `masks.py` puts that in
 
 
-def tape_of(operands: Sequence[Any]) -> Tape:
-    """The tape of the first traced operand."""
-    return next(operand.tape for operand in operands if isinstance(operand, Traced))
-
-
-def loop_dtypes(ufunc: np.ufunc, operands: Sequence[Any]) -> tuple[DType, ...]:
-    """The dtypes of the operands in the loop that NumPy would choose; Python numbers are weak. UnsupportedError where
-    there is no such loop, or it is one of complex numbers or objects."""
-    asked = [int if isinstance(each, Size) else type(each) if _is_weak(each) else _dtype(each) for each in operands]
-    asked = [np.dtype(bool) if kind is bool else kind for kind in asked]
+def loop_dtypes(ufunc: np.ufunc, operands: Sequence[Any], dtype: DType | None = None) -> tuple[DType, ...]:
+    """The dtypes of the operands, and of the results, in the loop that NumPy would choose; Python numbers are weak.
+    UnsupportedError where there is no such loop, or it is one of complex numbers or objects."""
+    asked = [_asked(each) for each in operands]
+    said: Any = {} if dtype is None else {"signature": (*[None] * ufunc.nin, *[dtype.numpy] * ufunc.nout)}
     try:
-        found = ufunc.resolve_dtypes((*asked, *[None] * ufunc.nout))
+        found = ufunc.resolve_dtypes((*asked, *[None] * ufunc.nout), **said)
     except TypeError as fault:
         raise UnsupportedError(f"np.{ufunc.__name__} does not take these: {fault}") from None
-    return tuple(dtype_from(dtype) for dtype in found[: ufunc.nin])
+    return tuple(dtype_from(dtype) for dtype in found)
+
+
+def _asked(value: Any) -> Any:
+    """An operand as NumPy is asked about it: numbers of Python, and of sizes, are weak."""
+    match value:
+        case Size():
+            return int
+        case Number():
+            return value.weak
+        case Traced():
+            return value.dtype
+        case _ if type(value) in (int, float):
+            return type(value)
+        case _:
+            return dtype_from(np.asarray(value).dtype).numpy
 
 
 def as_node(tape: Tape, value: Any, dtype: DType) -> Node:
@@ -83,6 +91,8 @@ def as_node(tape: Tape, value: Any, dtype: DType) -> Node:
             return tape.cast(value.node, dtype)
         case Size():
             return tape.size(value.dim, dtype)
+        case tuple() | list() if has_traced(value):
+            return traced(tape, value, dtype).node
         case _:
             return tape.constant(value, dtype)
 
@@ -93,42 +103,109 @@ def traced(tape: Tape, value: Any, dtype: DType | None = None) -> Traced:
         return Traced(tape, value.node if dtype is None else tape.cast(value.node, dtype))
     if isinstance(value, Size):
         return Traced(tape, tape.size(value.dim, dtype or DType.I64))
+    if isinstance(value, tuple | list) and has_traced(value):
+        return traced(tape, FUNCTIONS["stack"]([traced(tape, each) for each in value]), dtype)
     array = np.asarray(value)
     return Traced(tape, tape.constant(array, dtype or dtype_from(array.dtype)))
+
+
+def has_traced(values: Any) -> bool:
+    """Whether something traced, or a size, stands in a list."""
+    return any(isinstance(v, Size | Traced) or (isinstance(v, tuple | list) and has_traced(v)) for v in values)
 
 
 def mapped(tape: Tape, function: str, *operands: Node) -> Node:
     """A function of the table, as NumPy has it on bools too."""
     if operands[0].dtype is DType.BOOL:
         function = _OF_BOOL.get(function, function)
-        if function in _COMPARED:
+        if function in _ORDERED:
             operands = tuple(tape.cast(each, DType.U8) for each in operands)
     return tape.map(function, *operands)
 
 
-def _is_weak(value: Any) -> bool:
-    return type(value) in (bool, int, float)
+def refuse(name: str, said: Mapping[str, Any]) -> None:
+    """UnsupportedError for an argument that is not traced."""
+    wanted = next((key for key, value in said.items() if not _is_idle(key, value)), None)
+    if wanted is not None:
+        raise UnsupportedError(f"np.{name} is traced without {wanted}=")
 
 
-def _dtype(value: Any) -> np.dtype:
-    return value.dtype if isinstance(value, Traced) else np.asarray(value).dtype
+def _is_idle(key: str, value: Any) -> bool:
+    usual = (key == "where" and value is True) or (key == "casting" and value == "same_kind")
+    return value is None or value is NONE or usual or key in LAYOUT
 
 
-def _plain(name: str, function: str) -> Callable[..., Any]:
-    ufunc: np.ufunc = getattr(np, name)
+def elementwise(ufunc: np.ufunc, make: Make) -> Callable[..., Any]:
+    """The handler of a ufunc: `make` is given a tape and the operands as the loop takes them."""
 
-    def call(*operands: Any, dtype: Any = None, **said: Any) -> Traced:
-        _refuse(name, said)
-        tape = tape_of(operands)
-        wanted = loop_dtypes(ufunc, operands) if dtype is None else (dtype_from(dtype),) * ufunc.nin
-        return Traced(
-            tape, _made(tape, function, [as_node(tape, *pair) for pair in zip(operands, wanted, strict=True)])
-        )
+    def call(*operands: Any, out: Any = None, where: Any = True, dtype: Any = None, **said: Any) -> Any:
+        if len(operands) > ufunc.nin:
+            operands, out = operands[: ufunc.nin], operands[ufunc.nin :]
+        for of_masked in MASKED:
+            if (made := of_masked(ufunc, operands, {"out": out, "where": where, "dtype": dtype})) is not None:
+                return made
+        refuse(ufunc.__name__, said)
+        tape = tape_of([*operands, *_several(out), where])
+        loop = loop_dtypes(ufunc, operands, None if dtype is None else dtype_from(dtype))
+        nodes, loop = _fitting(tape, ufunc, operands, loop)
+        results = [tape.cast(n, to) for n, to in zip(_several(make(tape, *nodes)), loop[ufunc.nin :], strict=True)]
+        arrays = as_scalars(tuple(Traced(tape, node) for node in results))
+        arrays = _put(ufunc, arrays, _several(out), where)
+        return arrays if ufunc.nout > 1 else arrays[0]
 
     return call
 
 
-def _made(tape: Tape, function: str, nodes: Sequence[Node]) -> Node:
+def _several(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, tuple) else () if value is None else (value,)
+
+
+def _fitting(
+    tape: Tape, ufunc: np.ufunc, operands: Sequence[Any], loop: tuple[DType, ...]
+) -> tuple[list[Node], tuple[DType, ...]]:
+    """The operands as the loop takes them, and the loop. A comparison with a number of Python that its dtype cannot
+    hold is one with an infinity."""
+    for at, (value, dtype) in enumerate(zip(operands, loop, strict=False)):
+        if ufunc.__name__ in COMPARED and type(value) is int and _is_beyond(value, dtype):
+            beyond = [float(np.inf if value > 0 else -np.inf) if k == at else x for k, x in enumerate(operands)]
+            return [as_node(tape, each, DType.F64) for each in beyond], (DType.F64, DType.F64, DType.BOOL)
+    return [as_node(tape, *pair) for pair in zip(operands, loop[: ufunc.nin], strict=True)], loop
+
+
+def _is_beyond(value: int, dtype: DType) -> bool:
+    if dtype.kind not in ("int", "uint"):
+        return False
+    info = np.iinfo(dtype.numpy)
+    return not info.min <= value <= info.max
+
+
+def _put(ufunc: np.ufunc, made: tuple[Traced, ...], out: tuple[Any, ...], where: Any) -> tuple[Any, ...]:
+    """Results where they are wanted: by themselves, or written into arrays, everywhere or `where`."""
+    if not any(each is not None for each in out):
+        if where is not True:
+            raise UnsupportedError(f"np.{ufunc.__name__} with where= leaves cells unset; give it out=, or use np.where")
+        return made
+    return tuple(one if to is None else written(ufunc, one, to, where) for one, to in zip(made, out, strict=True))
+
+
+def written(ufunc: np.ufunc, made: Traced, target: Any, where: Any = True) -> Any:
+    """A result in the array that is given for it, which is cast to as NumPy allows; a scalar is not changed."""
+    if not isinstance(target, Traced):
+        raise UnsupportedError("it writes into an array that was there before the call; assign the result")
+    if target.scalar:
+        return made
+    if not np.can_cast(made.dtype, target.dtype, "same_kind"):
+        told = f"{made.node.dtype.value} into {target.node.dtype.value}"
+        raise UnsupportedError(f"np.{ufunc.__name__} does not write {told}; NumPy refuses it too: cast it")
+    tape = target.tape
+    cast = tape.cast(made.node, target.node.dtype)
+    if where is not True:
+        cast = mapped(tape, "where", as_node(tape, where, DType.BOOL), cast, target.node)
+    FUNCTIONS["write"](target, cast)
+    return target
+
+
+def _made(function: str, tape: Tape, *nodes: Node) -> Node:
     first = nodes[0]
     if function in ("is_nan", "is_inf") and not first.dtype.is_float:
         return mapped(tape, "not_equal", first, first)
@@ -137,41 +214,23 @@ def _made(tape: Tape, function: str, nodes: Sequence[Node]) -> Node:
     if function == "reciprocal" and not first.dtype.is_float:
         return mapped(tape, "divide", tape.constant(1, first.dtype), first)
     if len({node.dtype for node in nodes}) > 1:
-        pair = " and ".join(node.dtype.value for node in nodes)
-        raise UnsupportedError(f"{function} of {pair} has no common dtype; cast one of them")
+        return _of_two_signs(function, tape, *nodes)
     if function.startswith("logical_"):
-        nodes = [tape.cast(node, DType.BOOL) for node in nodes]
+        nodes = tuple(tape.cast(node, DType.BOOL) for node in nodes)
     return mapped(tape, function, *nodes)
 
 
-def _refuse(name: str, said: dict[str, Any]) -> None:
-    wanted = next((key for key, value in said.items() if value is not None and value is not True), None)
-    if wanted is not None:
-        raise UnsupportedError(f"np.{name} is traced without {wanted}=")
+def _of_two_signs(function: str, tape: Tape, a: Node, b: Node) -> Node:
+    """A comparison of i64 with u64, as NumPy has it: by value. UnsupportedError for other functions."""
+    if function not in COMPARED or {a.dtype, b.dtype} != {DType.I64, DType.U64}:
+        pair = f"{a.dtype.value} and {b.dtype.value}"
+        raise UnsupportedError(f"{function} of {pair} has no common dtype; cast one of them")
+    signed = a if a.dtype is DType.I64 else b
+    below = mapped(tape, "less", signed, tape.constant(0, DType.I64))
+    alike = mapped(tape, function, tape.cast(a, DType.U64), tape.cast(b, DType.U64))
+    holds = {"less": signed is a, "less_equal": signed is a, "greater": signed is b, "greater_equal": signed is b}
+    answer = holds.get(function, function == "not_equal")
+    return mapped(tape, "where", below, tape.constant(answer, DType.BOOL), alike)
 
 
-def _square(x: Any, **said: Any) -> Traced:
-    _refuse("square", said)
-    node = as_node(x.tape, x, loop_dtypes(np.square, [x])[0])
-    return Traced(x.tape, mapped(x.tape, "multiply", node, node))
-
-
-def _isfinite(x: Any, **said: Any) -> Traced:
-    _refuse("isfinite", said)
-    tape, (dtype,) = x.tape, loop_dtypes(np.isfinite, [x])
-    node = as_node(tape, x, dtype)
-    if not dtype.is_float:
-        return Traced(tape, mapped(tape, "equal", node, node))
-    away = mapped(tape, "logical_or", mapped(tape, "is_nan", node), mapped(tape, "is_inf", node))
-    return Traced(tape, mapped(tape, "logical_not", away))
-
-
-def _matmul(a: Any, b: Any, **said: Any) -> Any:
-    from noyau.frontends.numpy.contracting import matmul
-
-    _refuse("matmul", said)
-    return matmul(a, b)
-
-
-UFUNCS.update({name: _plain(name, function) for name, function in SAME.items() if hasattr(np, name)})
-UFUNCS.update({"square": _square, "isfinite": _isfinite, "matmul": _matmul})
+UFUNCS.update({name: elementwise(getattr(np, name), partial(_made, function)) for name, function in SAME.items()})

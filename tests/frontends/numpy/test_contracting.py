@@ -33,8 +33,9 @@ def test_dot_and_einsum():
     ("function", "told"),
     [
         (lambda a: a @ 3, "a matrix product takes no scalars|np.matmul"),
-        (lambda a: np.dot(a, a[None, None]), "np.dot of an array of more than two axes is not traced; use @"),
-        (lambda a: np.einsum("ii->i", a), "is traced for two operands, no letter twice, with ->"),
+        (lambda a: np.dot(a, a[None, None], out=a), "np.dot of more than two axes is traced without out="),
+        (lambda a: np.einsum(a, [0, 1]), "np.einsum is traced with its letters in a text"),
+        (lambda a: np.linalg.norm(a, 3), "np.linalg.norm of matrices is traced with ord=None and 'fro', not 3"),
         (lambda a: np.einsum("ijk,jk->i", a, a), "does not fit the axes of its operands"),
     ],
 )

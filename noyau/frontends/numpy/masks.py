@@ -1,0 +1,143 @@
+"""What a mask of bools picks: how many cells that are is only known when it runs, but what is made of them can be told.
+
+`x[mask].sum()` is a sum of what is 0 elsewhere; `y[mask] = f(x[mask])` chooses; x[mask] by itself has no shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.frontends.numpy.arrays import FUNCTIONS, Traced, name_of, ufunc_call
+from noyau.frontends.numpy.sizes import Number
+from noyau.frontends.numpy.ufuncs import MASKED
+from noyau.ir.graph import Node
+from noyau.ir.monoids import highest, lowest
+
+UNKNOWN = (
+    "what a mask of bools picks has an unknown shape; reduce it, write it back under the same mask, or use np.where"
+)
+
+
+class Masked(NDArrayOperatorsMixin):
+    """The cells of an array where a mask over its first axes is true."""
+
+    __array_priority__ = 2000
+
+    def __init__(self, cells: Traced, mask: Node) -> None:
+        self.cells, self.mask, self.tape = cells, mask, cells.tape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.cells.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self.cells.ndim - len(self.mask.shape) + 1
+
+    @property
+    def size(self) -> Number:
+        """How many cells there are, as a number of Python."""
+        whole = self.tape.expand(self._wide(), self.cells.node.shape)
+        counted = self.tape.reduce("sum", self.tape.cast(whole, DType.I64), range(self.cells.ndim))
+        return Number(self.tape, counted, None)
+
+    def _wide(self) -> Node:
+        """The mask with axes of 1 where the array has more."""
+        return self.tape.restore(self.mask, range(len(self.mask.shape), self.cells.ndim))
+
+    def reduced(self, name: str, axis: Any, said: dict[str, Any]) -> Any:
+        """A reduction over all cells, or over those that were one axis."""
+        if axis not in (None, 0):
+            raise UnsupportedError(f"np.{name} of what a mask picks is traced over all cells, or over axis 0")
+        axes = None if axis is None else tuple(range(len(self.mask.shape)))
+        if self.ndim == 1:
+            axes = None
+        where = Traced(self.tape, self._wide())
+        if name in ("max", "min"):
+            dtype = self.cells.node.dtype
+            said = {"initial": (lowest if name == "max" else highest)(dtype), **said}
+        return FUNCTIONS[name](self.cells, axis=axes, where=where, **said)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **said: Any) -> Any:
+        if method == "reduce" and ufunc.__name__ in _BY_UFUNC:
+            return self.reduced(_BY_UFUNC[ufunc.__name__], said.pop("axis", 0), said)
+        return ufunc_call(ufunc, method, inputs, said)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        name = {"amax": "max", "amin": "min"}.get(name_of(function), name_of(function))
+        if name not in _REDUCED or args[0] is not self:
+            raise UnsupportedError(UNKNOWN)
+        return self.reduced(name, *_axis(args[1:], kwargs))
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if name not in _REDUCED:
+            raise UnsupportedError(UNKNOWN)
+        return lambda *args, **kwargs: self.reduced(name, *_axis(args, kwargs))
+
+    def astype(self, dtype: Any) -> Masked:
+        return Masked(FUNCTIONS["astype"](self.cells, dtype), self.mask)
+
+    def _unknown(self, *_: Any, **__: Any) -> Any:
+        raise UnsupportedError(UNKNOWN)
+
+    __getitem__ = __setitem__ = __len__ = __iter__ = __array__ = __bool__ = _unknown
+    shape = property(_unknown)
+    __hash__ = object.__hash__
+
+
+_REDUCED = frozenset({"sum", "prod", "mean", "var", "std", "max", "min", "any", "all"})
+_BY_UFUNC = {
+    "add": "sum",
+    "multiply": "prod",
+    "maximum": "max",
+    "minimum": "min",
+    "logical_or": "any",
+    "logical_and": "all",
+}
+
+
+def _axis(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    said = dict(kwargs)
+    axis = said.pop("axis", args[0] if args else None)
+    if len(args) > 1 or set(said) - {"dtype", "ddof"}:
+        raise UnsupportedError("a reduction of what a mask picks is traced with axis=, dtype= and ddof=")
+    return axis, said
+
+
+def of_masked(ufunc: np.ufunc, operands: Sequence[Any], said: dict[str, Any]) -> Masked | None:
+    """A ufunc of what one mask picks, and of numbers: cell by cell, before it picks. None where no operand is that."""
+    masked = [each for each in operands if isinstance(each, Masked)]
+    if not masked:
+        return None
+    first = masked[0]
+    for each in operands:
+        if isinstance(each, Masked):
+            fits = each.mask.output == first.mask.output and each.cells.ndim == first.cells.ndim
+        else:
+            fits = np.ndim(each) <= first.cells.ndim - len(first.mask.shape)
+        if not fits or ufunc.nout > 1 or said["out"] is not None or said["where"] is not True:
+            raise UnsupportedError(UNKNOWN)
+    given = [each.cells if isinstance(each, Masked) else each for each in operands]
+    cells = ufunc_call(ufunc, "__call__", given, {"dtype": said["dtype"]})
+    return Masked(cells, first.mask)
+
+
+def condensed(mask: Any, array: Traced, axis: Any = None, out: Any = None) -> Masked:
+    """np.compress and np.extract: of all axes alone."""
+    if axis is not None or out is not None:
+        raise UnsupportedError(UNKNOWN)
+    made = FUNCTIONS["getitem"](array, mask)
+    if not isinstance(made, Masked):
+        raise UnsupportedError(UNKNOWN)
+    return made
+
+
+MASKED.append(of_masked)
+FUNCTIONS.update({"extract": condensed, "masked": Masked})

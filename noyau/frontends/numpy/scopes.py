@@ -1,0 +1,217 @@
+"""What a traced function sees around it: numpy, math and the functions that it calls, in its globals and closures."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import math
+from collections.abc import Callable
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from noyau.errors import UnsupportedError
+from noyau.frontends.numpy.arrays import FUNCTIONS, Traced, call
+from noyau.frontends.numpy.creating import ALWAYS, WHERE_SYMBOLIC, made_by
+from noyau.frontends.numpy.own import OWN, OWN_MODULE, own
+from noyau.frontends.numpy.sizes import Number, TracedSize, calculated, sized
+from noyau.frontends.numpy.tape import Tape
+from noyau.ir.dims import maximum
+from noyau.ir.symbols import dim_of, is_whole
+
+RANDOM = "it draws random numbers; draw them outside, and give them as an argument"
+_MATH = {  # functions of the math module, of numbers that follow from sizes
+    **{name: getattr(np, name) for name in "sqrt exp exp2 expm1 log log2 log10 log1p sin cos tan tanh".split()},
+    "pow": np.power,
+    "fabs": np.fabs,
+}
+
+
+class _ArrayKind(type):
+    """np.ndarray for `isinstance`: a traced array is one."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, np.ndarray) or (isinstance(instance, Traced) and not instance.scalar)
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        raise UnsupportedError("np.ndarray is not traced as a function; use np.zeros")
+
+
+class _Array(np.ndarray, metaclass=_ArrayKind):
+    """What a traced function takes for np.ndarray."""
+
+
+class Scope:
+    """The tape, and what of a function's surroundings was put in its place before."""
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+        self.seen: dict[int, tuple[Any, Any]] = {}
+
+    def replaced(self, value: Any) -> Any:
+        """What a traced function sees in the place of a value around it."""
+        if id(value) in self.seen:
+            return self.seen[id(value)][1]
+        made = self._replaced(value)
+        self.seen[id(value)] = (value, made)  # the value too, so that its id stays its own
+        return made
+
+    def _replaced(self, value: Any) -> Any:
+        given: Any = value
+        name = getattr(value, "__name__", "")
+        match value:
+            case ModuleType():
+                return Module(self, value) if name not in ("typing", "builtins") else value
+            case FunctionType() if _is_op(value):
+                return value
+            case FunctionType() if value.__module__ == OWN_MODULE and name in OWN:
+                return own(name, value)
+            case FunctionType() if not (value.__module__ or "").startswith("numpy"):
+                return self.function(value)
+            case FunctionType() | BuiltinFunctionType() if getattr(np, name, None) is value:
+                return made_by(self.tape, name, given)
+            case BuiltinFunctionType() if getattr(math, name, None) is value:
+                return self.arithmetic(name, given)
+            case MethodType() if isinstance(value.__func__, FunctionType) and not _is_numpy(value):
+                return MethodType(self.function(value.__func__), value.__self__)
+            case functools.partial():
+                return functools.partial(self.replaced(value.func), *value.args, **value.keywords)
+            case _ if _is_op(value):
+                return self.replaced(value.reference)
+            case _:
+                return _Array if value is np.ndarray else value
+
+    def function(self, function: FunctionType) -> Callable[..., Any]:
+        """A function of the user, taken apart when it is called first."""
+        made: list[FunctionType] = []
+
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            if not made:
+                made.append(self.rebuilt(function))
+            return made[0](*args, **kwargs)
+
+        return called
+
+    def rebuilt(self, function: FunctionType) -> FunctionType:
+        """The function with its globals, closure and defaults as a trace has them."""
+        scope = dict(function.__globals__)
+        for name in _names(function.__code__):
+            if name in scope:
+                scope[name] = self.replaced(scope[name])
+        scope["__builtins__"] = {**vars(builtins), **self.builtins()}
+        cells = tuple(self.cell(cell) for cell in function.__closure__ or ())
+        defaults = tuple(map(self.replaced, function.__defaults__ or ())) or None
+        made = FunctionType(function.__code__, scope, function.__name__, defaults, cells)
+        made.__kwdefaults__ = {k: self.replaced(v) for k, v in (function.__kwdefaults__ or {}).items()}
+        return made
+
+    def cell(self, cell: CellType) -> CellType:
+        try:
+            value = cell.cell_contents
+        except ValueError:  # not set yet
+            return cell
+        made = self.replaced(value)
+        return cell if made is value else CellType(made)
+
+    def builtins(self) -> dict[str, Any]:
+        """Python's own functions, where they ask for more than a trace knows."""
+        return {
+            "len": self.length,
+            "max": _larger(max, maximum),
+            "min": _larger(min, lambda a, b: -maximum(-a, -b)),
+            "sum": _total,
+            "print": _refusal("it prints, which would be done once, when it is traced; print what it returns"),
+            "input": _refusal("it asks for input; give it as an argument"),
+            "open": _refusal("it opens a file; read it outside, and give what is in it as an argument"),
+        }
+
+    def length(self, value: Any) -> Any:
+        """len(), which is a size for an array."""
+        if isinstance(value, Traced) and value.ndim:
+            return sized(self.tape, value.node.shape[0])
+        return len(value)
+
+    def arithmetic(self, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of the math module, also of numbers that follow from sizes."""
+
+        def calculate(*args: Any) -> Any:
+            if name in _MATH and any(isinstance(each, Number | TracedSize) for each in args):
+                return calculated(_MATH[name], *args)
+            if any(isinstance(each, Traced) and not isinstance(each, Number) for each in args):
+                raise UnsupportedError(f"math.{name} takes the number in an array; use np.{name}")
+            return plain(*args)
+
+        return calculate
+
+
+class Module:
+    """A module as a traced function sees it: its functions are replaced when they are asked for."""
+
+    def __init__(self, scope: Scope, module: ModuleType) -> None:
+        self._scope, self._module = scope, module
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._module, name)
+        inside = self._module.__name__
+        if inside.startswith("numpy.random") or inside == "random" or value is np.random:
+            raise UnsupportedError(RANDOM)
+        if inside == "numpy" and (name in ALWAYS or name in WHERE_SYMBOLIC or name in FUNCTIONS):
+            return made_by(self._scope.tape, name, value)
+        if inside == "time" and callable(value):
+            raise UnsupportedError("it asks for the time, which would be asked once, when it is traced")
+        return self._scope.replaced(value)
+
+
+def _is_op(value: Any) -> bool:
+    """Whether it is an op: its reference is what a trace goes through."""
+    return callable(getattr(value, "reference", None)) and hasattr(value, "description")
+
+
+def _is_numpy(method: MethodType) -> bool:
+    return (method.__func__.__module__ or "").startswith("numpy")
+
+
+def _names(code: CodeType) -> set[str]:
+    """The global names of a function and of those within it."""
+    inner = [each for each in code.co_consts if isinstance(each, CodeType)]
+    return set(code.co_names).union(*map(_names, inner))
+
+
+def _refusal(told: str) -> Callable[..., Any]:
+    def refused(*args: Any, **kwargs: Any) -> Any:
+        raise UnsupportedError(told)
+
+    return refused
+
+
+def _larger(plain: Callable[..., Any], join: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """max() and min() of sizes are sizes."""
+
+    def choose(*args: Any, **kwargs: Any) -> Any:
+        given = args[0] if len(args) == 1 and isinstance(args[0], tuple | list) else args
+        if kwargs or not any(isinstance(each, TracedSize) for each in given) or not all(map(is_whole, given)):
+            return plain(*args, **kwargs)
+        tape = next(each.tape for each in given if isinstance(each, TracedSize))
+        return sized(tape, functools.reduce(join, map(dim_of, given)))
+
+    return choose
+
+
+def _total(values: Any, start: Any = 0) -> Any:
+    """sum(): of an array, over its first axis."""
+    if isinstance(values, Traced):
+        return call("sum", values, 0, dtype=_alone(values)) + start
+    return sum(values, start)
+
+
+def _alone(values: Traced) -> Any:
+    """The dtype in which Python adds cells up: their own, and for bools the whole numbers."""
+    return np.int64 if values.dtype == bool else values.dtype
+
+
+def in_scope(function: Callable[..., Any], tape: Tape) -> Callable[..., Any]:
+    """The function as it is traced: what it and those that it calls see of numpy is that of the tape."""
+    scope = Scope(tape)
+    return scope.rebuilt(function) if isinstance(function, FunctionType) else scope.replaced(function)

@@ -1,0 +1,212 @@
+"""NumPy's functions that only say where cells are read: transposes, reshapes, axes put in, dropped and turned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from noyau.errors import UnsupportedError
+from noyau.frontends.numpy.arrays import FUNCTIONS, Traced, call, tape_of
+from noyau.frontends.numpy.reductions import array_of, axes_of, axis_of
+from noyau.frontends.numpy.ufuncs import refuse, traced
+from noyau.ir.dims import Dim, indices, product
+from noyau.ir.symbols import Size, dim_of
+
+
+def shape_given(given: Sequence[Any]) -> list[Any]:
+    """A shape given as one tuple, or as several numbers."""
+    one = given[0] if len(given) == 1 and isinstance(given[0], tuple | list) else given
+    if any(not isinstance(each, int | np.integer | Size) for each in one):
+        raise UnsupportedError(f"{tuple(one)} is no shape of integers and sizes")
+    return [int(each) if isinstance(each, np.integer) else each for each in one]
+
+
+def _reshape(a: Any, *shape: Any, order: str = "C", **said: Any) -> Traced:
+    a = array_of(a)
+    given = said.pop("newshape", None) if said.get("shape") is None else said.pop("shape")
+    refuse("reshape", {k: v for k, v in said.items() if k != "copy"})
+    if order != "C":
+        raise UnsupportedError("np.reshape is traced in C order alone")
+    wanted = shape_given(shape if given is None else (given,))
+    free = [k for k, each in enumerate(wanted) if isinstance(each, int) and each == -1]
+    dims = [Dim.of(1) if k in free else dim_of(each) for k, each in enumerate(wanted)]
+    if len(free) > 1:
+        raise UnsupportedError("np.reshape can leave one extent open")
+    if free:
+        dims[free[0]] = product(a.node.shape) // product(dims)
+    return Traced(a.tape, a.tape.reshape(a.node, tuple(dims)))
+
+
+def _ravel(a: Any, order: str = "C") -> Traced:
+    a = array_of(a)
+    if order != "C":
+        raise UnsupportedError("np.ravel is traced in C order alone")
+    return Traced(a.tape, a.tape.reshape(a.node, (product(a.node.shape),)))
+
+
+def _transpose(a: Any, *axes: Any, **said: Any) -> Traced:
+    a = array_of(a)
+    one = axes[0] if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], tuple | list)) else axes
+    given = said.get("axes", one)
+    order = [axis_of(each, a.ndim) for each in given] if given else list(range(a.ndim))[::-1]
+    if sorted(order) != list(range(a.ndim)):
+        raise UnsupportedError(f"{tuple(order)} does not permute {a.ndim} axes")
+    return Traced(a.tape, a.tape.transpose(a.node, order))
+
+
+def _swapaxes(a: Any, axis1: int, axis2: int) -> Any:
+    a = array_of(a)
+    order = list(range(a.ndim))
+    first, second = axis_of(axis1, a.ndim), axis_of(axis2, a.ndim)
+    order[first], order[second] = order[second], order[first]
+    return _transpose(a, order)
+
+
+def _matrix_transpose(x: Any) -> Any:
+    return _swapaxes(x, -1, -2)
+
+
+def _moveaxis(a: Any, source: Any, destination: Any) -> Any:
+    a = array_of(a)
+    sources, goals = axes_of(source, a.ndim), axes_of(destination, a.ndim)
+    if len(sources) != len(goals):
+        raise UnsupportedError("np.moveaxis moves as many axes as it is given places")
+    order = [axis for axis in range(a.ndim) if axis not in sources]
+    for goal, axis in sorted(zip(goals, sources, strict=True)):
+        order.insert(goal, axis)
+    return _transpose(a, order)
+
+
+def _rollaxis(a: Any, axis: int, start: int = 0) -> Any:
+    a = array_of(a)
+    axis, start = axis_of(axis, a.ndim), start + a.ndim if start < 0 else start
+    return _moveaxis(a, axis, start - 1 if axis < start else start)
+
+
+def _squeeze(a: Any, axis: Any = None) -> Traced:
+    a = array_of(a)
+    ones = [k for k, dim in enumerate(a.node.shape) if dim == Dim.of(1)]
+    return Traced(a.tape, a.tape.drop(a.node, ones if axis is None else axes_of(axis, a.ndim)))
+
+
+def _expand_dims(a: Any, axis: Any) -> Traced:
+    a = array_of(a)
+    count = len(axis) if isinstance(axis, tuple | list) else 1
+    return Traced(a.tape, a.tape.restore(a.node, axes_of(axis, a.ndim + count)))
+
+
+def _broadcast_to(array: Any, shape: Any, subok: bool = False) -> Traced:
+    array = array_of(array)
+    wanted = tuple(dim_of(each) for each in shape_given((shape,)))
+    if len(wanted) < array.ndim:
+        raise UnsupportedError(f"np.broadcast_to of {array.ndim} axes gives no fewer")
+    for have, want in zip(array.node.shape[::-1], wanted[::-1], strict=False):
+        if have != Dim.of(1):
+            array.tape.demand_equal(have, want)
+    return Traced(array.tape, array.tape.expand(array.node, wanted))
+
+
+def _broadcast_arrays(*arrays: Any, subok: bool = False) -> tuple[Traced, ...]:
+    tape = tape_of(arrays)
+    given = [traced(tape, each) for each in arrays]
+    shape = tape.broadcast([each.node.shape for each in given])
+    return tuple(Traced(tape, tape.expand(each.node, shape)) for each in given)
+
+
+def _flip(m: Any, axis: Any = None) -> Any:
+    m = array_of(m)
+    turned = axes_of(axis, m.ndim)
+    return m[tuple(slice(None, None, -1) if k in turned else slice(None) for k in range(m.ndim))]
+
+
+def _rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
+    m = array_of(m)
+    first, second = axes_of(axes, m.ndim)
+    match k % 4:
+        case 0:
+            return m[:]
+        case 1:
+            return _swapaxes(_flip(m, second), first, second)
+        case 2:
+            return _flip(m, (first, second))
+        case _:
+            return _flip(_swapaxes(m, first, second), second)
+
+
+def _atleast(rank: int) -> Any:
+    """np.atleast_1d, _2d and _3d: one array, or several as a tuple."""
+
+    def call_(*arrays: Any) -> Any:
+        tape = tape_of(arrays)
+        made = tuple(_ranked(traced(tape, each) if not isinstance(each, Traced) else each, rank) for each in arrays)
+        return made[0] if len(made) == 1 else made
+
+    return call_
+
+
+def _ranked(a: Traced, rank: int) -> Any:
+    match rank - a.ndim:
+        case 1 if rank == 3:
+            return a[:, :, None]
+        case 2 if rank == 3:
+            return a[None, :, None]
+        case missing if missing > 0:
+            return a[(None,) * missing + (Ellipsis,)]
+        case _:
+            return a
+
+
+def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Traced:
+    """The cells on a diagonal of two axes, as a last axis."""
+    a = array_of(a)
+    tape, first, second = a.tape, axis_of(axis1, a.ndim), axis_of(axis2, a.ndim)
+    if first == second:
+        raise UnsupportedError("np.diagonal takes two axes")
+    rest = [axis for axis in range(a.ndim) if axis not in (first, second)]
+    start = (max(-offset, 0), max(offset, 0))
+    left = a.node.shape[first] - start[0], a.node.shape[second] - start[1]
+    count = left[0] if tape.at_most(left[0], left[1], usual=True) else left[1]
+    count = count if tape.at_most(0, count, usual=True) else Dim.of(0)
+    own = indices(len(rest) + 1)
+    index = [Dim.of(0)] * a.ndim
+    for at, axis in enumerate(rest):
+        index[axis] = own[at]
+    index[first], index[second] = own[-1] + start[0], own[-1] + start[1]
+    return Traced(tape, tape.view(a.node, (*(a.node.shape[k] for k in rest), count), index))
+
+
+def _trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
+    return call("sum", diagonal(a, offset, axis1, axis2), -1, dtype=dtype, out=out)
+
+
+FUNCTIONS.update(
+    {
+        "reshape": _reshape,
+        "ravel": _ravel,
+        "flatten": _ravel,
+        "transpose": _transpose,
+        "swapaxes": _swapaxes,
+        "matrix_transpose": _matrix_transpose,
+        "linalg.matrix_transpose": _matrix_transpose,
+        "moveaxis": _moveaxis,
+        "rollaxis": _rollaxis,
+        "squeeze": _squeeze,
+        "expand_dims": _expand_dims,
+        "broadcast_to": _broadcast_to,
+        "broadcast_arrays": _broadcast_arrays,
+        "flip": _flip,
+        "flipud": lambda m: _flip(m, 0),
+        "fliplr": lambda m: _flip(m, 1),
+        "rot90": _rot90,
+        "atleast_1d": _atleast(1),
+        "atleast_2d": _atleast(2),
+        "atleast_3d": _atleast(3),
+        "diagonal": diagonal,
+        "trace": _trace,
+        "shape": lambda a: array_of(a).shape,
+        "ndim": lambda a: array_of(a).ndim,
+        "size": lambda a, axis=None: array_of(a).size if axis is None else array_of(a).shape[axis],
+    }
+)

@@ -1,0 +1,229 @@
+"""Sizes of arrays that are traced, and the numbers that are made of them: both behave as numbers of Python do."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from noyau.dtypes import DType
+from noyau.frontends.numpy.arrays import Traced, ufunc_call
+from noyau.frontends.numpy.tape import Tape
+from noyau.ir.dims import Dim, equal
+from noyau.ir.symbols import Size, dim_of, is_whole
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TracedSize(Size):
+    """A size of which a trace is made: it can be compared, which becomes a demand, and asked for its number, with which
+    the trace begins again; both if the tape knows the sizes of a call. Divided it is a `Number`."""
+
+    tape: Tape
+
+    def like(self, dim: Dim) -> Any:
+        return sized(self.tape, dim)
+
+    def __eq__(self, other: object) -> Any:
+        if not is_whole(other):
+            return NotImplemented
+        left, right = self.dim, dim_of(other)
+        known = equal(left, right)
+        if known is not None:
+            return known
+        return self.tape.at_most(left, right) and self.tape.at_most(right, left)
+
+    def __ne__(self, other: object) -> Any:
+        return not self == other if is_whole(other) else NotImplemented
+
+    def __le__(self, other: Any) -> Any:
+        return self.tape.at_most(self.dim, dim_of(other)) if is_whole(other) else self._number_to(operator.le, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self.tape.at_most(dim_of(other), self.dim) if is_whole(other) else self._number_to(operator.ge, other)
+
+    def __lt__(self, other: Any) -> Any:
+        return not self >= other if is_whole(other) else self._number_to(operator.lt, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return not self <= other if is_whole(other) else self._number_to(operator.gt, other)
+
+    def _number_to(self, compare: Callable[[Any, Any], Any], other: Any) -> Any:
+        return compare(self.tape.settle(self.dim), other) if isinstance(other, float) else NotImplemented
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(self.tape.settle(self.dim))
+
+    def __bool__(self) -> bool:
+        return bool(self != 0)
+
+    def __index__(self) -> int:
+        return self.tape.settle(self.dim)
+
+    __int__ = __trunc__ = __floor__ = __ceil__ = __index__
+
+    def __float__(self) -> float:
+        return float(self.tape.settle(self.dim))
+
+    def __round__(self, digits: Any = None) -> Any:
+        return self
+
+    __pos__ = __round__
+
+    def __abs__(self) -> Any:
+        return self if self >= 0 else -self
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __add__(self, other: Any) -> Any:
+        return calculated(np.add, self, other) if _is_part(other) else Size.__add__(self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return calculated(np.add, other, self) if _is_part(other) else Size.__radd__(self, other)
+
+    def __sub__(self, other: Any) -> Any:
+        return calculated(np.subtract, self, other) if _is_part(other) else Size.__sub__(self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return calculated(np.subtract, other, self) if _is_part(other) else Size.__rsub__(self, other)
+
+    def __mul__(self, other: Any) -> Any:
+        return calculated(np.multiply, self, other) if _is_part(other) else Size.__mul__(self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return calculated(np.multiply, other, self) if _is_part(other) else Size.__rmul__(self, other)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return calculated(np.floor_divide, self, other) if _is_part(other) else Size.__floordiv__(self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return calculated(np.floor_divide, other, self) if _is_part(other) else Size.__rfloordiv__(self, other)
+
+    def __mod__(self, other: Any) -> Any:
+        return calculated(np.remainder, self, other) if _is_part(other) else Size.__mod__(self, other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return calculated(np.remainder, other, self) if _is_part(other) else Size.__rmod__(self, other)
+
+    def __truediv__(self, other: Any) -> Any:
+        return calculated(np.divide, self, other) if _is_number(other) else NotImplemented
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return calculated(np.divide, other, self) if _is_number(other) else NotImplemented
+
+    def __pow__(self, other: Any) -> Any:
+        if isinstance(other, int) and 0 <= other < 5:
+            return math.prod([self] * other)
+        return calculated(np.power, self, other) if _is_number(other) else NotImplemented
+
+    def __rpow__(self, other: Any) -> Any:
+        return other ** self.tape.settle(self.dim)
+
+    def number(self) -> Number:
+        """This size as a number of the graph."""
+        return Number(self.tape, self.tape.size(self.dim, DType.I64), self.dim.names)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **said: Any) -> Any:
+        return ufunc_call(ufunc, method, inputs, said)
+
+
+def sized(tape: Tape, dim: Dim) -> Any:
+    """A Dim as its number, or as a size of the tape."""
+    return TracedSize(dim, tape) if dim.constant is None else dim.constant
+
+
+class Number(Traced):
+    """A number of Python that is only known when the graph runs: calculated from sizes, or counted. Beside an array it
+    takes the array's dtype, as NumPy has it of Python's numbers; by itself it is an i64 or an f64.
+
+    `names` are the sizes that it follows from; None where it depends on what is in an array."""
+
+    def __init__(self, tape: Tape, node: Any, names: frozenset[str] | None) -> None:
+        super().__init__(tape, node, scalar=True)
+        self.names = names
+
+    @property
+    def weak(self) -> type:
+        return float if self.node.dtype is DType.F64 else int
+
+    def _settled(self, *_: Any) -> Any:
+        """What asks for the number: the trace begins again with numbers for the sizes that it follows from."""
+        if self.names is None:
+            self._no_number()
+        for name in sorted(self.names or ()):
+            self.tape.settle(Dim.of(name))
+
+    def __add__(self, other: Any) -> Any:
+        return calculated(np.add, self, other) if _is_number(other) else super().__add__(other)
+
+    def __radd__(self, other: Any) -> Any:
+        return calculated(np.add, other, self) if _is_number(other) else super().__radd__(other)
+
+    def __sub__(self, other: Any) -> Any:
+        return calculated(np.subtract, self, other) if _is_number(other) else super().__sub__(other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return calculated(np.subtract, other, self) if _is_number(other) else super().__rsub__(other)
+
+    def __mul__(self, other: Any) -> Any:
+        return calculated(np.multiply, self, other) if _is_number(other) else super().__mul__(other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return calculated(np.multiply, other, self) if _is_number(other) else super().__rmul__(other)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return calculated(np.floor_divide, self, other) if _is_number(other) else super().__floordiv__(other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return calculated(np.floor_divide, other, self) if _is_number(other) else super().__rfloordiv__(other)
+
+    def __mod__(self, other: Any) -> Any:
+        return calculated(np.remainder, self, other) if _is_number(other) else super().__mod__(other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return calculated(np.remainder, other, self) if _is_number(other) else super().__rmod__(other)
+
+    def __truediv__(self, other: Any) -> Any:
+        return calculated(np.divide, self, other) if _is_number(other) else super().__truediv__(other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return calculated(np.divide, other, self) if _is_number(other) else super().__rtruediv__(other)
+
+    def __pow__(self, other: Any) -> Any:
+        return calculated(np.power, self, other) if _is_number(other) else super().__pow__(other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return calculated(np.power, other, self) if _is_number(other) else super().__rpow__(other)
+
+    def __neg__(self) -> Any:
+        return calculated(np.subtract, 0, self)
+
+    __bool__ = __int__ = __float__ = __index__ = __floor__ = __ceil__ = __trunc__ = __round__ = _settled
+    __hash__ = object.__hash__
+
+
+def _is_part(value: Any) -> bool:
+    """Whether it makes a Number of a size: one itself, or a float."""
+    return isinstance(value, Number | float)
+
+
+def _is_number(value: Any) -> bool:
+    return _is_part(value) or is_whole(value)
+
+
+def calculated(ufunc: np.ufunc, *operands: Any) -> Number:
+    """A function of Python's numbers, at least one of them of a tape: whole where Python's result is."""
+    known = [each.number() if isinstance(each, TracedSize) else each for each in operands]
+    numbers = [each for each in known if isinstance(each, Number)]
+    broken = any(isinstance(each, float) or (isinstance(each, Number) and each.weak is float) for each in known)
+    dtype = DType.F64 if broken or ufunc.nin == 1 or ufunc in (np.divide, np.power) else DType.I64
+    tape = numbers[0].tape
+    nodes = [tape.cast(each.node, dtype) if isinstance(each, Number) else tape.constant(each, dtype) for each in known]
+    made = ufunc_call(ufunc, "__call__", [Traced(tape, node) for node in nodes], {})
+    sources = [each.names for each in numbers]
+    names = None if None in sources else frozenset(name for each in sources for name in each or ())
+    return Number(tape, made.node, names)

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from noyau.reports import numpy_examples as examples
+from noyau.reports.numpy_support import document, reason_of, tables
+
+COMMITTED = Path(__file__).resolve().parents[2] / "docs" / "numpy.md"
+ALL = {name: function for table in tables() for name, function in table.items()}
+
+
+@pytest.mark.skipif(np.lib.NumpyVersion(np.__version__) < "2.2.0", reason="an older NumPy has fewer functions")
+def test_the_committed_document_is_the_generated_one():
+    again = "run: python -m noyau.reports.numpy_support > docs/numpy.md"
+    assert COMMITTED.read_text(encoding="utf-8") == document(), again
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_each_example_gives_what_numpy_gives(name):
+    if name.startswith("np.") and not hasattr(np, name.split(".")[1].partition("(")[0]):
+        pytest.skip("this NumPy does not have it")
+    assert reason_of(ALL[name]) == ""
+
+
+@pytest.mark.parametrize("name", examples.REFUSED)
+def test_what_is_refused_says_why(name):
+    assert "cannot be traced" in reason_of(examples.REFUSED[name])
+
+
+def test_an_example_that_is_wrong_is_told():
+    assert reason_of(lambda a: a * (2 if isinstance(a, np.ndarray) else 3)) == ""
+    assert reason_of(lambda a: a * (2 if type(a) is np.ndarray else 3)) == "it has other values in NumPy"
+    assert reason_of(lambda a: a if type(a) is np.ndarray else a[0]).startswith("it is float32[4]")
