@@ -13,6 +13,7 @@ from noyau.ir.graph import Gather, Graph, Kind, Map, Reduce
 from noyau.ir.loops import Buffer, Kernel, Role
 from noyau.ir.operators import OPERATORS
 from noyau.languages import c
+from noyau.languages.c_tables import comment_text
 from noyau.lowering.nest import lower
 from noyau.passes.costs import bytes_moved, flops
 from noyau.passes.partition import Group
@@ -39,7 +40,7 @@ class Planned:
     def explained(self, certificate: str = "") -> str:
         """The text, opened by a comment: the nodes it replaces, bytes and flops, its certificate."""
         if self.by_hand:
-            return f"{c.comment_text(describe(self, certificate))}\n\n{self.text}"
+            return f"{comment_text(describe(self, certificate))}\n\n{self.text}"
         return c.source(self.kernel, describe(self, certificate))
 
 

@@ -202,9 +202,10 @@ Statement: TypeAlias = Let | Store | Loop | If | Alloc | Sync | Prefetch | Requi
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Statements of which the outermost loops are bound to THREADS."""
+    """Statements of which the outermost loops are bound to THREADS; they run where `when`, a bool of sizes, is true."""
 
     body: tuple[Statement, ...]
+    when: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)

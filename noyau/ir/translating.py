@@ -71,7 +71,8 @@ class Translator:
         name = self.fresh()
         with self.block(f"def {name}():"):
             self.body(launch.body)
-        self.write(f"launches.append({name})")
+        condition = "" if launch.when is None else f"if {self.condition(launch.when)}: "
+        self.write(f"{condition}launches.append({name})")
 
     def write(self, line: str) -> None:
         self.lines.append("    " * self.depth + line)
@@ -120,9 +121,7 @@ class Translator:
             case Loop(var, extent, axis, body):
                 self.loop(var, extent, axis, body)
             case If(condition, body):
-                if condition.dtype is not DType.BOOL:
-                    raise self.fault(f"an If needs a bool, not {condition.dtype.value}")
-                with self.block(f"if {self.expression(condition)}:"):
+                with self.block(f"if {self.condition(condition)}:"):
                     self.body(body)
             case Alloc(name, _, shape, space):
                 if space is Space.REGISTER and any(dim.constant is None for dim in shape):
@@ -236,6 +235,11 @@ class Translator:
             raise self.fault(f"a masked Load of {load.buffer} needs a bool and another {load.dtype.value}")
         return f"(({read}) if {self.expression(load.where)} else {self.expression(load.other)})"
 
+    def condition(self, condition: Expr) -> str:
+        if condition.dtype is not DType.BOOL:
+            raise self.fault(f"an If needs a bool, not {condition.dtype.value}")
+        return self.expression(condition)
+
     def call(self, call: Call) -> str:
         operands = ", ".join(map(self.expression, call.operands))
         if call.function == "cast":
@@ -324,6 +328,7 @@ def _sizes(kernel: Kernel) -> frozenset[str]:
     """The sizes that buffers, loops and indices name."""
     dims = [dim for buffer in kernel.buffers for dim in buffer.shape]
     for launch in kernel.launches:
+        dims += [] if launch.when is None else dims_in((Let("", launch.when),))
         dims += dims_in(launch.body)
         for statement in every_statement(launch.body):
             dims += [statement.extent] if isinstance(statement, Loop | Require) else []

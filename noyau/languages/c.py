@@ -49,11 +49,10 @@ from noyau.languages.c_short import (
     starts_at_zero,
     steps_of,
 )
-from noyau.languages.c_tables import INCLUDES, LANES, PREFETCH, TYPES, integer_function
+from noyau.languages.c_tables import INCLUDES, LANES, PREFETCH, TYPES, WIDTH, comment_text, integer_function
 from noyau.languages.spelling import closed, dim_text, opened
 
 INDENT = "    "
-WIDTH = 116  # of a line that holds a loop and what it does
 
 
 def source(kernel: Kernel, comment: str = "", *, anonymous: bool = False) -> str:
@@ -93,16 +92,6 @@ def _file(name: str) -> str:
     return files("noyau.languages").joinpath(name).read_text("ascii")
 
 
-def comment_text(text: str) -> str:
-    """The text as a C comment, whatever stands in it."""
-    if not text:
-        return ""
-    safe = "".join(c if c == "\n" or 32 <= ord(c) < 127 else "?" for c in text).replace("\\", "/")
-    safe = re.sub(r"/(?=\*)|\*(?=/)|\?(?=\?)", r"\g<0> ", safe)
-    lines = [line if len(line) <= 4 * WIDTH else f"{line[: 4 * WIDTH]}..." for line in safe.strip().splitlines()]
-    return "/* " + "\n   ".join(lines) + " */"
-
-
 class Printer:
     """One kernel being printed."""
 
@@ -119,7 +108,7 @@ class Printer:
         with self.scopes.block():
             memory = [s for s in every_statement(launch.body) if isinstance(s, Alloc) and s.space is Space.THREAD]
             taken = list(self.take(memory))
-            inner = [*taken, *self.threads(launch.body)]
+            inner = [*taken, *self.threads(launch)]
             inner += [f"{INDENT}{line}" for line in self.give_back()]
             head = [*self.pointers(), *self.sizes()]
         if any("noyau_write_around" in line for line in inner):
@@ -148,6 +137,13 @@ class Printer:
         """A Dim in a comment."""
         return opened(dim_text(dim, self.scopes.peek, _tell))
 
+    def said(self, condition: Expr) -> str:
+        """A condition in a comment."""
+        used = set(self.scopes.used)
+        text = self.expressions.top(condition)
+        self.scopes.used = used
+        return text
+
     def take(self, memory: Sequence[Alloc]) -> Iterator[str]:
         """Memory of the thread, taken once a call."""
         self.rows = []
@@ -166,8 +162,9 @@ class Printer:
     def give_back(self) -> list[str]:
         return [f"free({name});" for name in self.rows]
 
-    def threads(self, body: tuple[Statement, ...]) -> Iterator[str]:
+    def threads(self, launch: Launch) -> Iterator[str]:
         """What stands before the loops on threads, then these as one counted loop over the call's items."""
+        body = launch.body
         loops, before, inner = list[Loop](), body[:-1], body[-1:]
         while len(inner) == 1 and isinstance(inner[0], Loop) and inner[0].axis is Axis.THREADS:
             loops.append(inner[0])
@@ -178,7 +175,8 @@ class Printer:
         self.parallel = bool(loops)
         extents = [self.told(loop.extent) for loop in loops]
         items = " x ".join(map(closed, extents) if len(extents) > 1 else extents)
-        yield f"{INDENT}/* {f'Items: {items}' if items else 'One item'}. */"
+        where = "" if launch.when is None else f" where {self.said(launch.when)}"
+        yield f"{INDENT}/* {f'Items: {items}' if items else 'One item'}{where}. */"
         with self.scopes.block():
             yield from self.items(loops, inner)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from noyau.ir.dims import Dim, maximum, product
-from noyau.ir.loops import Axis, Buffer, Guard, Kernel, Launch, Load, Loop, Role, Store
+from noyau.ir.loops import Axis, Buffer, Expr, Guard, Kernel, Launch, Load, Loop, Role, Store
 from noyau.ir.walk import every_expression, every_statement
 from noyau.languages.c_expressions import Expressions
 from noyau.languages.c_names import Scopes
@@ -21,7 +21,7 @@ def interface(kernel: Kernel, scopes: Scopes, expressions: Expressions) -> str:
             made.bind(),
             made.shape(),
             made.cases("scratch_bytes", "index", scratch),
-            made.cases("extent", "launch", extents),
+            made.cases("extent", "launch", extents, [launch.when for launch in kernel.launches]),
             made.cases("item_bytes", "launch", moved),
             made.run(),
             made.table(),
@@ -73,12 +73,14 @@ class _Interface:
         head = f"static void {self.kernel.name}_shape(const int64_t *sizes, int32_t output, int64_t *dims)"
         return _function(head, [*quiet, *lines])
 
-    def cases(self, what: str, parameter: str, values: Sequence[Dim]) -> str:
-        """A function that gives one of several numbers."""
+    def cases(self, what: str, parameter: str, values: Sequence[Dim], when: Sequence[Expr | None] = ()) -> str:
+        """A function that gives one of several numbers; 0 where its condition is false."""
 
         def cases() -> Iterator[str]:
             for k, value in enumerate(values):
-                yield f"case {k}: return {self.expressions.dim(value)};"
+                text, condition = self.expressions.dim(value), when[k] if when else None
+                text = text if condition is None else f"{self.expressions.expr(condition)} ? {text} : 0"
+                yield f"case {k}: return {text};"
 
         head = f"static int64_t {self.kernel.name}_{what}(const int64_t *sizes, int32_t {parameter})"
         if not values:

@@ -9,6 +9,7 @@ import numpy as np
 
 from noyau.dtypes import DType
 
+WIDTH = 116  # of a line that holds a loop and what it does
 INCLUDES = "#include <math.h>\n#include <stdbool.h>\n#include <stdlib.h>"
 LANES = """/* Before a loop of which the rounds do not depend on each other: several may run side by side. */
 #if defined(__GNUC__) && !defined(__clang__)
@@ -185,3 +186,13 @@ def _float_text(value: float, suffix: str) -> str:
     text = repr(value)
     text = text if any(c in text for c in ".e") else f"{text}.0"
     return f"({text}{suffix})" if text.startswith("-") else f"{text}{suffix}"
+
+
+def comment_text(text: str) -> str:
+    """The text as a C comment, whatever stands in it."""
+    if not text:
+        return ""
+    safe = "".join(c if c == "\n" or 32 <= ord(c) < 127 else "?" for c in text).replace("\\", "/")
+    safe = re.sub(r"/(?=\*)|\*(?=/)|\?(?=\?)", r"\g<0> ", safe)
+    lines = [line if len(line) <= 4 * WIDTH else f"{line[: 4 * WIDTH]}..." for line in safe.strip().splitlines()]
+    return "/* " + "\n   ".join(lines) + " */"

@@ -39,9 +39,9 @@ def threads_of(body: Statements) -> tuple[list[str], Statements]:
     return found, body
 
 
-def computes(loop: Loop) -> bool:
-    """Whether a loop has a function that takes longer than its cell takes to memory."""
-    calls = [expr for expr in every_expression(loop.body) if isinstance(expr, Call)]
+def computes(body: Statements) -> bool:
+    """Whether statements have a function that takes longer than a cell takes to memory."""
+    calls = [expr for expr in every_expression(body) if isinstance(expr, Call)]
     return any(OPERATORS[call.function].flops >= DEAR for call in calls)
 
 
@@ -49,7 +49,7 @@ def _with_strips(body: Iterable[Statement], threads: list[str], inputs: Mapping[
     made: list[Statement] = []
     for statement in body:
         match statement:
-            case Loop(body=(Loop() as strip,)) if _is_serial_in_strips(statement, strip) and computes(strip):
+            case Loop(body=(Loop() as strip,)) if _is_serial_in_strips(statement, strip) and computes(strip.body):
                 made.append(replace(statement, body=(*_strips(strip, threads, inputs), strip)))
             case Loop() | If():
                 made.append(replace(statement, body=_with_strips(statement.body, threads, inputs)))

@@ -22,7 +22,6 @@ from noyau.ir.loops import (
     If,
     Index,
     Kernel,
-    Launch,
     Let,
     Load,
     Loop,
@@ -46,7 +45,7 @@ def write_around(kernel: Kernel, least_bytes: int) -> Kernel:
     launches = []
     for launch in kernel.launches:
         change = _Around(outputs, least_bytes, next_rows(launch.body, inputs))
-        launches.append(Launch(_block(launch.body, change)))
+        launches.append(replace(launch, body=_block(launch.body, change)))
     return replace(kernel, launches=tuple(launches))
 
 
@@ -77,7 +76,7 @@ def _block(body: Iterable[Statement], change: _Around) -> Statements:
 def _bytes(loop: Loop, outputs: Mapping[str, Buffer]) -> Dim | None:
     """The size of the first output that a loop stores, if it stores runs of neighbouring cells of outputs and does
     nothing else."""
-    if loop.axis is Axis.SERIAL or not all(isinstance(s, Let | Store) for s in loop.body) or computes(loop):
+    if loop.axis is Axis.SERIAL or not all(isinstance(s, Let | Store) for s in loop.body) or computes(loop.body):
         return None
     stores, known = _stores(loop), loop.extent.constant
     if any(name.startswith("#") for name in loop.extent.names):  # a tile already

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
+from noyau.dtypes import DType
 from noyau.ir.dims import Dim
-from noyau.ir.loops import Expr, Fold, Kernel, Let, Loop
+from noyau.ir.loops import Call, Expr, Fold, Kernel, Let, Loop
 from noyau.ir.walk import every_statement, rewrite
 from noyau.schedules.ahead import fetch_ahead
 from noyau.schedules.around import write_around
@@ -17,6 +18,7 @@ from noyau.schedules.launches import apart, each, is_small
 from noyau.schedules.maps import map_
 from noyau.schedules.rows import folds_of, row
 from noyau.schedules.scans import scan
+from noyau.schedules.short import short_rows
 from noyau.schedules.steps import Statements, carries, flatten, loads_of, stride_of, with_bodies
 from noyau.schedules.transposes import transpose
 
@@ -24,11 +26,13 @@ from noyau.schedules.transposes import transpose
 @dataclass(frozen=True, slots=True)
 class Options:
     """What a schedule may choose: how many partial states a fold has, 0 for as many as suit its length, whether a row
-    is kept, and from how many bytes on an output is written around the caches, 0 for never."""
+    is kept, from how many bytes on an output is written around the caches, 0 for never, and whether short rows, where
+    it is not known that there are none, have a launch of their own."""
 
     lanes: int = 0
     kept: bool = True
     around_bytes: int = 1 << 22
+    short: bool = True
 
 
 USUAL = Options()
@@ -57,10 +61,23 @@ def _one(kernel: Kernel, options: Options) -> Kernel:
         return scan(kernel, lanes=options.lanes or MANY)
     if not folds:
         found = reads_along(body)
-        return map_(kernel) if found is None else transpose(kernel, along=found[0], across=found[1])
+        if found is None:
+            return _or_short(kernel, map_(kernel), options)
+        return transpose(kernel, along=found[0], across=found[1])
     if _is_columns(body, folds):
         return columns(kernel)
-    return row(kernel, lanes=options.lanes, kept=options.kept)
+    return _or_short(kernel, row(kernel, lanes=options.lanes, kept=options.kept), options)
+
+
+def _or_short(kernel: Kernel, scheduled: Kernel, options: Options) -> Kernel:
+    """A kernel as it is scheduled for long rows, and beside it for short ones, where it may have such."""
+    short = short_rows(kernel, kept=options.kept) if options.short else None
+    if short is None:
+        return scheduled
+    if short.when is None:
+        return replace(kernel, launches=(short,))
+    is_long = Call("logical_not", (short.when,), DType.BOOL)
+    return replace(scheduled, launches=(*(replace(each, when=is_long) for each in scheduled.launches), short))
 
 
 def nan_apart(kernel: Kernel) -> Kernel:

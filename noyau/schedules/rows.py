@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from noyau.ir.dims import Dim
-from noyau.ir.loops import Axis, Call, Expr, Fold, Kernel, Launch, Let, Loop, Statement
+from noyau.ir.loops import Axis, Call, Expr, Fold, Kernel, Let, Loop, Statement
 from noyau.ir.operators import OPERATORS
 from noyau.ir.walk import every_statement, expressions
 from noyau.schedules.folds import expand_folds
@@ -23,22 +23,20 @@ def row(kernel: Kernel, *, lanes: int = 32, kept: bool = True) -> Kernel:
     kernel = with_bodies(kernel, lambda body: sink(coalesce(body)))
     kernel = with_bodies(kernel, lambda body: bind(body, lone_loops(body)))
     if kept:
-        kernel = replace(kernel, launches=tuple(map(_kept, kernel.launches)))
+        kernel = with_bodies(kernel, kept_rows)
     return with_bodies(kernel, lambda body: widen(expand_folds(body, lanes)))
 
 
-def _kept(launch: Launch) -> Launch:
-    """The launch with the dear values of a row in memory of the thread."""
-    found = [fold for fold in folds_of(launch.body) if len(fold.loops) == 1]
+def kept_rows(body: Statements) -> Statements:
+    """The statements of a row, or loops on threads over rows, with what is dear in memory of the thread."""
+    found = [fold for fold in folds_of(body) if len(fold.loops) == 1]
     if not found:
-        return launch
+        return body
     _, extent = found[-1].loops[0]
     if any(name.startswith("#") for name in extent.names):
-        return launch
+        return body
     dear = _dear(found[-1].body)
-    for let in dear[-1:]:
-        return Launch(_in_row(launch.body, let, extent))
-    return launch
+    return _in_row(body, dear[-1], extent) if dear else body
 
 
 def _in_row(body: Statements, let: Let, extent: Dim) -> Statements:

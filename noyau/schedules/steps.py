@@ -18,7 +18,6 @@ from noyau.ir.loops import (
     If,
     Index,
     Kernel,
-    Launch,
     Let,
     Load,
     Loop,
@@ -74,7 +73,7 @@ def reindex(statements: Statements, change: Callable[[str, Shape], Shape]) -> St
 
 def with_bodies(kernel: Kernel, change: Callable[[Statements], Statements]) -> Kernel:
     """The kernel with the body of every launch changed."""
-    return replace(kernel, launches=tuple(Launch(change(launch.body)) for launch in kernel.launches))
+    return replace(kernel, launches=tuple(replace(launch, body=change(launch.body)) for launch in kernel.launches))
 
 
 def coalesce(statements: Statements) -> Statements:
@@ -101,7 +100,7 @@ def _in_one(outer: str, inner: str, extent: Dim, body: Statements) -> Statements
     """The body over one variable, named as the inner one, that counts through both; or None."""
     counter = Dim.of("#both")
     made = substitute(body, {outer: counter // extent, inner: counter % extent})
-    clean = not any(_divides(dim, "#both") for dim in all_dims(made))
+    clean = not any(divides(dim, "#both") for dim in all_dims(made))
     return substitute(made, {"#both": inner}) if clean else None
 
 
@@ -134,7 +133,7 @@ def all_dims(statements: Statements) -> list[Dim]:
     return [*dims_in(statements), *extents, *shapes, *loops]
 
 
-def _divides(dim: Dim, variable: str) -> bool:
+def divides(dim: Dim, variable: str) -> bool:
     """Whether a division or modulo of the variable is left in an index."""
     atoms = [atom for monomial, _ in dim.terms for atom in monomial]
     return any(isinstance(atom, Op) and _uses(Dim((((atom,), 1),)), variable) for atom in atoms)

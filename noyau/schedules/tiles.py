@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, DimLike
-from noyau.ir.loops import Alloc, Axis, Const, Index, Let, Load, Loop, Space, Statement, Store, Var
-from noyau.ir.walk import every_expression, every_statement, substitute
-from noyau.schedules.steps import Statements, counted, drop_unused, reindex, split
+from noyau.ir.loops import Alloc, Axis, Const, Expr, Index, Let, Load, Loop, Space, Statement, Store, Var
+from noyau.ir.walk import every_expression, every_statement, rewrite, substitute
+from noyau.schedules.steps import Statements, all_dims, counted, drop_unused, reindex, split
 
 CELL = "#cell"
 
 
 def side_by_side(loop: Loop, width: int) -> Loop:
-    """The loop in tiles of `width`: each serial loop of its body goes outside the cells of a tile, and a variable of
-    the body gets a value for each cell. So a fold over a leading axis, or a scan along it, reads whole lines of memory.
+    """The loop in tiles of `width`: each serial loop of its body goes outside the cells of a tile, and memory of the
+    body has room for each cell. So a fold over a leading axis, or a scan along it, reads whole lines of memory, and
+    short rows run side by side.
 
-    UnsupportedError where a loop of the body depends on the cell, or memory of the body has more than one cell."""
+    UnsupportedError where a loop of the body depends on the cell."""
+    loop = replace(loop, body=_remembered(loop.body))
     tiles = split(replace(loop, body=()), width, f"{loop.var}t", loop.var)
     (cells,) = tiles.body
     assert isinstance(cells, Loop)
@@ -44,8 +47,8 @@ def _spread(
     group: list[Statement] = []
     for statement in body:
         match statement:
-            case Alloc(_, _, shape, Space.REGISTER) if shape == (Dim.of(1),):
-                made.append(replace(statement, shape=(Dim.of(width),)))
+            case Alloc(_, _, (cells_of_one,), Space.REGISTER | Space.THREAD):
+                made.append(replace(statement, shape=(cells_of_one * width,)))
             case Let(value=Index(dim)) if not dim.names & (lets | {cells.var}):
                 made.append(statement)
             case Loop(_, extent, Axis.SERIAL, inner) if cells.var not in extent.names:
@@ -59,15 +62,53 @@ def _spread(
     return (*made, *_group(cells, (*outside, *group), width, memory, lets))
 
 
-def _is_constant(statement: Statement, memory: frozenset[str]) -> bool:
-    """Whether a Let has the same value wherever it stands."""
-    loads = [expr for expr in every_expression((statement,)) if isinstance(expr, Load)]
-    return isinstance(statement, Let) and not any(load.buffer in memory for load in loads)
+def _remembered(body: Statements) -> Statements:
+    """The statements of a block with the Lets that a loop after them needs, and that cannot be made again there, in
+    memory of one cell."""
+    memory = {s.name for s in every_statement(body) if isinstance(s, Alloc)}
+    made: list[Statement] = []
+    left, loose = list(body), set[str]()
+    while left:
+        statement, *left = left
+        if isinstance(statement, Loop):
+            statement = replace(statement, body=_remembered(statement.body))
+        if isinstance(statement, Let) and not _is_constant(statement, memory, loose):
+            loose.add(statement.name)
+            if _is_needed_apart(statement.name, left):
+                if statement.name.startswith("#"):
+                    raise UnsupportedError(f"an index that is computed, {statement.name[1:]}, is needed in two loops")
+                cell = Load(f"{statement.name}_cell", (Dim.of(0),), statement.value.dtype)
+                made.append(Alloc(cell.buffer, cell.dtype, (Dim.of(1),), Space.REGISTER))
+                memory.add(cell.buffer)
+                left = list(rewrite(left, partial(_read_again, statement.name, cell)))
+                statement = Store((cell.buffer,), cell.index, (statement.value,))
+        made.append(statement)
+    return tuple(made)
+
+
+def _read_again(name: str, cell: Load, expr: Expr) -> Expr:
+    return cell if isinstance(expr, Var) and expr.name == name else expr
+
+
+def _is_needed_apart(name: str, after: Sequence[Statement]) -> bool:
+    """Whether a loop after a Let, or what comes after that loop, reads its value."""
+    first = next((at for at, s in enumerate(after) if isinstance(s, Loop)), len(after))
+    if name.startswith("#"):
+        return any(name in dim.names for dim in all_dims(tuple(after[first:])))
+    return any(isinstance(expr, Var) and expr.name == name for expr in every_expression(after[first:]))
+
+
+def _is_constant(statement: Statement, memory: Collection[str], loose: Collection[str] = ()) -> bool:
+    """Whether a Let has the same value wherever it stands; `loose` are names of those that have not."""
+    read = [expr for expr in every_expression((statement,)) if isinstance(expr, Load | Var)]
+    return isinstance(statement, Let) and not any(
+        expr.buffer in memory if isinstance(expr, Load) else expr.name in loose for expr in read
+    )
 
 
 def _group(cells: Loop, body: Statements, width: int, memory: frozenset[str], lets: frozenset[str]) -> Statements:
     """A loop over the cells of a tile, or nothing where nothing is left to do."""
-    own = reindex(body, lambda name, index: (Dim.of(CELL),) if name in memory else index)
+    own = reindex(body, lambda name, index: (index[0] * width + Dim.of(CELL),) if name in memory else index)
     kept = drop_unused(own)
     bound = {s.name for s in every_statement(kept) if isinstance(s, Let)}
     missing = [e.name for e in every_expression(kept) if isinstance(e, Var) and e.name in lets - bound]

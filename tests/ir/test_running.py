@@ -18,6 +18,7 @@ from noyau.ir.loops import (
     Guard,
     If,
     Index,
+    Launch,
     Let,
     Load,
     Prefetch,
@@ -325,3 +326,13 @@ def test_strides_are_sizes_too():
     fields = np.zeros(3, [("a", "f4"), ("b", "i1")])["a"][:, None]
     with pytest.raises(InputError, match=r"an array of strides \(5, 0\) in bytes has cells of 4 bytes; copy it first"):
         run(made, [np.broadcast_to(fields, (3, 2))])
+
+
+def test_a_launch_runs_where_its_condition_holds():
+    ones, twos = (loop("#i", "n", store("y", Const(value, F32), ROW)) for value in (1.0, 2.0))
+    few = less(N, 4)
+    launches = (Launch((ones,), call("logical_not", few, dtype=BOOL)), Launch((twos,), few))
+    made = replace(kernel(ones), launches=launches)
+    assert [run(made, [X8[:n]])[0].tolist() for n in (3, 4)] == [[2.0] * 3, [1.0] * 4]
+    with pytest.raises(GraphError, match="an If needs a bool, not f32"):
+        run(replace(made, launches=(Launch((ones,), ONE),)), [X8])

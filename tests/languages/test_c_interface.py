@@ -9,7 +9,8 @@ import pytest
 
 from noyau.errors import InputError
 from noyau.ir.dims import Dim, maximum, shape_of
-from noyau.ir.loops import Axis, Guard, Kernel, Launch, Role
+from noyau.ir.loops import Axis, Call, Guard, Index, Kernel, Launch, Role
+from noyau.ir.operators import OPERATORS
 from noyau.languages import c
 from noyau.languages.c_interface import extent_of, item_bytes
 from tests.batching import build_many
@@ -42,6 +43,17 @@ def natives():
     return dict(zip(NAMES, build_many([kernel_of(name) for name in NAMES]), strict=True))
 
 
+def holds(condition, sizes):
+    """A condition of sizes."""
+    match condition:
+        case None:
+            return True
+        case Index(dim):
+            return dim.evaluate(sizes)
+        case Call(function, operands):
+            return OPERATORS[function].evaluate(*(holds(operand, sizes) for operand in operands))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_kernel_tells_what_its_ir_says(natives, name):
     """Counts, dtypes, ranks; and of any sizes: extents, bytes, the shapes of its outputs."""
@@ -55,7 +67,8 @@ def test_a_kernel_tells_what_its_ir_says(natives, name):
         sizes = {binding.size: wanted.get(binding.size, 0) for binding in made.binding}
         given = list(sizes.values())
         for at, launch in enumerate(made.launches):
-            assert asked(native, "extent", given, at) == extent_of(launch).evaluate(sizes)
+            asked_for = extent_of(launch).evaluate(sizes) if holds(launch.when, sizes) else 0
+            assert asked(native, "extent", given, at) == asked_for
             assert asked(native, "item_bytes", given, at) == item_bytes(made, launch).evaluate(sizes) > 0
         for at, buffer in enumerate(made.of(Role.SCRATCH)):
             cells = np.prod([int(dim.evaluate(sizes)) for dim in buffer.shape])
@@ -151,3 +164,11 @@ def test_a_kernel_without_sizes_or_scratch_compiles_alone():
     (got,) = native(np.float32([3]))
     assert got.tolist() == [3]
     assert "(void)sizes;" in c.source(named(made, "alone"))
+
+
+def test_a_launch_that_does_not_run_has_no_items():
+    text = c.source(kernel_of("log_softmax_kept"))
+    short = "(n <= 64) & (32 <= rows)"
+    assert f"/* Items: rows where !({short}). */" in text
+    assert f"case 0: return (!({short})) ? rows : 0;" in text
+    assert f"case 1: return ({short}) ? (rows + 31) / 32 : 0;" in text

@@ -74,7 +74,7 @@ def test_the_chosen_strategy_keeps_what_a_kernel_computes(name, options):
 @pytest.mark.parametrize(
     ("name", "launches", "threads"),
     [
-        ("softmax", 1, ["#i0"]),
+        ("softmax", 2, ["#i0", "#i0t"]),
         ("swiglu", 1, ["#i1"]),
         ("transposed", 1, ["#i2t"]),
         ("columns", 2, ["#block_of_v1_2", "#i0t", "#i0t"]),
@@ -91,7 +91,7 @@ def test_what_is_chosen(name, launches, threads):
 
 def test_every_launch_of_a_mixed_kernel_uses_threads_or_is_short():
     made = check(schedule(lowered(mixed())))
-    assert len(made.launches) == 3
+    assert len(made.launches) == 4  # the last two are one, for long rows and for short ones
     assert loops(made, Axis.THREADS)[0].startswith("#block_of")
     assert made.of(Role.SCRATCH)
 

@@ -7,16 +7,18 @@ import pytest
 
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, shape_of
-from noyau.ir.loops import Alloc, Axis, Index, Launch, Let, Loop, Require, Space, Var
+from noyau.ir.loops import Alloc, Axis, Const, Index, Launch, Let, Loop, Require, Space, Var
 from noyau.ir.running import run
 from noyau.ir.walk import every_statement
 from noyau.ir.wellformed import check
 from noyau.schedules.folds import expand_folds
 from noyau.schedules.steps import chain, nested
 from noyau.schedules.tiles import side_by_side
-from tests.nests import F32, ONE, ROW, N, call, kernel, load, loop, store
+from tests.nests import COL, F32, ONE, ROW, N, call, kernel, load, loop, store
 from tests.nodes import I64
 from tests.schedules.groups import assert_keeps, flat, loops, reduced, scanned
+
+MEMORY = [("m", 3, Space.THREAD), ("s", 1, Space.REGISTER)]
 
 
 def tiled(graph, width):
@@ -90,9 +92,47 @@ def test_loops_that_depend_on_the_cell_cannot_run_side_by_side():
     unequal = loop("#i", "n", Loop("#j", ROW + 1, Axis.SERIAL, (store("y", ONE, ROW),)))
     with pytest.raises(UnsupportedError, match="the cells of #i cannot run side by side: each has loops of its own"):
         side_by_side(unequal, 4)
-    large = loop("#i", "n", Alloc("m", F32, shape_of([2]), Space.REGISTER), store("y", ONE, ROW))
-    with pytest.raises(UnsupportedError, match="the cells of #i"):
-        side_by_side(large, 4)
+
+
+def test_memory_of_several_cells_has_as_many_for_each():
+    fill = loop("#j", 3, store("m", call("add", load("x", ROW), call("cast", Index(COL))), COL))
+    take = loop("#j", 3, store("s", load("m", COL), 0, merge="sum"))
+    memory = [Alloc(name, F32, shape_of([count]), space) for name, count, space in MEMORY]
+    body = (*memory, store("s", Const(0.0, F32), 0), fill, take, store("y", load("s", 0), ROW))
+    made = check(kernel(side_by_side(loop("#i", "n", *body), 4)))
+    x = np.arange(10, dtype=np.float32)
+    np.testing.assert_array_equal(run(made, [x])[0], 3 * x + 3)
+
+
+def test_what_two_loops_need_of_memory_is_kept_for_each_cell():
+    """A value made of what a loop has left is stored once, and read again in the loops after it."""
+    total = loop("#j", 3, store("s", load("x", ROW), 0, merge="sum"))
+    again = loop("#j", 2, store("t", Var("root", F32), 0, merge="sum"))
+    body = (
+        *(Alloc(name, F32, shape_of([1]), Space.REGISTER) for name in "st"),
+        *(store(name, Const(0.0, F32), 0) for name in "st"),
+        total,
+        Let("all", load("s", 0)),
+        Let("root", call("negative", Var("all", F32))),
+        again,
+        store("y", call("add", load("t", 0), Var("root", F32)), ROW),
+    )
+    made = check(kernel(side_by_side(loop("#i", "n", *body), 4)))
+    assert [s.name for s in every_statement(made.launches[0].body) if isinstance(s, Alloc)] == ["s", "t", "root_cell"]
+    x = np.arange(10, dtype=np.float32)
+    np.testing.assert_array_equal(run(made, [x])[0], -9 * x)
+
+
+def test_an_index_made_of_memory_stays_where_it_is():
+    body = (
+        Alloc("m", I64, shape_of([1]), Space.REGISTER),
+        store("m", Const(0, I64), 0),
+        loop("#j", 2, store("m", Const(1, I64), 0, merge="sum")),
+        Let("#at", load("m", 0, dtype=I64)),
+        loop("#j", 2, store("y", load("x", "#at"), ROW)),
+    )
+    with pytest.raises(UnsupportedError, match="an index that is computed, at, is needed in two loops"):
+        side_by_side(loop("#i", "n", *body), 4)
 
 
 def test_a_loop_without_loops_is_only_tiled():

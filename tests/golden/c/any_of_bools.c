@@ -46,13 +46,23 @@ enum { NOYAU_OK = 0, NOYAU_INDEX_OUT_OF_BOUNDS = 1, NOYAU_OUT_OF_MEMORY = 2 };
 #define NOYAU_LANES
 #endif
 
+static inline int64_t noyau_maximum_i64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static inline int64_t noyau_minimum_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 static int32_t any_of_bools_0(const noyau_call *call, int64_t begin, int64_t end)
 {
     const bool *restrict x = call->buffers[0]; /* [rows, n] */
     bool *restrict v1 = call->buffers[1]; /* [rows] */
     const int64_t n = call->sizes[1];
 
-    /* Items: rows. */
+    /* Items: rows where !((n <= 15) & (32 <= rows)). */
     for (int64_t i0 = begin; i0 < end; ++i0) {
         bool v1_2_any[16] = {0};
         for (int64_t r1 = 0; r1 < n / 16; ++r1) {
@@ -72,6 +82,30 @@ static int32_t any_of_bools_0(const noyau_call *call, int64_t begin, int64_t end
         for (int64_t lane = 0; lane < 2; ++lane) v1_2_any[lane] |= v1_2_any[lane + 2];
         v1_2_any[0] |= v1_2_any[1];
         v1[i0] = v1_2_any[0];
+    }
+    return NOYAU_OK;
+}
+
+static int32_t any_of_bools_1(const noyau_call *call, int64_t begin, int64_t end)
+{
+    const bool *restrict x = call->buffers[0]; /* [rows, n] */
+    bool *restrict v1 = call->buffers[1]; /* [rows] */
+    const int64_t rows = call->sizes[0];
+    const int64_t n = call->sizes[1];
+
+    /* Items: (rows + 31) / 32 where (n <= 15) & (32 <= rows). */
+    for (int64_t i0t = begin; i0t < end; ++i0t) {
+        const int64_t length = noyau_minimum_i64(32, rows - i0t * 32);
+        bool v1_2_any[32] = {0};
+        for (int64_t r1 = 0; r1 < n; ++r1) {
+            NOYAU_LANES
+            for (int64_t i0 = 0; i0 < length; ++i0) {
+                const bool x_i = x[(i0t * 32 + i0) * n + r1];
+                v1_2_any[i0] |= x_i;
+            }
+        }
+        NOYAU_LANES
+        for (int64_t i0 = 0; i0 < length; ++i0) v1[i0t * 32 + i0] = v1_2_any[i0];
     }
     return NOYAU_OK;
 }
@@ -104,17 +138,21 @@ static int64_t any_of_bools_scratch_bytes(const int64_t *sizes, int32_t index)
 static int64_t any_of_bools_extent(const int64_t *sizes, int32_t launch)
 {
     const int64_t rows = sizes[0];
+    const int64_t n = sizes[1];
     switch (launch) {
-        case 0: return rows;
+        case 0: return (!((n <= 15) & (32 <= rows))) ? rows : 0;
+        case 1: return ((n <= 15) & (32 <= rows)) ? (rows + 31) / 32 : 0;
         default: return 0;
     }
 }
 
 static int64_t any_of_bools_item_bytes(const int64_t *sizes, int32_t launch)
 {
+    const int64_t rows = sizes[0];
     const int64_t n = sizes[1];
     switch (launch) {
         case 0: return n + 2;
+        case 1: return (((n + 1) * rows) / noyau_maximum_i64((rows + 31) / 32, 1)) + 1;
         default: return 0;
     }
 }
@@ -123,6 +161,7 @@ static int32_t any_of_bools_run(const noyau_call *call, int64_t begin, int64_t e
 {
     switch (call->launch) {
         case 0: return any_of_bools_0(call, begin, end);
+        case 1: return any_of_bools_1(call, begin, end);
         default: return NOYAU_OK;
     }
 }
@@ -134,6 +173,6 @@ static const int32_t any_of_bools_ranks[] = {2, 1};
 #define NOYAU_EXPORT
 #endif
 NOYAU_EXPORT const noyau_kernel any_of_bools_kernel = {
-    "any_of_bools", 1, 1, 0, 1, 2, any_of_bools_dtypes, any_of_bools_ranks,
+    "any_of_bools", 1, 1, 0, 2, 2, any_of_bools_dtypes, any_of_bools_ranks,
     any_of_bools_bind, any_of_bools_shape, any_of_bools_scratch_bytes, any_of_bools_extent, any_of_bools_item_bytes, any_of_bools_run,
 };

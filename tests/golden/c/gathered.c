@@ -88,6 +88,11 @@ static inline void noyau_written_around(void)
 #endif
 }
 
+static inline int64_t noyau_maximum_i64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 static inline int64_t noyau_minimum_i64(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -104,7 +109,7 @@ static int32_t gathered_0(const noyau_call *call, int64_t begin, int64_t end)
     const int64_t b = call->sizes[2];
     const int64_t s = call->sizes[3];
 
-    /* Items: b * s. */
+    /* Items: b * s where !((n <= 15) & (32 <= (b * s))). */
     for (int64_t i1 = begin; i1 < end; ++i1) {
         const int64_t ids_i = ids[i1];
         const int64_t at = ids_i;
@@ -164,6 +169,52 @@ static int32_t gathered_0(const noyau_call *call, int64_t begin, int64_t end)
     return NOYAU_OK;
 }
 
+static int32_t gathered_1(const noyau_call *call, int64_t begin, int64_t end)
+{
+    const float *restrict table = call->buffers[0]; /* [words, n] */
+    const int64_t *restrict ids = call->buffers[1]; /* [b, s] */
+    float *restrict v5 = call->buffers[2]; /* [b, s, 1] */
+    float *restrict v2 = call->buffers[3]; /* [b, s, n] */
+    const int64_t words = call->sizes[0];
+    const int64_t n = call->sizes[1];
+    const int64_t b = call->sizes[2];
+    const int64_t s = call->sizes[3];
+
+    /* Items: (b * s + 31) / 32 where (n <= 15) & (32 <= (b * s)). */
+    for (int64_t i1t = begin; i1t < end; ++i1t) {
+        const int64_t length = noyau_minimum_i64(32, b * s - i1t * 32);
+        float v4_sum[32];
+        NOYAU_LANES
+        for (int64_t i1 = 0; i1 < length; ++i1) {
+            const int64_t ids_i = ids[i1t * 32 + i1];
+            const int64_t at = ids_i;
+            if (at < 0 || at >= words) return NOYAU_INDEX_OUT_OF_BOUNDS;
+            v4_sum[i1] = 0.0f;
+        }
+        for (int64_t r1 = 0; r1 < n; ++r1) {
+            NOYAU_LANES
+            for (int64_t i1 = 0; i1 < length; ++i1) {
+                const int64_t ids_i = ids[i1t * 32 + i1];
+                const int64_t at = ids_i;
+                const float table_i = table[at * n + r1];
+                const float v3 = table_i * table_i;
+                v4_sum[i1] += v3;
+            }
+        }
+        NOYAU_LANES
+        for (int64_t i1 = 0; i1 < length; ++i1) v5[i1t * 32 + i1] = v4_sum[i1];
+        for (int64_t i2 = 0; i2 < n; ++i2) {
+            NOYAU_LANES
+            for (int64_t i1 = 0; i1 < length; ++i1) {
+                const int64_t ids_i = ids[i1t * 32 + i1];
+                const int64_t at = ids_i;
+                v2[(i1t * 32 + i1) * n + i2] = table[at * n + i2];
+            }
+        }
+    }
+    return NOYAU_OK;
+}
+
 static int32_t gathered_bind(const int64_t *const *shapes, int64_t *sizes)
 {
     const int64_t words = shapes[0][0];
@@ -198,10 +249,12 @@ static int64_t gathered_scratch_bytes(const int64_t *sizes, int32_t index)
 
 static int64_t gathered_extent(const int64_t *sizes, int32_t launch)
 {
+    const int64_t n = sizes[1];
     const int64_t b = sizes[2];
     const int64_t s = sizes[3];
     switch (launch) {
-        case 0: return b * s;
+        case 0: return (!((n <= 15) & (32 <= (b * s)))) ? b * s : 0;
+        case 1: return ((n <= 15) & (32 <= (b * s))) ? (b * s + 31) / 32 : 0;
         default: return 0;
     }
 }
@@ -209,8 +262,11 @@ static int64_t gathered_extent(const int64_t *sizes, int32_t launch)
 static int64_t gathered_item_bytes(const int64_t *sizes, int32_t launch)
 {
     const int64_t n = sizes[1];
+    const int64_t b = sizes[2];
+    const int64_t s = sizes[3];
     switch (launch) {
         case 0: return n * 4 + 13;
+        case 1: return ((((n * 4 + 12) * s) * b) / noyau_maximum_i64((b * s + 31) / 32, 1)) + 1;
         default: return 0;
     }
 }
@@ -219,6 +275,7 @@ static int32_t gathered_run(const noyau_call *call, int64_t begin, int64_t end)
 {
     switch (call->launch) {
         case 0: return gathered_0(call, begin, end);
+        case 1: return gathered_1(call, begin, end);
         default: return NOYAU_OK;
     }
 }
@@ -230,6 +287,6 @@ static const int32_t gathered_ranks[] = {2, 2, 3, 3};
 #define NOYAU_EXPORT
 #endif
 NOYAU_EXPORT const noyau_kernel gathered_kernel = {
-    "gathered", 2, 2, 0, 1, 4, gathered_dtypes, gathered_ranks,
+    "gathered", 2, 2, 0, 2, 4, gathered_dtypes, gathered_ranks,
     gathered_bind, gathered_shape, gathered_scratch_bytes, gathered_extent, gathered_item_bytes, gathered_run,
 };

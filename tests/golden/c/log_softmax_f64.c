@@ -171,6 +171,11 @@ NOYAU_INLINE double noyau_log_f64(double x) {
     return x > 0 ? most : none;
 }
 
+static inline int64_t noyau_maximum_i64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 static inline int64_t noyau_minimum_i64(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -183,7 +188,7 @@ static int32_t log_softmax_f64_0(const noyau_call *call, int64_t begin, int64_t 
     const int64_t rows = call->sizes[0];
     const int64_t n = call->sizes[1];
 
-    /* Items: rows. */
+    /* Items: rows where !((n <= 64) & (32 <= rows)). */
     for (int64_t i0 = begin; i0 < end; ++i0) {
         double v1_max[16];
         int32_t v1_nan[16];
@@ -291,6 +296,64 @@ static int32_t log_softmax_f64_0(const noyau_call *call, int64_t begin, int64_t 
     return NOYAU_OK;
 }
 
+static int32_t log_softmax_f64_1(const noyau_call *call, int64_t begin, int64_t end)
+{
+    const double *restrict x = call->buffers[0]; /* [rows, n] */
+    double *restrict v10 = call->buffers[1]; /* [rows, n] */
+    const int64_t rows = call->sizes[0];
+    const int64_t n = call->sizes[1];
+
+    /* Items: (rows + 31) / 32 where (n <= 64) & (32 <= rows). */
+    for (int64_t i0t = begin; i0t < end; ++i0t) {
+        const int64_t length = noyau_minimum_i64(32, rows - i0t * 32);
+        double v1_max[32];
+        int32_t v1_nan[32];
+        for (int64_t i0 = 0; i0 < 32; ++i0) {
+            v1_max[i0] = -INFINITY;
+            v1_nan[i0] = 0;
+        }
+        for (int64_t r1 = 0; r1 < n; ++r1) {
+            NOYAU_LANES
+            for (int64_t i0 = 0; i0 < length; ++i0) {
+                const double x_i = x[(i0t * 32 + i0) * n + r1];
+                v1_max[i0] = v1_max[i0] > x_i ? v1_max[i0] : x_i;
+                v1_nan[i0] |= (int32_t)(x_i != x_i);
+            }
+        }
+        double v1_cell[32];
+        double v6_sum[32];
+        NOYAU_LANES
+        for (int64_t i0 = 0; i0 < length; ++i0) {
+            v1_cell[i0] = v1_nan[i0] != 0 ? NAN : v1_max[i0];
+            v6_sum[i0] = 0.0;
+        }
+        for (int64_t r2 = 0; r2 < n; ++r2) {
+            NOYAU_LANES
+            for (int64_t i0 = 0; i0 < length; ++i0) {
+                const double x_i = x[(i0t * 32 + i0) * n + r2];
+                const double v4 = x_i - v1_cell[i0];
+                const double v5 = noyau_exp_f64(v4);
+                v6_sum[i0] += v5;
+            }
+        }
+        double v8_cell[32];
+        NOYAU_LANES
+        for (int64_t i0 = 0; i0 < length; ++i0) {
+            const double v6 = v6_sum[i0];
+            v8_cell[i0] = noyau_log_f64(v6);
+        }
+        for (int64_t i1 = 0; i1 < n; ++i1) {
+            NOYAU_LANES
+            for (int64_t i0 = 0; i0 < length; ++i0) {
+                const double x_i = x[(i0t * 32 + i0) * n + i1];
+                const double v4 = x_i - v1_cell[i0];
+                v10[(i0t * 32 + i0) * n + i1] = v4 - v8_cell[i0];
+            }
+        }
+    }
+    return NOYAU_OK;
+}
+
 static int32_t log_softmax_f64_bind(const int64_t *const *shapes, int64_t *sizes)
 {
     const int64_t rows = shapes[0][0];
@@ -320,17 +383,21 @@ static int64_t log_softmax_f64_scratch_bytes(const int64_t *sizes, int32_t index
 static int64_t log_softmax_f64_extent(const int64_t *sizes, int32_t launch)
 {
     const int64_t rows = sizes[0];
+    const int64_t n = sizes[1];
     switch (launch) {
-        case 0: return rows;
+        case 0: return (!((n <= 64) & (32 <= rows))) ? rows : 0;
+        case 1: return ((n <= 64) & (32 <= rows)) ? (rows + 31) / 32 : 0;
         default: return 0;
     }
 }
 
 static int64_t log_softmax_f64_item_bytes(const int64_t *sizes, int32_t launch)
 {
+    const int64_t rows = sizes[0];
     const int64_t n = sizes[1];
     switch (launch) {
         case 0: return n * 16 + 1;
+        case 1: return ((n * rows * 16) / noyau_maximum_i64((rows + 31) / 32, 1)) + 1;
         default: return 0;
     }
 }
@@ -339,6 +406,7 @@ static int32_t log_softmax_f64_run(const noyau_call *call, int64_t begin, int64_
 {
     switch (call->launch) {
         case 0: return log_softmax_f64_0(call, begin, end);
+        case 1: return log_softmax_f64_1(call, begin, end);
         default: return NOYAU_OK;
     }
 }
@@ -350,6 +418,6 @@ static const int32_t log_softmax_f64_ranks[] = {2, 2};
 #define NOYAU_EXPORT
 #endif
 NOYAU_EXPORT const noyau_kernel log_softmax_f64_kernel = {
-    "log_softmax_f64", 1, 1, 0, 1, 2, log_softmax_f64_dtypes, log_softmax_f64_ranks,
+    "log_softmax_f64", 1, 1, 0, 2, 2, log_softmax_f64_dtypes, log_softmax_f64_ranks,
     log_softmax_f64_bind, log_softmax_f64_shape, log_softmax_f64_scratch_bytes, log_softmax_f64_extent, log_softmax_f64_item_bytes, log_softmax_f64_run,
 };

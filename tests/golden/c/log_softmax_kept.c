@@ -163,6 +163,11 @@ NOYAU_INLINE float noyau_log_f32(float x) {
     return x > 0 ? most : none;
 }
 
+static inline int64_t noyau_maximum_i64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 static inline int64_t noyau_minimum_i64(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -175,7 +180,7 @@ static int32_t log_softmax_kept_0(const noyau_call *call, int64_t begin, int64_t
     const int64_t rows = call->sizes[0];
     const int64_t n = call->sizes[1];
 
-    /* Items: rows. */
+    /* Items: rows where !((n <= 64) & (32 <= rows)). */
     for (int64_t i0 = begin; i0 < end; ++i0) {
         float v1_max[16];
         int32_t v1_nan[16];
@@ -281,6 +286,64 @@ static int32_t log_softmax_kept_0(const noyau_call *call, int64_t begin, int64_t
     return NOYAU_OK;
 }
 
+static int32_t log_softmax_kept_1(const noyau_call *call, int64_t begin, int64_t end)
+{
+    const float *restrict x = call->buffers[0]; /* [rows, n] */
+    float *restrict v10 = call->buffers[1]; /* [rows, n] */
+    const int64_t rows = call->sizes[0];
+    const int64_t n = call->sizes[1];
+
+    /* Items: (rows + 31) / 32 where (n <= 64) & (32 <= rows). */
+    for (int64_t i0t = begin; i0t < end; ++i0t) {
+        const int64_t length = noyau_minimum_i64(32, rows - i0t * 32);
+        float v1_max[32];
+        int32_t v1_nan[32];
+        for (int64_t i0 = 0; i0 < 32; ++i0) {
+            v1_max[i0] = -INFINITY;
+            v1_nan[i0] = 0;
+        }
+        for (int64_t r1 = 0; r1 < n; ++r1) {
+            NOYAU_LANES
+            for (int64_t i0 = 0; i0 < length; ++i0) {
+                const float x_i = x[(i0t * 32 + i0) * n + r1];
+                v1_max[i0] = v1_max[i0] > x_i ? v1_max[i0] : x_i;
+                v1_nan[i0] |= (int32_t)(x_i != x_i);
+            }
+        }
+        float v1_cell[32];
+        float v6_sum[32];
+        NOYAU_LANES
+        for (int64_t i0 = 0; i0 < length; ++i0) {
+            v1_cell[i0] = v1_nan[i0] != 0 ? NAN : v1_max[i0];
+            v6_sum[i0] = 0.0f;
+        }
+        for (int64_t r2 = 0; r2 < n; ++r2) {
+            NOYAU_LANES
+            for (int64_t i0 = 0; i0 < length; ++i0) {
+                const float x_i = x[(i0t * 32 + i0) * n + r2];
+                const float v4 = x_i - v1_cell[i0];
+                const float v5 = noyau_exp_f32(v4);
+                v6_sum[i0] += v5;
+            }
+        }
+        float v8_cell[32];
+        NOYAU_LANES
+        for (int64_t i0 = 0; i0 < length; ++i0) {
+            const float v6 = v6_sum[i0];
+            v8_cell[i0] = noyau_log_f32(v6);
+        }
+        for (int64_t i1 = 0; i1 < n; ++i1) {
+            NOYAU_LANES
+            for (int64_t i0 = 0; i0 < length; ++i0) {
+                const float x_i = x[(i0t * 32 + i0) * n + i1];
+                const float v4 = x_i - v1_cell[i0];
+                v10[(i0t * 32 + i0) * n + i1] = v4 - v8_cell[i0];
+            }
+        }
+    }
+    return NOYAU_OK;
+}
+
 static int32_t log_softmax_kept_bind(const int64_t *const *shapes, int64_t *sizes)
 {
     const int64_t rows = shapes[0][0];
@@ -310,17 +373,21 @@ static int64_t log_softmax_kept_scratch_bytes(const int64_t *sizes, int32_t inde
 static int64_t log_softmax_kept_extent(const int64_t *sizes, int32_t launch)
 {
     const int64_t rows = sizes[0];
+    const int64_t n = sizes[1];
     switch (launch) {
-        case 0: return rows;
+        case 0: return (!((n <= 64) & (32 <= rows))) ? rows : 0;
+        case 1: return ((n <= 64) & (32 <= rows)) ? (rows + 31) / 32 : 0;
         default: return 0;
     }
 }
 
 static int64_t log_softmax_kept_item_bytes(const int64_t *sizes, int32_t launch)
 {
+    const int64_t rows = sizes[0];
     const int64_t n = sizes[1];
     switch (launch) {
         case 0: return n * 8 + 1;
+        case 1: return ((n * rows * 8) / noyau_maximum_i64((rows + 31) / 32, 1)) + 1;
         default: return 0;
     }
 }
@@ -329,6 +396,7 @@ static int32_t log_softmax_kept_run(const noyau_call *call, int64_t begin, int64
 {
     switch (call->launch) {
         case 0: return log_softmax_kept_0(call, begin, end);
+        case 1: return log_softmax_kept_1(call, begin, end);
         default: return NOYAU_OK;
     }
 }
@@ -340,6 +408,6 @@ static const int32_t log_softmax_kept_ranks[] = {2, 2};
 #define NOYAU_EXPORT
 #endif
 NOYAU_EXPORT const noyau_kernel log_softmax_kept_kernel = {
-    "log_softmax_kept", 1, 1, 0, 1, 2, log_softmax_kept_dtypes, log_softmax_kept_ranks,
+    "log_softmax_kept", 1, 1, 0, 2, 2, log_softmax_kept_dtypes, log_softmax_kept_ranks,
     log_softmax_kept_bind, log_softmax_kept_shape, log_softmax_kept_scratch_bytes, log_softmax_kept_extent, log_softmax_kept_item_bytes, log_softmax_kept_run,
 };

@@ -150,7 +150,7 @@ static int32_t residual_rms_norm_bf16_0(const noyau_call *call, int64_t begin, i
     const int64_t rows = call->sizes[0];
     const int64_t n = call->sizes[1];
 
-    /* Items: rows. */
+    /* Items: rows where !((n <= 15) & (32 <= rows)). */
     for (int64_t i0 = begin; i0 < end; ++i0) {
         const float v8 = (float)n;
         const float v10_i = noyau_bf16_to_f32(v10[0]);
@@ -238,6 +238,57 @@ static int32_t residual_rms_norm_bf16_0(const noyau_call *call, int64_t begin, i
     return NOYAU_OK;
 }
 
+static int32_t residual_rms_norm_bf16_1(const noyau_call *call, int64_t begin, int64_t end)
+{
+    const uint16_t *restrict x = call->buffers[0]; /* [rows, n] */
+    const uint16_t *restrict r = call->buffers[1]; /* [rows, n] */
+    const uint16_t *restrict w = call->buffers[2]; /* [n] */
+    const uint16_t *restrict v10 = call->buffers[3]; /* [] */
+    uint16_t *restrict v3 = call->buffers[4]; /* [rows, n] */
+    uint16_t *restrict v17 = call->buffers[5]; /* [rows, n] */
+    const int64_t rows = call->sizes[0];
+    const int64_t n = call->sizes[1];
+
+    /* Items: (rows + 31) / 32 where (n <= 15) & (32 <= rows). */
+    for (int64_t i0t = begin; i0t < end; ++i0t) {
+        const int64_t length = noyau_minimum_i64(32, rows - i0t * 32);
+        float v5_sum[32] = {0};
+        for (int64_t r1 = 0; r1 < n; ++r1) {
+            NOYAU_LANES
+            for (int64_t i0 = 0; i0 < length; ++i0) {
+                const float x_i = noyau_bf16_to_f32(x[(i0t * 32 + i0) * n + r1]);
+                const float v_r_i = noyau_bf16_to_f32(r[(i0t * 32 + i0) * n + r1]);
+                const float v3_2 = x_i + v_r_i;
+                const float v4 = v3_2 * v3_2;
+                v5_sum[i0] += v4;
+            }
+        }
+        float v13_cell[32];
+        NOYAU_LANES
+        for (int64_t i0 = 0; i0 < length; ++i0) {
+            const float v8 = (float)n;
+            const float v10_i = noyau_bf16_to_f32(v10[0]);
+            const float v5 = v5_sum[i0];
+            const float v9 = v5 / v8;
+            const float v12 = v9 + v10_i;
+            v13_cell[i0] = noyau_rsqrt_f32(v12);
+        }
+        for (int64_t i1 = 0; i1 < n; ++i1) {
+            NOYAU_LANES
+            for (int64_t i0 = 0; i0 < length; ++i0) {
+                const float x_i = noyau_bf16_to_f32(x[(i0t * 32 + i0) * n + i1]);
+                const float v_r_i = noyau_bf16_to_f32(r[(i0t * 32 + i0) * n + i1]);
+                const float v3_2 = x_i + v_r_i;
+                v3[(i0t * 32 + i0) * n + i1] = noyau_f32_to_bf16(v3_2);
+                const float w_i = noyau_bf16_to_f32(w[i1]);
+                const float v15 = v3_2 * v13_cell[i0];
+                v17[(i0t * 32 + i0) * n + i1] = noyau_f32_to_bf16(w_i * v15);
+            }
+        }
+    }
+    return NOYAU_OK;
+}
+
 static int32_t residual_rms_norm_bf16_bind(const int64_t *const *shapes, int64_t *sizes)
 {
     const int64_t rows = shapes[0][0];
@@ -271,8 +322,10 @@ static int64_t residual_rms_norm_bf16_scratch_bytes(const int64_t *sizes, int32_
 static int64_t residual_rms_norm_bf16_extent(const int64_t *sizes, int32_t launch)
 {
     const int64_t rows = sizes[0];
+    const int64_t n = sizes[1];
     switch (launch) {
-        case 0: return rows;
+        case 0: return (!((n <= 15) & (32 <= rows))) ? rows : 0;
+        case 1: return ((n <= 15) & (32 <= rows)) ? (rows + 31) / 32 : 0;
         default: return 0;
     }
 }
@@ -283,6 +336,7 @@ static int64_t residual_rms_norm_bf16_item_bytes(const int64_t *sizes, int32_t l
     const int64_t n = sizes[1];
     switch (launch) {
         case 0: return (((rows * 8 + 2) * n + 2) / noyau_maximum_i64(1, rows)) + 1;
+        case 1: return (((rows * 8 + 2) * n + 2) / noyau_maximum_i64((rows + 31) / 32, 1)) + 1;
         default: return 0;
     }
 }
@@ -291,6 +345,7 @@ static int32_t residual_rms_norm_bf16_run(const noyau_call *call, int64_t begin,
 {
     switch (call->launch) {
         case 0: return residual_rms_norm_bf16_0(call, begin, end);
+        case 1: return residual_rms_norm_bf16_1(call, begin, end);
         default: return NOYAU_OK;
     }
 }
@@ -302,6 +357,6 @@ static const int32_t residual_rms_norm_bf16_ranks[] = {2, 2, 1, 0, 2, 2};
 #define NOYAU_EXPORT
 #endif
 NOYAU_EXPORT const noyau_kernel residual_rms_norm_bf16_kernel = {
-    "residual_rms_norm_bf16", 4, 2, 0, 1, 2, residual_rms_norm_bf16_dtypes, residual_rms_norm_bf16_ranks,
+    "residual_rms_norm_bf16", 4, 2, 0, 2, 2, residual_rms_norm_bf16_dtypes, residual_rms_norm_bf16_ranks,
     residual_rms_norm_bf16_bind, residual_rms_norm_bf16_shape, residual_rms_norm_bf16_scratch_bytes, residual_rms_norm_bf16_extent, residual_rms_norm_bf16_item_bytes, residual_rms_norm_bf16_run,
 };

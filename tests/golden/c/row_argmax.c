@@ -46,13 +46,23 @@ enum { NOYAU_OK = 0, NOYAU_INDEX_OUT_OF_BOUNDS = 1, NOYAU_OUT_OF_MEMORY = 2 };
 #define NOYAU_LANES
 #endif
 
+static inline int64_t noyau_maximum_i64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static inline int64_t noyau_minimum_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 static int32_t row_argmax_0(const noyau_call *call, int64_t begin, int64_t end)
 {
     const float *restrict x = call->buffers[0]; /* [rows, n] */
     int64_t *restrict v1 = call->buffers[1]; /* [rows] */
     const int64_t n = call->sizes[1];
 
-    /* Items: rows. */
+    /* Items: rows where !((n <= 15) & (32 <= rows)). */
     for (int64_t i0 = begin; i0 < end; ++i0) {
         float v1_2_best[16];
         int64_t v1_2_at[16];
@@ -161,6 +171,47 @@ static int32_t row_argmax_0(const noyau_call *call, int64_t begin, int64_t end)
     return NOYAU_OK;
 }
 
+static int32_t row_argmax_1(const noyau_call *call, int64_t begin, int64_t end)
+{
+    const float *restrict x = call->buffers[0]; /* [rows, n] */
+    int64_t *restrict v1 = call->buffers[1]; /* [rows] */
+    const int64_t rows = call->sizes[0];
+    const int64_t n = call->sizes[1];
+
+    /* Items: (rows + 31) / 32 where (n <= 15) & (32 <= rows). */
+    for (int64_t i0t = begin; i0t < end; ++i0t) {
+        const int64_t length = noyau_minimum_i64(32, rows - i0t * 32);
+        float v1_2_best[32];
+        int64_t v1_2_at[32];
+        for (int64_t i0 = 0; i0 < 32; ++i0) {
+            v1_2_best[i0] = -INFINITY;
+            v1_2_at[i0] = 9223372036854775807LL;
+        }
+        for (int64_t r1 = 0; r1 < n; ++r1) {
+            NOYAU_LANES
+            for (int64_t i0 = 0; i0 < length; ++i0) {
+                const float x_i = x[(i0t * 32 + i0) * n + r1];
+                const bool part_0 = x_i != x_i;
+                const bool part_1 = v1_2_best[i0] == v1_2_best[i0];
+                const bool part_2 = part_0 & part_1;
+                const bool part_3 = (v1_2_best[i0] != v1_2_best[i0]) & part_0;
+                const bool part_4 = (x_i > v1_2_best[i0]) | part_2;
+                const bool part_5 = (v1_2_best[i0] == x_i) | part_3;
+                const bool part_6 = part_4 & part_1;
+                const bool part_7 = part_5 & (r1 < v1_2_at[i0]);
+                const bool part_8 = part_6 | part_7;
+                const float next_v1_2_best = part_8 ? x_i : v1_2_best[i0];
+                const int64_t next_v1_2_at = part_8 ? r1 : v1_2_at[i0];
+                v1_2_best[i0] = next_v1_2_best;
+                v1_2_at[i0] = next_v1_2_at;
+            }
+        }
+        NOYAU_LANES
+        for (int64_t i0 = 0; i0 < length; ++i0) v1[i0t * 32 + i0] = v1_2_at[i0];
+    }
+    return NOYAU_OK;
+}
+
 static int32_t row_argmax_bind(const int64_t *const *shapes, int64_t *sizes)
 {
     const int64_t rows = shapes[0][0];
@@ -189,17 +240,21 @@ static int64_t row_argmax_scratch_bytes(const int64_t *sizes, int32_t index)
 static int64_t row_argmax_extent(const int64_t *sizes, int32_t launch)
 {
     const int64_t rows = sizes[0];
+    const int64_t n = sizes[1];
     switch (launch) {
-        case 0: return rows;
+        case 0: return (!((n <= 15) & (32 <= rows))) ? rows : 0;
+        case 1: return ((n <= 15) & (32 <= rows)) ? (rows + 31) / 32 : 0;
         default: return 0;
     }
 }
 
 static int64_t row_argmax_item_bytes(const int64_t *sizes, int32_t launch)
 {
+    const int64_t rows = sizes[0];
     const int64_t n = sizes[1];
     switch (launch) {
         case 0: return n * 4 + 9;
+        case 1: return (((n * 4 + 8) * rows) / noyau_maximum_i64((rows + 31) / 32, 1)) + 1;
         default: return 0;
     }
 }
@@ -208,6 +263,7 @@ static int32_t row_argmax_run(const noyau_call *call, int64_t begin, int64_t end
 {
     switch (call->launch) {
         case 0: return row_argmax_0(call, begin, end);
+        case 1: return row_argmax_1(call, begin, end);
         default: return NOYAU_OK;
     }
 }
@@ -219,6 +275,6 @@ static const int32_t row_argmax_ranks[] = {2, 1};
 #define NOYAU_EXPORT
 #endif
 NOYAU_EXPORT const noyau_kernel row_argmax_kernel = {
-    "row_argmax", 1, 1, 0, 1, 2, row_argmax_dtypes, row_argmax_ranks,
+    "row_argmax", 1, 1, 0, 2, 2, row_argmax_dtypes, row_argmax_ranks,
     row_argmax_bind, row_argmax_shape, row_argmax_scratch_bytes, row_argmax_extent, row_argmax_item_bytes, row_argmax_run,
 };

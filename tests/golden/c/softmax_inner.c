@@ -144,6 +144,11 @@ NOYAU_INLINE float noyau_exp_f32(float x) {
     return x > 89 ? INFINITY : low;
 }
 
+static inline int64_t noyau_maximum_i64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 static inline int64_t noyau_minimum_i64(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -161,7 +166,7 @@ static int32_t softmax_inner_0(const noyau_call *call, int64_t begin, int64_t en
     if (!kept_v5_2) {
         return NOYAU_OUT_OF_MEMORY;
     }
-    /* Items: rows. */
+    /* Items: rows where !((n <= 64) & (32 <= rows)). */
     for (int64_t i0 = begin; i0 < end; ++i0) {
         float v1_max[16];
         int32_t v1_nan[16];
@@ -270,6 +275,67 @@ static int32_t softmax_inner_0(const noyau_call *call, int64_t begin, int64_t en
     return NOYAU_OK;
 }
 
+static int32_t softmax_inner_1(const noyau_call *call, int64_t begin, int64_t end)
+{
+    const float *restrict x = call->buffers[0]; /* [rows, n], strides [x_stride0, 1] */
+    float *restrict v9 = call->buffers[1]; /* [rows, n] */
+    const int64_t rows = call->sizes[0];
+    const int64_t n = call->sizes[1];
+    const int64_t x_stride0 = call->sizes[2];
+
+    float *restrict kept_v5_2 = malloc((size_t)(n * 32) * sizeof(*kept_v5_2) + 1);
+    if (!kept_v5_2) {
+        return NOYAU_OUT_OF_MEMORY;
+    }
+    /* Items: (rows + 31) / 32 where (n <= 64) & (32 <= rows). */
+    for (int64_t i0t = begin; i0t < end; ++i0t) {
+        const int64_t length = noyau_minimum_i64(32, rows - i0t * 32);
+        float v1_max[32];
+        int32_t v1_nan[32];
+        for (int64_t i0 = 0; i0 < 32; ++i0) {
+            v1_max[i0] = -INFINITY;
+            v1_nan[i0] = 0;
+        }
+        for (int64_t r1 = 0; r1 < n; ++r1) {
+            NOYAU_LANES
+            for (int64_t i0 = 0; i0 < length; ++i0) {
+                const float x_i = x[(i0t * 32 + i0) * x_stride0 + r1];
+                v1_max[i0] = v1_max[i0] > x_i ? v1_max[i0] : x_i;
+                v1_nan[i0] |= (int32_t)(x_i != x_i);
+            }
+        }
+        float v1_cell[32];
+        float v6_sum[32];
+        NOYAU_LANES
+        for (int64_t i0 = 0; i0 < length; ++i0) {
+            v1_cell[i0] = v1_nan[i0] != 0 ? NAN : v1_max[i0];
+            v6_sum[i0] = 0.0f;
+        }
+        for (int64_t r2 = 0; r2 < n; ++r2) {
+            NOYAU_LANES
+            for (int64_t i0 = 0; i0 < length; ++i0) {
+                const float x_i = x[(i0t * 32 + i0) * x_stride0 + r2];
+                const float v4 = x_i - v1_cell[i0];
+                const float v5 = noyau_exp_f32(v4);
+                kept_v5_2[r2 * 32 + i0] = v5;
+                v6_sum[i0] += v5;
+            }
+        }
+        float v6_cell[32];
+        NOYAU_LANES
+        for (int64_t i0 = 0; i0 < length; ++i0) v6_cell[i0] = v6_sum[i0];
+        for (int64_t i1 = 0; i1 < n; ++i1) {
+            NOYAU_LANES
+            for (int64_t i0 = 0; i0 < length; ++i0) {
+                const float v5 = kept_v5_2[i1 * 32 + i0];
+                v9[(i0t * 32 + i0) * n + i1] = v5 / v6_cell[i0];
+            }
+        }
+    }
+    free(kept_v5_2);
+    return NOYAU_OK;
+}
+
 static int32_t softmax_inner_bind(const int64_t *const *shapes, int64_t *sizes)
 {
     const int64_t rows = shapes[0][0];
@@ -301,17 +367,21 @@ static int64_t softmax_inner_scratch_bytes(const int64_t *sizes, int32_t index)
 static int64_t softmax_inner_extent(const int64_t *sizes, int32_t launch)
 {
     const int64_t rows = sizes[0];
+    const int64_t n = sizes[1];
     switch (launch) {
-        case 0: return rows;
+        case 0: return (!((n <= 64) & (32 <= rows))) ? rows : 0;
+        case 1: return ((n <= 64) & (32 <= rows)) ? (rows + 31) / 32 : 0;
         default: return 0;
     }
 }
 
 static int64_t softmax_inner_item_bytes(const int64_t *sizes, int32_t launch)
 {
+    const int64_t rows = sizes[0];
     const int64_t n = sizes[1];
     switch (launch) {
         case 0: return n * 8 + 1;
+        case 1: return ((n * rows * 8) / noyau_maximum_i64((rows + 31) / 32, 1)) + 1;
         default: return 0;
     }
 }
@@ -320,6 +390,7 @@ static int32_t softmax_inner_run(const noyau_call *call, int64_t begin, int64_t 
 {
     switch (call->launch) {
         case 0: return softmax_inner_0(call, begin, end);
+        case 1: return softmax_inner_1(call, begin, end);
         default: return NOYAU_OK;
     }
 }
@@ -331,6 +402,6 @@ static const int32_t softmax_inner_ranks[] = {2, 2};
 #define NOYAU_EXPORT
 #endif
 NOYAU_EXPORT const noyau_kernel softmax_inner_kernel = {
-    "softmax_inner", 1, 1, 0, 1, 3, softmax_inner_dtypes, softmax_inner_ranks,
+    "softmax_inner", 1, 1, 0, 2, 3, softmax_inner_dtypes, softmax_inner_ranks,
     softmax_inner_bind, softmax_inner_shape, softmax_inner_scratch_bytes, softmax_inner_extent, softmax_inner_item_bytes, softmax_inner_run,
 };

@@ -46,13 +46,23 @@ enum { NOYAU_OK = 0, NOYAU_INDEX_OUT_OF_BOUNDS = 1, NOYAU_OUT_OF_MEMORY = 2 };
 #define NOYAU_LANES
 #endif
 
+static inline int64_t noyau_maximum_i64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static inline int64_t noyau_minimum_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 static int32_t sum_of_i32_0(const noyau_call *call, int64_t begin, int64_t end)
 {
     const int32_t *restrict x = call->buffers[0]; /* [rows, n] */
     int32_t *restrict v1 = call->buffers[1]; /* [rows] */
     const int64_t n = call->sizes[1];
 
-    /* Items: rows. */
+    /* Items: rows where !((n <= 15) & (32 <= rows)). */
     for (int64_t i0 = begin; i0 < end; ++i0) {
         int32_t v1_2_sum[16] = {0};
         for (int64_t r1 = 0; r1 < n / 16; ++r1) {
@@ -72,6 +82,30 @@ static int32_t sum_of_i32_0(const noyau_call *call, int64_t begin, int64_t end)
         for (int64_t lane = 0; lane < 2; ++lane) v1_2_sum[lane] += v1_2_sum[lane + 2];
         v1_2_sum[0] += v1_2_sum[1];
         v1[i0] = v1_2_sum[0];
+    }
+    return NOYAU_OK;
+}
+
+static int32_t sum_of_i32_1(const noyau_call *call, int64_t begin, int64_t end)
+{
+    const int32_t *restrict x = call->buffers[0]; /* [rows, n] */
+    int32_t *restrict v1 = call->buffers[1]; /* [rows] */
+    const int64_t rows = call->sizes[0];
+    const int64_t n = call->sizes[1];
+
+    /* Items: (rows + 31) / 32 where (n <= 15) & (32 <= rows). */
+    for (int64_t i0t = begin; i0t < end; ++i0t) {
+        const int64_t length = noyau_minimum_i64(32, rows - i0t * 32);
+        int32_t v1_2_sum[32] = {0};
+        for (int64_t r1 = 0; r1 < n; ++r1) {
+            NOYAU_LANES
+            for (int64_t i0 = 0; i0 < length; ++i0) {
+                const int32_t x_i = x[(i0t * 32 + i0) * n + r1];
+                v1_2_sum[i0] += x_i;
+            }
+        }
+        NOYAU_LANES
+        for (int64_t i0 = 0; i0 < length; ++i0) v1[i0t * 32 + i0] = v1_2_sum[i0];
     }
     return NOYAU_OK;
 }
@@ -104,17 +138,21 @@ static int64_t sum_of_i32_scratch_bytes(const int64_t *sizes, int32_t index)
 static int64_t sum_of_i32_extent(const int64_t *sizes, int32_t launch)
 {
     const int64_t rows = sizes[0];
+    const int64_t n = sizes[1];
     switch (launch) {
-        case 0: return rows;
+        case 0: return (!((n <= 15) & (32 <= rows))) ? rows : 0;
+        case 1: return ((n <= 15) & (32 <= rows)) ? (rows + 31) / 32 : 0;
         default: return 0;
     }
 }
 
 static int64_t sum_of_i32_item_bytes(const int64_t *sizes, int32_t launch)
 {
+    const int64_t rows = sizes[0];
     const int64_t n = sizes[1];
     switch (launch) {
         case 0: return n * 4 + 5;
+        case 1: return (((n * 4 + 4) * rows) / noyau_maximum_i64((rows + 31) / 32, 1)) + 1;
         default: return 0;
     }
 }
@@ -123,6 +161,7 @@ static int32_t sum_of_i32_run(const noyau_call *call, int64_t begin, int64_t end
 {
     switch (call->launch) {
         case 0: return sum_of_i32_0(call, begin, end);
+        case 1: return sum_of_i32_1(call, begin, end);
         default: return NOYAU_OK;
     }
 }
@@ -134,6 +173,6 @@ static const int32_t sum_of_i32_ranks[] = {2, 1};
 #define NOYAU_EXPORT
 #endif
 NOYAU_EXPORT const noyau_kernel sum_of_i32_kernel = {
-    "sum_of_i32", 1, 1, 0, 1, 2, sum_of_i32_dtypes, sum_of_i32_ranks,
+    "sum_of_i32", 1, 1, 0, 2, 2, sum_of_i32_dtypes, sum_of_i32_ranks,
     sum_of_i32_bind, sum_of_i32_shape, sum_of_i32_scratch_bytes, sum_of_i32_extent, sum_of_i32_item_bytes, sum_of_i32_run,
 };
