@@ -23,7 +23,7 @@ import numpy as np
 
 from noyau.runtimes.numpy.allotted import memory_bytes
 
-LEAST_BYTES = 1 << 18
+LEAST_BYTES = 1 << 20  # a block costs 4 us more than np.empty, which C libraries serve well below this
 _LEAST_LIMIT_BYTES = 64 << 20
 _SHARE = 8  # of the memory that there is, the part that may wait
 _LARGE_PAGES_BYTES = 4 << 20  # from which a block has a large page of 2 MiB within, wherever it begins

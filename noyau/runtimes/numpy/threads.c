@@ -1,19 +1,22 @@
 /* A parallel-for for kernels: a few threads that sleep unless there is work. Before this text stands noyau.h.
 
    One launch at a time is shared; who comes meanwhile, from another Python thread, runs alone. Workers look for the next
-   launch for a moment only, giving way, so that BLAS and other pools beside have the processors. A forked child has no
-   workers and makes its own. */
+   launch for a moment only, giving way, so that BLAS and other pools beside have the processors. To wake them costs the
+   caller about 10 us, and they come after 50: a launch by itself is shared where it is large, one of a series where it
+   is not small. A forked child has no workers and makes its own. */
 #include <fenv.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 #if defined(__SSE2__)
 #include <xmmintrin.h>
 #endif
 
-enum { PIECE_BYTES = 32768, PIECES_A_THREAD = 4, MOST_THREADS = 1024, LINE = 64, LOOKS = 200 };
+enum { PIECE_BYTES = 32768, PIECES_A_THREAD = 8, MOST_THREADS = 1024, LINE = 64, LOOKS = 200 };
+enum { WAKING_BYTES = 1 << 20, SERIES_NS = 200000 }; /* what is large; what comes so soon is of a series */
 enum { WORKER_STACK = 8 << 20, SPARE_BYTES = 16 << 20, STACK_SCRATCH = 4096 };
 
 /* The work of one launch; whoever takes a piece runs the items [piece * items, ...). */
@@ -25,15 +28,23 @@ typedef struct {
     atomic_int status;
 } launch_work;
 
+/* Who joins a launch counts itself among the active ones first and looks for the launch then; its caller closes it first
+   and waits for the active ones then: so one of them sees the other, without a lock. Likewise a worker that goes to
+   sleep and a launch that comes. */
 static struct {
-    pthread_mutex_t lock;
-    pthread_cond_t wake, ended;
-    launch_work *open;            /* what may be joined, or NULL */
-    _Atomic uint64_t number;      /* of the launch, so that nobody joins one twice */
-    atomic_int active, wanted;    /* workers inside the open launch; threads that a launch may have, its caller's too */
-    int seats;                    /* how many more workers may join it */
-    int workers, failed;          /* workers that live; whether one could not be made */
+    _Atomic(launch_work *) open;  /* what may be joined, or NULL */
+    _Atomic uint64_t number;      /* of the launch, so that nobody joins one again and again */
+    atomic_int seats;             /* how many more workers may join it */
+    atomic_int active;            /* workers that have joined it */
+    atomic_int asleep;            /* workers that have to be woken */
+    atomic_int waited_for;        /* the caller sleeps until the active ones are done */
+    atomic_int wanted;            /* threads that a launch may have, its caller's too */
+    atomic_int workers;           /* that live */
+    _Atomic int64_t last_ns;      /* when a launch that could be shared ended */
     atomic_flag busy;             /* somebody's launch has the workers */
+    int failed;                   /* whether a worker could not be made */
+    pthread_mutex_t lock;         /* for sleeping alone */
+    pthread_cond_t wake, ended;
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER,
           .wanted = 1, .busy = ATOMIC_FLAG_INIT};
 
@@ -48,35 +59,35 @@ static void run_pieces(launch_work *work) {
     }
 }
 
-/* Looks for a short while whether the value leaves `old`, giving way to others. */
-static int leaves(const _Atomic uint64_t *value, uint64_t old) {
-    for (int look = 0; look < LOOKS; look++) {
-        if (atomic_load_explicit(value, memory_order_relaxed) != old) return 1;
-        sched_yield();
+/* Takes part in the launch that is open, if there is one with a seat. */
+static void join_launch(void) {
+    atomic_fetch_add(&pool.active, 1);
+    launch_work *work = atomic_load(&pool.open);
+    if (work && atomic_fetch_sub(&pool.seats, 1) > 0) run_pieces(work);
+    if (atomic_fetch_sub(&pool.active, 1) == 1 && atomic_load(&pool.waited_for)) {
+        pthread_mutex_lock(&pool.lock);
+        pthread_cond_signal(&pool.ended);
+        pthread_mutex_unlock(&pool.lock);
     }
-    return 0;
+}
+
+static void sleep_after(uint64_t seen) {
+    pthread_mutex_lock(&pool.lock);
+    atomic_fetch_add(&pool.asleep, 1);
+    while (atomic_load(&pool.number) == seen) pthread_cond_wait(&pool.wake, &pool.lock);
+    atomic_fetch_sub(&pool.asleep, 1);
+    pthread_mutex_unlock(&pool.lock);
 }
 
 static void *worker(void *unused) {
     (void)unused;
     fesetenv(FE_DFL_ENV); /* whoever made this thread may flush denormals, or round another way */
-    uint64_t seen = 0;
     for (;;) {
-        leaves(&pool.number, seen);
-        pthread_mutex_lock(&pool.lock);
-        while (!pool.open || pool.number == seen || pool.seats == 0) {
-            seen = pool.number;
-            pthread_cond_wait(&pool.wake, &pool.lock);
-        }
-        launch_work *work = pool.open;
-        seen = pool.number;
-        pool.seats--;
-        pool.active++;
-        pthread_mutex_unlock(&pool.lock);
-        run_pieces(work);
-        pthread_mutex_lock(&pool.lock);
-        if (--pool.active == 0) pthread_cond_signal(&pool.ended);
-        pthread_mutex_unlock(&pool.lock);
+        const uint64_t seen = atomic_load(&pool.number);
+        join_launch();
+        int looks = 0;
+        while (atomic_load(&pool.number) == seen && looks++ < LOOKS) sched_yield();
+        if (looks > LOOKS) sleep_after(seen);
     }
     return NULL;
 }
@@ -100,27 +111,45 @@ static void make_workers(int count) {
 }
 
 static void share(launch_work *work, int threads) {
-    pthread_mutex_lock(&pool.lock);
     make_workers(threads - 1);
-    pool.open = work;
-    pool.seats = threads - 1;
-    pool.number++;
-    for (int more = 1; more < threads; more++) pthread_cond_signal(&pool.wake);
-    pthread_mutex_unlock(&pool.lock);
+    atomic_store(&pool.seats, threads - 1);
+    atomic_store(&pool.open, work);
+    atomic_fetch_add(&pool.number, 1);
+    const int asleep = atomic_load(&pool.asleep), missing = threads - 1 - (atomic_load(&pool.workers) - asleep);
+    if (asleep && missing > 0) {
+        pthread_mutex_lock(&pool.lock);
+        for (int k = 0; k < missing; k++) pthread_cond_signal(&pool.wake);
+        pthread_mutex_unlock(&pool.lock);
+    }
     run_pieces(work);
+    atomic_store(&pool.open, NULL); /* who comes only now finds nothing, and is not waited for */
+    for (int look = 0; look < LOOKS && atomic_load(&pool.active); look++) sched_yield();
+    if (!atomic_load(&pool.active)) return;
     pthread_mutex_lock(&pool.lock);
-    pool.open = NULL; /* who wakes only now finds nothing, and is not waited for */
+    atomic_store(&pool.waited_for, 1);
+    while (atomic_load(&pool.active)) pthread_cond_wait(&pool.ended, &pool.lock);
+    atomic_store(&pool.waited_for, 0);
     pthread_mutex_unlock(&pool.lock);
-    for (int look = 0; look < LOOKS && atomic_load_explicit(&pool.active, memory_order_relaxed); look++) sched_yield();
-    pthread_mutex_lock(&pool.lock);
-    while (pool.active) pthread_cond_wait(&pool.ended, &pool.lock);
-    pthread_mutex_unlock(&pool.lock);
+}
+
+static int64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Whether a launch of so much traffic is worth its workers: they are awake, it is large, or it is of a series. */
+static int is_worth_waking(double bytes) {
+    if (bytes >= WAKING_BYTES || atomic_load(&pool.asleep) < atomic_load(&pool.workers)) return 1;
+    const int64_t now = now_ns();
+    return now - atomic_exchange_explicit(&pool.last_ns, now, memory_order_relaxed) < SERIES_NS;
 }
 
 /* How many threads a launch is worth: each has at least PIECE_BYTES of traffic. */
 static int threads_for(int64_t extent, int64_t item_bytes) {
-    const double worth = (double)extent * (double)(item_bytes > 0 ? item_bytes : 1) / PIECE_BYTES;
+    const double bytes = (double)extent * (double)(item_bytes > 0 ? item_bytes : 1), worth = bytes / PIECE_BYTES;
     int64_t most = atomic_load_explicit(&pool.wanted, memory_order_relaxed);
+    if (most < 2 || worth < 2 || !is_worth_waking(bytes)) return 1;
     if (worth < (double)most) most = (int64_t)worth;
     return (int)(most < extent ? most : extent);
 }
@@ -138,6 +167,7 @@ static int32_t run_launch(const noyau_kernel *kernel, const noyau_call *call) {
     if (items >= 1024) items = (items + LINE - 1) / LINE * LINE;
     launch_work work = {kernel, call, extent, items, 0, NOYAU_OK};
     share(&work, threads);
+    atomic_store_explicit(&pool.last_ns, now_ns(), memory_order_relaxed);
     atomic_flag_clear_explicit(&pool.busy, memory_order_release);
     return atomic_load(&work.status);
 }
@@ -214,9 +244,10 @@ static void forget_workers(void) {
     pthread_mutex_init(&pool.lock, NULL);
     pthread_cond_init(&pool.wake, NULL);
     pthread_cond_init(&pool.ended, NULL);
-    pool.open = NULL;
-    pool.workers = pool.failed = 0;
-    atomic_store(&pool.active, 0);
+    atomic_store(&pool.open, NULL);
+    atomic_int *counts[] = {&pool.seats, &pool.active, &pool.asleep, &pool.waited_for, &pool.workers};
+    for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++) atomic_store(counts[k], 0);
+    pool.failed = 0;
     atomic_flag_clear(&pool.busy);
 }
 

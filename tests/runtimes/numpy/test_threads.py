@@ -122,17 +122,19 @@ def test_bits_do_not_depend_on_the_threads(function, signature, shape):
     assert len(found) == 1
 
 
-def test_small_work_wakes_nobody():
+def test_small_work_wakes_nobody_and_a_launch_by_itself_only_where_it_is_large():
     program = (
         "import numpy as np; from tests.runtimes.numpy.kernels import door_of;"
         "from tests.runtimes.numpy.test_threads import twice, threads, workers;"
         "threads(4); door = door_of(twice, 'f32[n] -> f32[n]');"
-        "door((np.ones(3000, np.float32),)); print(workers());"
+        "[door((np.ones(3000, np.float32),)) for _ in range(100)]; print(workers());"
+        "door((np.ones(20_000, np.float32),)); print(workers());"
+        "[door((np.ones(20_000, np.float32),)) for _ in range(100)]; print(workers() > 0);"
         "door((np.ones(1_000_000, np.float32),)); print(workers());"
         "threads(2); door((np.ones(1_000_000, np.float32),)); print(workers())"
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=_root())
-    assert told.stdout.split() == ["0", "3", "3"]
+    assert told.stdout.split() == ["0", "0", "True", "3", "3"]
 
 
 def test_a_status_of_any_piece_fails_the_call():
