@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +13,11 @@ from noyau.errors import InputError, UnsupportedError
 from noyau.profiling.arrays import is_text, read_arrays
 from noyau.runtimes.onnxruntime import one_line, open_session, run
 from noyau.timing.cheats import seconds
+from noyau.timing.memory import forget_peak, peak_bytes, resident_bytes
 from noyau.timing.onnxruntime_pairs import BoundRun, PlainRun, ends_run
-from noyau.timing.serving import peak_bytes
 
 if TYPE_CHECKING:
     import onnxruntime
-
-_STATUS, _FORGET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 Told = Sequence[Mapping[str, Any]]
 
@@ -83,11 +80,11 @@ def weighed(model: str, inputs: Told, threads: int, prepacked: bool) -> Weighed:
     arrays = read_arrays(inputs)
     steps = {"started": resident_bytes()}
     session = open_session(Path(model), threads=threads, prepacked=prepacked)
-    steps |= {"opened": resident_bytes(), "opening": most_bytes()}
-    forget_most()
+    steps |= {"opened": resident_bytes(), "opening": peak_bytes()}
+    forget_peak()
     for _ in range(2):
         run_once(session, arrays)
-    steps["running"] = most_bytes()
+    steps["running"] = peak_bytes()
     return Weighed(session, steps)
 
 
@@ -104,29 +101,3 @@ def run_once(session: onnxruntime.InferenceSession, arrays: Mapping[str, np.ndar
         session.run(None, dict(arrays))
     except Exception as error:
         raise InputError(f"onnxruntime does not run: {one_line(error)}") from error
-
-
-def resident_bytes(path: Path = _STATUS) -> int | None:
-    """The memory that this process has now, where Linux says so."""
-    return _status(path, "VmRSS:")
-
-
-def most_bytes(path: Path = _STATUS) -> int | None:
-    """The most memory that this process has had at a time, since `forget_most` where there is Linux.
-
-    `getrusage` would not do: what the parent had when it started this process is in its peak."""
-    return _status(path, "VmHWM:") or peak_bytes()
-
-
-def forget_most(path: Path = _FORGET) -> None:
-    """Let the peak begin anew; where the system does not allow that, it goes on."""
-    with contextlib.suppress(OSError):
-        path.write_text("5", "ascii")
-
-
-def _status(path: Path, field: str) -> int | None:
-    try:
-        lines = path.read_text("ascii", "replace").splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) << 10 for line in lines if line.startswith(field)), None)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import sys
 from collections.abc import Sequence
 from typing import Any, BinaryIO, Protocol
 
 from noyau.errors import NoyauError
 from noyau.timing.cheats import Watch
+from noyau.timing.memory import peak_bytes
 
 
 class Served(Protocol):
@@ -53,16 +53,6 @@ def opened(factory: str, **arguments: Any) -> Served:
     module, _, function = factory.partition(":")
     made: Served = getattr(importlib.import_module(module), function)(**arguments)
     return made
-
-
-def peak_bytes() -> int | None:
-    """The most memory that this process has had at a time, where the system says so."""
-    if sys.platform == "win32":
-        return None
-    import resource
-
-    unit = 1 if sys.platform == "darwin" else 1 << 10
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def pin(cores: Sequence[int]) -> None:

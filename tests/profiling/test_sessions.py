@@ -5,7 +5,7 @@ import pytest
 
 from noyau.errors import InputError
 from noyau.profiling.arrays import write_arrays
-from noyau.profiling.sessions import forget_most, most_bytes, resident_bytes, run_once, timed, weighed
+from noyau.profiling.sessions import run_once, timed, weighed
 from noyau.runtimes.onnxruntime import OPTIMIZED, WEIGHTS, open_session
 from tests.small_models import BARE, KINDS, arrays_for, twice, written
 
@@ -51,24 +51,3 @@ def test_strings_and_sequences_run_once():
     run_once(open_session(KINDS["sequence out"].SerializeToString()), arrays_for(KINDS["sequence out"]))
     with pytest.raises(InputError, match="onnxruntime does not run: "):
         run_once(open_session(twice().SerializeToString()), {"x": np.ones((2, 7), np.float32)})
-
-
-def test_memory_is_read_where_linux_tells_it(tmp_path):
-    status = tmp_path / "status"
-    status.write_text("Name:\tpython\nVmHWM:\t    8804 kB\nVmRSS:\t    7000 kB\n")
-    assert resident_bytes(status) == 7000 << 10
-    assert most_bytes(status) == 8804 << 10
-
-
-def test_elsewhere_the_peak_is_what_the_system_says(tmp_path):
-    assert resident_bytes(tmp_path / "missing") is None
-    assert most_bytes(tmp_path / "missing") != 0
-    forget_most(tmp_path / "missing" / "clear_refs")  # and nothing happens
-
-
-def test_a_peak_that_is_forgotten_begins_anew():
-    block = np.ones(64 << 20, np.uint8)
-    high = most_bytes()
-    del block
-    forget_most()
-    assert most_bytes() < high
