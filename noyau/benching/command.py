@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from noyau.arguments import declare_record, require_place, sizes_of
 from noyau.commands import progress
 from noyau.errors import InputError
-from noyau.profiling.command import require_place, sizes_of
 
 # What takes long to import is imported where it is used: Ctrl-C is then answered from the start.
 
@@ -30,7 +30,7 @@ def declare_bench(parser: argparse.ArgumentParser) -> None:
     add("--inputs", type=Path, metavar="F.npz", help="time on these arrays, in the order of the file")
     add("--budget", type=float, default=1.0, metavar="S", help="seconds of timing at each sizes (default: 1)")
     add("--cold", action=argparse.BooleanOptionalAction, default=None, help="on inputs that are in no cache, too")
-    add("--json", type=Path, metavar="F", help="write the full record here, with every sample")
+    declare_record(parser, "with every sample")
 
 
 def run_bench(arguments: argparse.Namespace) -> int:

@@ -38,7 +38,7 @@ class _Judge:
 
     @property
     def affordable(self) -> int:
-        """How many timed runs of each side are to be verified."""
+        """How many timed runs of a side are to be verified; 1: of a candidate."""
         return 1 if self.took_s > _DEAR_S else VERIFIED
 
     def fault(self, outputs: Sequence[np.ndarray]) -> str:
@@ -82,7 +82,8 @@ def race(task: Task, *, budget_s: float, cold: bool | None, seed: int, cores: in
     temperatures = _temperatures(task, cold) if runners else ()
     for temperature in temperatures:
         say(f"timing {len(runners)} candidates, {temperature}")
-        sides = _sides(runners, task, temperature, judge.affordable, seed)
+        sides = _sides(runners, task, temperature, seed)
+        _choose(sides, runners, judge.affordable if temperature == temperatures[-1] else judge.affordable // 2, seed)
         share_s = budget_s / len(temperatures)
         series = compare_all(list(sides.values()), budget_s=share_s, seed=seed, clock=seconds)
         races[temperature] = Race(tuple(sides), series)
@@ -148,9 +149,17 @@ def _temperatures(task: Task, cold: bool | None) -> tuple[str, ...]:
     return (HOT, COLD) if (differ if cold is None else cold) else (HOT,)
 
 
-def _sides(
-    runners: Sequence[Runner], task: Task, temperature: str, verified: int, seed: int
-) -> dict[tuple[str, str], Side]:
+def _choose(sides: Mapping[tuple[str, str], Side], runners: Sequence[Runner], verified: int, seed: int) -> None:
+    """How many runs of each side are looked at; where it is one, one of each candidate, in a way that is drawn."""
+    rng = np.random.default_rng([seed, len(sides)])
+    for runner in runners:
+        own = [side for (name, _), side in sides.items() if name == runner.entry.name]
+        drawn = int(rng.integers(len(own)))
+        for at, side in enumerate(own):
+            side.verified = verified if verified != 1 or at == drawn else 0
+
+
+def _sides(runners: Sequence[Runner], task: Task, temperature: str, seed: int) -> dict[tuple[str, str], Side]:
     """Every candidate in every way, on one rotation of inputs and one of outputs."""
     rng, draws = np.random.default_rng(seed), task.drawn.draws
     set_bytes = sum(array.nbytes for array in draws[0])
@@ -160,7 +169,7 @@ def _sides(
     for runner in runners:
         for way, candidate in _ways(runner.entry):
             into = _memory(memory, runner.first.outputs, len(rotation.sets)) if candidate.into else []
-            side = Side(candidate, rotation, runner.first.outputs, rng, seconds, into, verified)
+            side = Side(candidate, rotation, runner.first.outputs, rng, seconds, into)
             sides[runner.entry.name, way] = side
     return sides
 

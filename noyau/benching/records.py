@@ -115,11 +115,17 @@ class At:
         """How a candidate compares with another, called alike; KeyError or ValueError where one was not timed so."""
         return self.races[temperature].comparison((against or self.against, way), (name, way))
 
+    def deciding(self, name: str) -> tuple[str, Comparison]:
+        """The temperature that a verdict rests on, and the comparison there: cold where it was timed so, for no cache
+        is promised to a user; hot where that is AMBIGUOUS."""
+        found = {each: self.comparison(name, temperature=each) for each in (COLD, HOT) if each in self.races}
+        clear = [each for each, comparison in found.items() if comparison.verdict is not Verdict.AMBIGUOUS]
+        temperature = (clear or list(found))[0]
+        return temperature, found[temperature]
+
     def verdict(self, name: str) -> Verdict:
-        """That of the cold runs where there are any, for no cache is promised to a user; of the hot ones where those
-        are AMBIGUOUS."""
-        found = [self.comparison(name, temperature=each).verdict for each in (COLD, HOT) if each in self.races]
-        return found[0] if found[0] is not Verdict.AMBIGUOUS else found[-1]
+        """How a candidate compares with the one that all are compared with."""
+        return self.deciding(name)[1].verdict
 
     def to_json(self) -> dict[str, Any]:
         return {

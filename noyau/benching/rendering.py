@@ -90,16 +90,17 @@ def _cells(row: Row, at: At, columns: tuple[str, ...]) -> tuple[str, ...]:
 def _verdict(row: Row, at: At) -> str:
     if row.name == at.against:
         return "-"
-    found, verdict = at.comparison(row.name), at.verdict(row.name)
-    return f"{found.speedup:.2f}x {verdict.value}"
+    _, found = at.deciding(row.name)
+    return f"{found.speedup:.2f}x {found.verdict.value}"
 
 
 def _remark(row: Row, at: At) -> str:
     """The interval and what else is worth a word."""
     told = list(row.notes)
     if row.name != at.against:
-        found = at.comparison(row.name)
-        told.insert(0, f"[{found.low:.2f}, {found.high:.2f}] over {found.pairs} rounds")
+        temperature, found = at.deciding(row.name)
+        where = f", {temperature}" if len(at.races) > 1 else ""
+        told.insert(0, f"[{found.low:.2f}, {found.high:.2f}] over {found.pairs} rounds{where}")
     if row.first_s is not None and row.first_s > max(_SLOW_START_S, 10 * (at.time_s(row.name) or 0.0)):
         told.append(f"its first call took {spell_s(row.first_s)}")
     return "; ".join(told)
@@ -109,7 +110,7 @@ def _advice(at: At, width: int, show: Show) -> Iterator[Text]:
     """What to do where a verdict is AMBIGUOUS."""
     unsure = [row.name for row in at.ranked if row.name != at.against and at.verdict(row.name) is Verdict.AMBIGUOUS]
     for name in unsure:
-        yield from hanging(show(f"{name}: {at.comparison(name).advice}."), width, rest="  ", style="yellow")
+        yield from hanging(show(f"{name}: {at.deciding(name)[1].advice}."), width, rest="  ", style="yellow")
 
 
 def _spell(time_s: float | None) -> str:
