@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, assert_type
 
 import numpy as np
 from numpy.typing import NDArray
 
 import noyau
+from noyau.handwritten.kernels import HandKernel
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
@@ -77,6 +78,45 @@ def add_twice(x: Floats, out: Floats) -> None:
 
 TEXT = "void twice(const float *x, float *out, long n) { for (long i = 0; i < n; ++i) out[i] = 2 * x[i]; }"
 text = long_name.kernel(TEXT, language="c", entry="twice", constants={"BLOCK": [4, 8]}, options={"flags": ["-O2"]})
+
+
+@long_name.gradient
+def long_slope(x: Floats, given: Floats) -> Floats:
+    return given
+
+
+@noyau.op("f32[n], f32[n], f32 -> next_p: f32[n], next_m: f32[n]", sizes={}, name="momentum")
+def step(p: Floats, m: Floats, rate: float) -> tuple[Floats, Floats]:
+    fresh = np.asarray(np.float32(0.9) * m, np.float32)
+    return np.asarray(p - np.float32(rate) * fresh, np.float32), fresh
+
+
+@step.kernel(updates=("p", "m"), constants={"KEPT": [0.9, 0.8]}, trust=True)
+def step_in_place(p: Floats, m: Floats, rate: float, *, KEPT: float) -> None:
+    m *= np.float32(KEPT)
+    p -= np.float32(rate) * m
+
+
+@first.kernel(returns=True)
+def sliced(x: Floats, k: int, *, eps: float = 1e-5) -> Floats:
+    return np.asarray(x[0, :k] + np.float32(eps), np.float32)
+
+
+any_callable = softmax.kernel(np.exp, name="wrong", init=lambda n: {"out": n}, options={})
+
+
+def types() -> None:
+    """What a call gives is what the reference gives, and decorators keep what they decorate."""
+    x = np.ones(3, np.float32)
+    assert_type(long_name(x), Floats)
+    assert_type(ends(x), tuple[np.float32, np.float32])
+    assert_type(step(x, x, 0.5), tuple[Floats, Floats])
+    assert_type(first(x.reshape(1, 3), k=2, eps=0.1), Floats)
+    assert_type(plain.reference(x), Floats)
+    assert_type(sliced(x.reshape(1, 3), 2), Floats)
+    assert_type(long_slope(x, x), Floats)
+    assert_type(text, HandKernel)
+    assert_type(noyau.check(long_name).ok, bool)
 
 
 def results() -> tuple[Floats, np.float32, Sequence[str]]:
