@@ -278,7 +278,9 @@ def run(case: Case, budget_s: float) -> dict[str, Any]:
     functions_s = scalar_s(graph_of(case), at.sizes)
     moved = at.work.bytes_moved
     copy_s = moved / max(measure_copy(moved, CORES), measure_around(moved, CORES))
-    times = {row.name: {way: at.time_s(row.name, way) for way in (RETURNING, FILLING)} for row in at.ranked}
+    times = {
+        row.name: {way: at.time_s(row.name, way) for way in (RETURNING, FILLING)} for row in at.rows if not row.skipped
+    }
     return {
         "case": case.op.name,
         "sizes": dict(at.sizes),

@@ -40,7 +40,7 @@ LAYERS = {
     "noyau.errors": (),
     "noyau.dtypes": ("noyau.errors",),
     "noyau.ir": ("noyau.errors", "noyau.dtypes"),
-    "noyau.builders": ("noyau.errors", "noyau.dtypes"),
+    "noyau.builders": ("noyau.errors", "noyau.dtypes", "noyau.ir"),  # a kernel of numba is bound by its IR
     "noyau.passes": ("noyau.errors", "noyau.dtypes", "noyau.ir", "noyau.lowering"),  # what cannot be lowered is cut
     "noyau.frontends": ("noyau.errors", "noyau.dtypes", "noyau.ir", "noyau.passes"),
     "noyau.schedules": ("noyau.errors", "noyau.dtypes", "noyau.ir"),
@@ -49,7 +49,7 @@ LAYERS = {
 }
 
 # Test files that are about no single file of the package.
-CROSS_CUTTING = {"test_structure.py", "test_random_graphs.py", "runtimes/test_versions.py"}
+CROSS_CUTTING = {"test_gallery.py", "test_structure.py", "test_random_graphs.py", "runtimes/test_versions.py"}
 
 
 def name_of(module: Path) -> str:

@@ -17,7 +17,7 @@ from noyau.dispatching.choosing import Choice, Choosing, Chosen
 from noyau.dispatching.entries import entry
 from noyau.dispatching.generating import GENERATED, Wanted
 from noyau.dispatching.keys import key_of, wanted_by
-from noyau.errors import NoyauError
+from noyau.errors import NoyauError, SignatureError
 from noyau.handwritten.calling import CALLED_HERE, FunctionKernel
 from noyau.handwritten.kernels import HandKernel
 from noyau.ops import Op
@@ -38,7 +38,7 @@ REFERENCE = "reference"
 class Entry:
     """One who takes part. `returning`: called as users call it; `filling`: called with `out=`, where it takes that;
     `other`: called on tensors instead, where it does not take arrays; `skipped`: why it cannot run here;
-    `fault`: why it cannot be built."""
+    `fault`: why it cannot be built; `is_peer`: it is timed where its values are wrong, too, and not ranked."""
 
     name: str
     language: str = ""
@@ -47,6 +47,7 @@ class Entry:
     other: Entry | None = None
     skipped: str = ""
     fault: str = ""
+    is_peer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,8 @@ def of_op(op: Op[..., Any], bound: Bound, constants: Mapping[str, Any], calling:
     for kernel in op.kernels.values():
         try:
             yield _attached(op, kernel, wanted, bound, calling)
+        except SignatureError as error:
+            yield Entry(kernel.name, kernel.language, skipped=f"it does not take these inputs: {error}")
         except NoyauError as error:
             yield Entry(kernel.name, kernel.language, fault=str(error))
     choosing = Choosing(op.description)

@@ -90,7 +90,8 @@ def race(task: Task, *, budget_s: float, cold: bool | None, seed: int, cores: in
         say("verifying runs that were timed")
         _verify(sides, runners, watch, task.check)
     rows = tuple(each.row if isinstance(each, Runner) else each for each in found)
-    work, floor_s = _work(task, runners, cores)
+    work = _work(task, runners)
+    floor_s = work.floor_s(cores, cold=COLD in races)
     given = tuple(_spelt(each) for each in task.drawn.first)
     moments = (start, conditions())
     at = At(task.sizes, given, rows, races, work, floor_s, moments, cores, task.drawn.notes)
@@ -116,12 +117,12 @@ def _first(entry: Entry, judge: _Judge) -> Runner | Row:
         first = first_calls(entry.returning, judge.inputs, (), judge.check, seconds)
     except NoyauError as error:
         if entry.other is not None and isinstance(error.__cause__, TypeError | AttributeError):
-            return _first(entry.other, judge)
+            return _first(replace(entry.other, is_peer=entry.is_peer), judge)
         return Row(entry.name, entry.language, _short(str(error), entry.name))
     fault = judge.fault(first.outputs)
-    if fault:
+    if fault and not entry.is_peer:
         return Row(entry.name, entry.language, fault, first_s=first.first_s)
-    return _filling(Runner(entry, first), judge)
+    return _filling(Runner(entry, first, fault=fault), judge)
 
 
 def _filling(runner: Runner, judge: _Judge) -> Runner:
@@ -135,7 +136,7 @@ def _filling(runner: Runner, judge: _Judge) -> Runner:
         fault = judge.fault(called(entry.filling, judge.inputs, judge.check, outputs))
     except NoyauError as error:
         fault = _short(str(error), entry.name)
-    if fault:
+    if fault and not runner.fault:
         runner.entry = replace(entry, filling=None)
         runner.notes.append(f"not timed with out=: {fault}")
     return runner
@@ -204,16 +205,15 @@ def _verify(sides: Mapping[tuple[str, str], Side], runners: Sequence[Runner], wa
         runner.verified += len(side.kept)
 
 
-def _work(task: Task, runners: Sequence[Runner], cores: int) -> tuple[Work, float | None]:
+def _work(task: Task, runners: Sequence[Runner]) -> Work:
     outputs = runners[0].first.outputs if runners else ()
     given = [each for each in task.drawn.first if isinstance(each, np.ndarray)]
-    work = task.work or work_of_arrays(given, outputs, task.flops)
-    return work, work.floor_s(cores)
+    return task.work or work_of_arrays(given, outputs, task.flops)
 
 
 def _possible(row: Row, at: At) -> Row:
     """The row; with a fault where it took less time than can be, or a doubt where it may not touch all bytes."""
-    least_s = at.least_s(row.name) if not row.out else None
+    least_s = None if row.out else at.least_s(row.name, HOT)
     told = at.work.mistake(least_s, at.cores) if least_s is not None else ""
     if not told:
         return row

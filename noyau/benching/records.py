@@ -68,8 +68,8 @@ class Race:
 class At:
     """What came of one set of sizes. `races`: hot, on inputs that stay in a core's cache where they fit, and cold, on
     inputs that went through twice the last-level cache, where that was timed too; none where no candidate is right.
-    `against`: the candidate that all are compared with, the first that is right. `floor_s`: None where it cannot be
-    measured. `notes`: on the inputs."""
+    `against`: the candidate that all are compared with, the first that is right. `floor_s`: of the usual
+    temperature, None where it cannot be measured. `notes`: on the inputs."""
 
     sizes: Mapping[str, int]
     inputs: tuple[str, ...]
@@ -101,23 +101,28 @@ class At:
         """What happened on the machine meanwhile, or nothing."""
         return unsteady(*self.conditions, self.cores)
 
-    def time_s(self, name: str, way: str = RETURNING, temperature: str = HOT) -> float | None:
+    @property
+    def usual(self) -> str:
+        """The temperature that times are told at: cold where that was timed, for no cache is promised to a user."""
+        return COLD if COLD in self.races else HOT
+
+    def time_s(self, name: str, way: str = RETURNING, temperature: str = "") -> float | None:
         """The median seconds of a call, or None where it was not timed so."""
-        race = self.races.get(temperature)
+        race = self.races.get(temperature or self.usual)
         return None if race is None else race.median_s((name, way))
 
-    def least_s(self, name: str) -> float | None:
+    def least_s(self, name: str, temperature: str = "") -> float | None:
         """The median seconds of the faster of the ways in which it was called."""
-        found = [self.time_s(name, way) for way in (RETURNING, FILLING)]
+        found = [self.time_s(name, way, temperature) for way in (RETURNING, FILLING)]
         return min((each for each in found if each is not None), default=None)
 
-    def comparison(self, name: str, against: str = "", *, way: str = RETURNING, temperature: str = HOT) -> Comparison:
+    def comparison(self, name: str, against: str = "", *, way: str = RETURNING, temperature: str = "") -> Comparison:
         """How a candidate compares with another, called alike; KeyError or ValueError where one was not timed so."""
-        return self.races[temperature].comparison((against or self.against, way), (name, way))
+        return self.races[temperature or self.usual].comparison((against or self.against, way), (name, way))
 
     def deciding(self, name: str) -> tuple[str, Comparison]:
-        """The temperature that a verdict rests on, and the comparison there: cold where it was timed so, for no cache
-        is promised to a user; hot where that is AMBIGUOUS."""
+        """The temperature that a verdict rests on, and the comparison there: the usual one, or hot where that is
+        AMBIGUOUS."""
         found = {each: self.comparison(name, temperature=each) for each in (COLD, HOT) if each in self.races}
         clear = [each for each, comparison in found.items() if comparison.verdict is not Verdict.AMBIGUOUS]
         temperature = (clear or list(found))[0]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from noyau.benching.records import COLD, FILLING, RETURNING, At, Benched, Row
+from noyau.benching.records import FILLING, HOT, RETURNING, At, Benched, Row
 from noyau.checking.inputs import printable
 from noyau.profiling import tables
 from noyau.reports.wrapping import hanging
@@ -67,7 +67,7 @@ def _columns(at: At) -> tuple[str, ...]:
     names = [row.name for row in at.ranked]
     found = [RETURNING]
     found += [FILLING] if any(at.time_s(name, FILLING) is not None for name in names) else []
-    found += [COLD] if COLD in at.races else []
+    found += [HOT] if len(at.races) > 1 else []
     found += ["GB/s", "of floor"] if at.floor_s else []
     found += ["GFLOP/s"] if at.work.flops else []
     return (*found, "") if len(names) > 1 else tuple(found)
@@ -78,7 +78,7 @@ def _cells(row: Row, at: At, columns: tuple[str, ...]) -> tuple[str, ...]:
     told = {
         RETURNING: _spell(at.time_s(row.name)),
         FILLING: _spell(at.time_s(row.name, FILLING)),
-        COLD: _spell(at.time_s(row.name, temperature=COLD)),
+        HOT: _spell(at.time_s(row.name, temperature=HOT)),
         "GB/s": f"{at.work.bytes_moved / best_s / _GIGA:.1f}",
         "of floor": f"{(at.floor_s or 0.0) / best_s:.0%}",
         "GFLOP/s": f"{(at.work.flops or 0.0) / best_s / _GIGA:.1f}",

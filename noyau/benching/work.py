@@ -14,8 +14,10 @@ from noyau.ir.graph import Contract, Graph, Map, Node, Reduce
 from noyau.ir.operators import OPERATORS
 from noyau.passes.traffic import traffic
 from noyau.timing.bandwidth import floor_s, mistake
+from noyau.timing.conditions import last_level_bytes
 
 Sizes = Mapping[str, int]
+_BEYOND = 4  # times the last-level cache: what is no more in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +34,14 @@ class Work:
     def bytes_moved(self) -> int:
         return self.read_bytes + self.written_bytes
 
-    def floor_s(self, threads: int) -> float | None:
-        """The least seconds in which this machine moves the bytes; None where that cannot be measured."""
+    def floor_s(self, threads: int, *, cold: bool = False) -> float | None:
+        """The least seconds in which this machine moves the bytes, again and again, or where they are in no cache; None
+        where that cannot be measured."""
+        if not self.bytes_moved:
+            return None
+        times = max(1, math.ceil(_BEYOND * last_level_bytes() / self.bytes_moved)) if cold else 1
         try:
-            return floor_s(self.read_bytes, self.written_bytes, threads) if self.bytes_moved else None
+            return floor_s(times * self.read_bytes, times * self.written_bytes, threads) / times
         except BuildError:
             return None
 

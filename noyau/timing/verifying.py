@@ -70,7 +70,10 @@ def _first_failure(outputs: Arrays, truth: Arrays, runs: Sequence[Arrays]) -> st
 
 def _told(failure: Failure) -> str:
     where = f"{failure.output}[{', '.join(map(str, failure.cell or ()))}]"
-    bound = f"got {failure.got:.9g}, want {failure.want:.9g} (float64), allowed {failure.allowed:.2g}"
+    got, want = (f"{value:.9g}" for value in (failure.got, failure.want))
+    if got == want:
+        got, want = repr(failure.got), repr(failure.want)
+    bound = f"got {got}, want {want} (float64), allowed {failure.allowed:.2g}"
     return f"wrong at {where}: {bound}; {failure.note}"
 
 

@@ -47,6 +47,12 @@ def test_what_is_wrong_is_told_with_its_cell_and_has_no_rank():
     assert "twin [c] is wrong: wrong at out[199]" in str(found)
 
 
+def test_a_peer_that_is_wrong_is_timed_and_not_ranked():
+    (at,) = noyau.bench(add_op(), peers={"off": np.subtract}, sizes={"n": 50}, budget_s=0.05).at
+    assert at.rows[-1].fault and at.time_s("off") > 0
+    assert "off" not in [row.name for row in at.ranked]
+
+
 def test_functions_are_compared_with_the_first_and_judged_by_it():
     found = noyau.bench(
         {"loop": lambda x, y: np.array([a + b for a, b in zip(x, y, strict=True)]), "add": np.add, "off": np.subtract},
@@ -67,6 +73,7 @@ def test_a_sum_in_another_order_is_right_in_float64_too():
         {"loop": lambda x: sum(x.tolist()), "numpy": np.sum, "less": lambda x: x[:-1].sum()}, (x,), budget_s=0.1
     )
     assert [row.name for row in found.at[0].ranked] == ["numpy", "loop"]
+    assert found.at[0].rows[2].fault.startswith("wrong at output 0[]")
 
 
 def test_numbers_and_whatever_is_no_array_are_passed_on():
@@ -124,6 +131,15 @@ def test_a_kernel_that_needs_a_gpu_is_skipped_and_nothing_is_wrong():
     row = next(row for row in found.at[0].rows if row.language == "cuda")
     assert "needs a GPU" in row.skipped
     assert found.ok
+
+
+def test_a_kernel_of_another_dtype_is_skipped():
+    op = noyau.op("float[n] -> float[n]")(lambda x: x + 1)
+    text = "void more(const double *x, double *out, long n) { for (long i = 0; i < n; i++) out[i] = x[i] + 1; }"
+    op.kernel(text, language="c", name="more")
+    narrow, wide = (noyau.bench(op, (np.zeros(9, dtype),), budget_s=0.05) for dtype in (np.float32, np.float64))
+    assert "it does not take these inputs" in narrow.at[0].rows[1].skipped and narrow.ok
+    assert "more" in [row.name for row in wide.at[0].ranked]
 
 
 def test_the_inputs_of_an_op_may_be_given():
