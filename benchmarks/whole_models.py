@@ -22,11 +22,11 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
+from noyau.arguments import sizes_of
 from noyau.judging.bindings import inputs_at, spell
 from noyau.optimizing import Wishes, optimize
 from noyau.original import Original, open_model
 from noyau.profiling import models as profiling
-from noyau.profiling.command import sizes_of
 from noyau.reports.machine import this_machine
 from noyau.runtimes.provenance import provenance_of, sha256_of
 from noyau.runtimes.saving import library_path

@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from noyau.arguments import declare_inputs, declare_record, require_place, sizes_of
 from noyau.commands import plain, progress
 from noyau.errors import InputError
-from noyau.profiling.command import require_place, sizes_of
 
 if TYPE_CHECKING:
     from noyau.checking.findings import Checked
@@ -25,16 +25,10 @@ def declare_check(parser: argparse.ArgumentParser) -> None:
         help="the model whose float64 evaluation is the truth, or an op, of which every kernel is checked",
     )
     add("--against", type=Path, metavar="B.onnx", help="the model to judge: at each output, and at each common value")
-    add("--inputs", type=Path, metavar="F.npz", help="run both on these arrays (default: made-up ones)")
-    add(
-        "--dim",
-        action="append",
-        default=[],
-        metavar="NAME=N[,N...]",
-        help="run with this size, or with several in turn (default: small sizes, then all at 1); can be repeated",
-    )
+    sizes = "or with several in turn (default: small sizes, then all at 1); can be repeated"
+    declare_inputs(parser, "run both", sizes)
     add("--tolerance", type=float, metavar="T", help="of an op: allow |got - want| <= T * max(1, |want|) instead")
-    add("--json", type=Path, metavar="F", help="write the full record here, value by value")
+    declare_record(parser, "value by value")
 
 
 def run_check(arguments: argparse.Namespace) -> int:

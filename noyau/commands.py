@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
 
+from noyau.arguments import declare_inputs, declare_record, sizes_of
 from noyau.errors import InputError, OutputError
 
 # What takes long to import is imported where it is used: Ctrl-C is then answered from the start.
@@ -32,14 +33,8 @@ def declare_optimize(parser: argparse.ArgumentParser) -> None:
 
 def _declare_wishes(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--inputs", type=Path, metavar="F.npz", help="check and time with these arrays (default: made-up ones)")
-    add(
-        "--dim",
-        action="append",
-        default=[],
-        metavar="NAME=N[,N]",
-        help="time with this size, or with each of these; can be repeated (default: small, usual and large in turn)",
-    )
+    sizes = "or with each of these; can be repeated (default: small, usual and large in turn)"
+    declare_inputs(parser, "check and time", sizes)
     add(
         "--keep",
         choices=("faster", "not-slower", "all"),
@@ -62,7 +57,7 @@ def _declare_wishes(parser: argparse.ArgumentParser) -> None:
     )
     add("--within", metavar="SECONDS", help="end after so long: what is not timed by then is not kept")
     add("--require", metavar="1.1x", help="exit with status 1 where the whole model is not so much faster")
-    add("--json", type=Path, metavar="F", help="write the full record here")
+    declare_record(parser)
 
 
 def _declare_ops(parser: argparse.ArgumentParser) -> None:
@@ -100,7 +95,7 @@ def _optimize(arguments: argparse.Namespace, model: Path, output: Path, *, keep:
     required = _required(arguments.require)
     wishes = Wishes(
         keep=arguments.keep,
-        dims=_dims(arguments.dim),
+        dims=sizes_of(arguments.dim),
         inputs=arguments.inputs,
         target=arguments.target,
         threads=arguments.threads,
@@ -178,20 +173,6 @@ def progress() -> Iterator[Callable[[str], None]]:
 def plain(text: str) -> str:
     """The text as one line that is safe to print, whatever a hostile file has put into it."""
     return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
-
-
-def _dims(texts: list[str]) -> dict[str, tuple[int, ...]]:
-    """`["seq=1,128"]` as a mapping; InputError where one is not NAME=N or NAME=N,N with N from 0."""
-    found = {}
-    for text in texts:
-        name, _, values = text.rpartition("=")
-        numbers = values.split(",")
-        if not name or not all(each.isascii() and each.isdecimal() and len(each) <= 18 for each in numbers):
-            raise InputError(f"--dim {text} is not NAME=N, with N from 0: --dim sequence=128, or sequence=1,128,1024")
-        if name in found:
-            raise InputError(f"--dim {name} is given twice: give it once, as {name}=N,N for several")
-        found[name] = tuple(map(int, numbers))
-    return found
 
 
 def _seconds(text: str | None) -> float:

@@ -327,8 +327,7 @@ def test_a_model_without_kernels_is_status_0(kind, tmp_path, capsys):
     assert "nothing in this model could be fused" in capsys.readouterr().out
 
 
-def test_dims_and_ratios():
-    assert commands._dims(["a=1", "b=c=0,3"]) == {"a": (1,), "b=c": (0, 3)}
+def test_seconds_and_ratios():
     assert [commands._seconds(text) for text in (None, "0", "1.5")] == [math.inf, 0.0, 1.5]
     assert [commands._required(text) for text in (None, "1.1x", "2")] == [None, 1.1, 2.0]
     for text in ("", "x", "1.1.1", "-1", "inf"):

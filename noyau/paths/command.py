@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from noyau.arguments import declare_inputs, size_of_each
 from noyau.commands import plain, progress
-from noyau.errors import InputError
-from noyau.profiling.command import sizes_of
 
 
 def declare_extract(parser: argparse.ArgumentParser) -> None:
@@ -26,8 +25,7 @@ def declare_extract(parser: argparse.ArgumentParser) -> None:
         metavar="PATH.py",
         help="where the op goes, with PATH.npz and PATH.c beside it (default: path.py)",
     )
-    parser.add_argument("--inputs", type=Path, metavar="F.npz", help="run the model on these arrays (default: made up)")
-    parser.add_argument("--dim", action="append", default=[], metavar="NAME=N", help="run with this size; repeatable")
+    declare_inputs(parser, "run the model", "one number; can be repeated")
     parser.add_argument("--force", action="store_true", help="replace files that are there already")
 
 
@@ -39,7 +37,7 @@ def run_extract(arguments: argparse.Namespace) -> int:
     require_room(arguments.output, force=arguments.force)
     with progress() as say:
         say(f"running {arguments.model.name} up to the path")
-        found = extract(arguments.model, arguments.between, dims=_dims(arguments.dim), inputs=arguments.inputs)
+        found = extract(arguments.model, arguments.between, dims=size_of_each(arguments.dim), inputs=arguments.inputs)
         files = found.save(arguments.output, force=arguments.force)
     op = f"{arguments.output}::{op_name(arguments.output)}"
     lines = [
@@ -49,12 +47,3 @@ def run_extract(arguments: argparse.Namespace) -> int:
     ]
     Console(soft_wrap=True).print("\n".join(lines), markup=False, highlight=False)
     return 0
-
-
-def _dims(texts: list[str]) -> dict[str, int]:
-    """One number for each size. InputError for several: what flows is captured in one run."""
-    found = sizes_of(texts)
-    several = next((name for name, values in found.items() if len(values) > 1), None)
-    if several is not None:
-        raise InputError(f"--dim {plain(several)} has several numbers, and the path is captured in one run: give one")
-    return {name: values[0] for name, values in found.items()}

@@ -13,9 +13,7 @@ import onnx
 import pytest
 
 from noyau.cli import main
-from noyau.errors import InputError
 from noyau.profiling import models
-from noyau.profiling.command import sizes_of
 from tests.profiling.near import USUAL
 from tests.runtimes.models import HOSTILE
 from tests.small_models import BARE, KINDS, NODE, model_of, plain, value, written
@@ -136,13 +134,6 @@ def test_hostile_names_are_only_names(name, tmp_path, monkeypatch, capsys):
     assert (told.out + told.err).replace("\n", "").isprintable()
     assert files(tmp_path) == ["model.onnx", "r.json"]
     assert [list(at["sizes"]) for at in json.loads(Path("r.json").read_text())["at"]] == [[n], [n]]
-
-
-def test_sizes_as_they_are_typed():
-    assert sizes_of(["sequence=1,128", "a=b=3"]) == {"sequence": [1, 128], "a=b": [3]}
-    for wrong in ("sequence", "=3", "n=", "n=1,,2", "n=-1", "n=1.5", f"n={'9' * 19}"):
-        with pytest.raises(InputError, match="is not NAME=N or NAME=N,N"):
-            sizes_of([wrong])
 
 
 def test_weights_that_lie_in_another_file(tmp_path, capsys):
