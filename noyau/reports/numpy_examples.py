@@ -111,7 +111,7 @@ SHAPES: Mapping[str, Example] = {
     "np.triu": lambda a: np.triu(a),
     "np.take": lambda a, k: np.take(a, k % 4, axis=1),
     "np.take_along_axis": lambda a: np.take_along_axis(a, np.argmax(a, axis=1, keepdims=True), axis=1),
-    "np.ix_": lambda a: a[np.ix_(np.arange(a.shape[0]), [0, 2])],
+    "np.ix_": lambda a: a[np.ix_(np.arange(a.shape[0]), np.array([0, 2]))],
     "np.meshgrid": lambda v: np.meshgrid(v, v[:2])[1],
     "np.shape": lambda a: np.zeros(np.shape(a)),
     "np.size": lambda a: a * np.size(a),

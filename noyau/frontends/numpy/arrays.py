@@ -23,7 +23,7 @@ REFUSED: dict[str, str] = {}  # names of functions, methods and modules, and why
 VIEWS = frozenset(  # functions whose result may share memory with their argument
     """getitem transpose permute_dims matrix_transpose swapaxes moveaxis rollaxis reshape ravel squeeze expand_dims
     broadcast_to flip flipud fliplr rot90 asarray asanyarray ascontiguousarray atleast_1d atleast_2d atleast_3d real
-    diagonal""".split()
+    diagonal linalg.matrix_transpose""".split()
 )
 READ_ONLY = frozenset({"broadcast_to", "diagonal"})
 MAYBE = frozenset({"reshape", "ravel", "ascontiguousarray"})  # a view or a copy, as the memory lies
@@ -58,12 +58,17 @@ class Traced(NDArrayOperatorsMixin):
     def node(self) -> Node:
         """The value now. UnsupportedError where it is not known whether a change is seen."""
         if self._seen != self.memory.version:
-            if not self.sure:
+            if not self.is_sure:
                 told = "it reads what is a view or a copy in NumPy, as the memory lies, after its source was changed"
                 raise UnsupportedError(f"{told}; take a .copy() before")
             self._node = self.tape.view(self.memory.node, self._shape, self.index)
             self._seen = self.memory.version
         return self._node
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether its value now can be told."""
+        return self.sure or self._seen == self.memory.version
 
     def look_at(self, other: Traced, name: str) -> None:
         """This array, made of another by views alone, becomes a view of its memory."""

@@ -28,11 +28,20 @@ def write(target: Traced, value: Node) -> None:
     if target.scalar or target.fixed or not target.sure:
         told = "it writes into what is a view or a copy in NumPy, as the memory lies; write into its source"
         raise UnsupportedError(target.fixed or ("it writes into a scalar" if target.scalar else told))
-    shape = target.node.shape
-    if len(tape.broadcast([shape, value.shape])) > len(shape):
-        raise UnsupportedError(f"a value of {len(value.shape)} axes does not fit into {len(shape)}")
-    full = tape.expand(value, shape)
+    full = fitted(tape, value, target.node.shape)
     memory.write(overwritten(tape, memory.node, target.index, full))
+
+
+def fitted(tape: Tape, value: Node, shape: Shape) -> Node:
+    """A value broadcast to a shape, to which it must fit; NumPy drops leading axes of 1."""
+    while len(value.shape) > len(shape) and value.shape[0] == Dim.of(1):
+        value = tape.drop(value, [0])
+    if len(value.shape) > len(shape):
+        raise UnsupportedError(f"a value of {len(value.shape)} axes does not fit into {len(shape)}")
+    for have, want in zip(value.shape[::-1], shape[::-1], strict=False):
+        if have != Dim.of(1):
+            tape.demand_equal(want, have)
+    return tape.expand(value, shape)
 
 
 def setitem(array: Traced, key: Any, value: Any) -> None:
@@ -87,9 +96,7 @@ def _scattered(tape: Tape, array: Traced, plan: Key, value: Node, monoid: str | 
     places = flat_places(array, plan)
     count = FUNCTIONS["ravel"](Traced(tape, places)).node
     flat = FUNCTIONS["ravel"](array).node
-    if len(tape.broadcast([places.shape, value.shape])) > len(places.shape):
-        raise UnsupportedError("a value of more axes than the cells that are written")
-    updates = FUNCTIONS["ravel"](Traced(tape, tape.expand(value, places.shape))).node
+    updates = FUNCTIONS["ravel"](Traced(tape, fitted(tape, value, places.shape))).node
     kind = Scatter((Lookup(1, (Dim.of("#0"),)),), monoid)
     made = tape.emit(kind, [flat, count, updates], array.node.dtype, flat.shape)
     return tape.reshape(made, array.node.shape)

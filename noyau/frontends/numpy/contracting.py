@@ -147,6 +147,8 @@ def einsum(equation: Any, *operands: Any, out: Any = None, optimize: Any = False
         kept = "".join(dict.fromkeys(x for x in first + second if x in wanted))
         values = [(product_of(np.multiply, [a, b], f"{first},{second}->{kept}"), kept), *rest]
     made = _arranged(*values[0], result)
+    if len(operands) == 1:
+        made.fixed = "what np.einsum gives of one operand may be a view in NumPy; take a .copy()"
     return made if out is None else written(np.multiply, made, out)
 
 

@@ -12,10 +12,10 @@ from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.arrays import FUNCTIONS, Traced, call
 from noyau.frontends.numpy.functions import where
 from noyau.frontends.numpy.shapes import shape_given
-from noyau.frontends.numpy.sizes import Number
+from noyau.frontends.numpy.sizes import Number, sized
 from noyau.frontends.numpy.tape import Tape, dtype_from
 from noyau.frontends.numpy.ufuncs import has_traced, traced
-from noyau.ir.dims import Dim, Shape, index_name
+from noyau.ir.dims import Dim, Shape, index_name, product
 from noyau.ir.graph import Iota
 from noyau.ir.symbols import Size, dim_of
 
@@ -122,10 +122,7 @@ def array(tape: Tape, value: Any, *args: Any, **said: Any) -> Any:
 def prod(tape: Tape, a: Any, *args: Any, **said: Any) -> Any:
     """np.prod of a shape is a size; of anything else, an array."""
     if isinstance(a, tuple | list) and not args and not said and all(map(_is_end, a)):
-        total: Any = 1
-        for each in a:
-            total = total * each
-        return total
+        return sized(tape, product(map(dim_of, a)), strong=True)
     return call("prod", a, *args, **said)
 
 

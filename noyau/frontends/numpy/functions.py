@@ -87,7 +87,7 @@ def _astype(x: Any, dtype: Any, order: Any = "K", casting: Any = "unsafe", **sai
     wanted = dtype_from(dtype)
     if not np.can_cast(x.dtype, wanted.numpy, casting):
         raise UnsupportedError(f"a cast of {x.dtype} to {wanted.numpy} is not {casting!r}; NumPy refuses it too")
-    return Traced(x.tape, x.tape.cast(x.node, wanted))
+    return x if said.get("copy") is False and wanted is x.node.dtype else Traced(x.tape, x.tape.cast(x.node, wanted))
 
 
 def _copy(a: Any, *args: Any, **said: Any) -> Traced:
@@ -103,7 +103,7 @@ def _as_array(a: Any, dtype: Any = None, *args: Any, **said: Any) -> Any:
 
 def _array(a: Any, dtype: Any = None, *, copy: Any = True, ndmin: int = 0, **said: Any) -> Any:
     a = array_of(a)
-    made = Traced(a.tape, a.node) if dtype is None else _astype(a, dtype)
+    made = Traced(a.tape, a.node) if dtype is None and copy else _astype(a, dtype or a.dtype, copy=copy is True)
     return made[(None,) * max(ndmin - made.ndim, 0) + (Ellipsis,)] if ndmin else made
 
 

@@ -116,7 +116,9 @@ def parsed(array: Traced, key: Any) -> Key:
         return Key(tuple(entries), (), 0, False)
     together = tape.broadcast([each.shape for each in looked])
     places = [at for at, each in enumerate(entries) if not _is_axis(each)]
-    side_by_side = places == list(range(places[0], places[0] + len(places)))
+    dots = next((at for at, each in enumerate(_entries(key)) if each is Ellipsis), 0)  # they part even without an axis
+    parted = len(entries) < len(_entries(key)) and places[0] < dots <= places[-1]
+    side_by_side = not parted and places == list(range(places[0], places[0] + len(places)))
     at = sum(_is_axis(each) for each in entries[: places[0]]) if side_by_side else 0
     return Key(tuple(entries), together, at, True)
 

@@ -28,7 +28,7 @@ def common_dtype(values: Sequence[Any]) -> DType:
 def _weakly(value: Any) -> Any:
     match value:
         case Size():
-            return 0
+            return np.dtype(np.int64) if getattr(value, "strong", False) else 0
         case Number():
             return value.weak()
         case Traced() | np.ndarray():
@@ -176,7 +176,7 @@ def _rolled(a: Traced, by: Any, axis: int) -> Any:
     if isinstance(by, int | np.integer) and by == 0:
         return a
     lead = (slice(None),) * axis
-    cut = extent - by if by > 0 else -by
+    cut = extent - by if tape.at_most(1, dim_of(by), usual=True) else -by
     return concatenate([a[(*lead, slice(cut, None))], a[(*lead, slice(None, cut))]], axis=axis)
 
 

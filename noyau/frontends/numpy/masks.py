@@ -122,11 +122,14 @@ def of_masked(ufunc: np.ufunc, operands: Sequence[Any], said: dict[str, Any]) ->
             fits = each.mask.output == first.mask.output and each.cells.ndim == first.cells.ndim
         else:
             fits = np.ndim(each) <= first.cells.ndim - len(first.mask.shape)
-        if not fits or ufunc.nout > 1 or said["out"] is not None or said["where"] is not True:
+        if not fits or ufunc.nout > 1 or said["where"] is not True:
             raise UnsupportedError(UNKNOWN)
     given = [each.cells if isinstance(each, Masked) else each for each in operands]
     cells = ufunc_call(ufunc, "__call__", given, {"dtype": said["dtype"]})
-    return Masked(cells, first.mask)
+    target = said["out"][0] if said["out"] else None
+    if target is not None and not (isinstance(target, Masked) and np.can_cast(cells.dtype, target.dtype, "same_kind")):
+        raise UnsupportedError(UNKNOWN)
+    return Masked(cells if target is None else FUNCTIONS["astype"](cells, target.dtype), first.mask)
 
 
 def condensed(mask: Any, array: Traced, axis: Any = None, out: Any = None) -> Masked:

@@ -208,11 +208,14 @@ def running(monoid: str, name: str) -> Callable[..., Any]:
     return scan
 
 
+_COUNTS_IN_PYTHON = not isinstance(np.count_nonzero(np.ones(1)), np.generic)
+
+
 def count_nonzero(a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
-    """How many cells are not 0, as NumPy counts them; over all axes a number of Python."""
+    """How many cells are not 0; over all axes a number of Python, where this NumPy gives one."""
     a = array_of(a)
     made = call("sum", call("astype", a, bool), axis=axis, keepdims=keepdims)
-    return Number(a.tape, made.node, None) if axis is None and not keepdims else made
+    return Number(a.tape, made.node, None) if axis is None and not keepdims and _COUNTS_IN_PYTHON else made
 
 
 def _ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:

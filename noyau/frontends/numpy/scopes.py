@@ -67,16 +67,20 @@ class Scope:
                 return value
             case FunctionType() if value.__module__ == OWN_MODULE and name in OWN:
                 return own(name, value)
-            case FunctionType() if not (value.__module__ or "").startswith("numpy"):
+            case FunctionType() if not _is_numpy(value):
                 return self.function(value)
             case FunctionType() | BuiltinFunctionType() if getattr(np, name, None) is value:
                 return made_by(self.tape, name, given)
             case BuiltinFunctionType() if getattr(math, name, None) is value:
                 return self.arithmetic(name, given)
-            case MethodType() if isinstance(value.__func__, FunctionType) and not _is_numpy(value):
+            case MethodType() if isinstance(value.__func__, FunctionType) and not _is_numpy(value.__func__):
                 return MethodType(self.function(value.__func__), value.__self__)
             case functools.partial():
                 return functools.partial(self.replaced(value.func), *value.args, **value.keywords)
+            case _ if isinstance(
+                getattr(value, "py_func", None), FunctionType
+            ):  # what Numba compiles, as it was written
+                return self.function(given.py_func)
             case _ if _is_op(value):
                 return self.replaced(value.reference)
             case _:
@@ -169,8 +173,8 @@ def _is_op(value: Any) -> bool:
     return callable(getattr(value, "reference", None)) and hasattr(value, "description")
 
 
-def _is_numpy(method: MethodType) -> bool:
-    return (method.__func__.__module__ or "").startswith("numpy")
+def _is_numpy(function: FunctionType) -> bool:
+    return f"{function.__module__ or ''}.".startswith("numpy.")
 
 
 def _names(code: CodeType) -> set[str]:

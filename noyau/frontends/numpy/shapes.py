@@ -112,7 +112,11 @@ def _broadcast_arrays(*arrays: Any, subok: bool = False) -> tuple[Traced, ...]:
     tape = tape_of(arrays)
     given = [traced(tape, each) for each in arrays]
     shape = tape.broadcast([each.node.shape for each in given])
-    return tuple(Traced(tape, tape.expand(each.node, shape)) for each in given)
+    made = tuple(Traced(tape, tape.expand(each.node, shape)) for each in given)
+    for one, other in zip(made, arrays, strict=True):
+        if isinstance(other, Traced):
+            one.look_at(other, "broadcast_to")
+    return made
 
 
 def _flip(m: Any, axis: Any = None) -> Any:

@@ -23,9 +23,10 @@ class TracedSize(Size):
     the trace begins again; both if the tape knows the sizes of a call. Divided it is a `Number`."""
 
     tape: Tape
+    strong: bool = False  # one of NumPy's int64, as np.prod gives, which is not weak beside arrays
 
     def like(self, dim: Dim) -> Any:
-        return sized(self.tape, dim)
+        return sized(self.tape, dim, self.strong)
 
     def __eq__(self, other: object) -> Any:
         if not is_whole(other):
@@ -131,9 +132,11 @@ class TracedSize(Size):
         return ufunc_call(ufunc, method, inputs, said)
 
 
-def sized(tape: Tape, dim: Dim) -> Any:
-    """A Dim as its number, or as a size of the tape."""
-    return TracedSize(dim, tape) if dim.constant is None else dim.constant
+def sized(tape: Tape, dim: Dim, strong: bool = False) -> Any:
+    """A Dim as its number, or as a size of the tape; `strong`: as NumPy's int64."""
+    if dim.constant is None:
+        return TracedSize(dim, tape, strong)
+    return np.int64(dim.constant) if strong else dim.constant
 
 
 class Number(Traced):
@@ -215,8 +218,9 @@ def _is_number(value: Any) -> bool:
     return _is_part(value) or is_whole(value)
 
 
-def calculated(ufunc: np.ufunc, *operands: Any) -> Number:
-    """A function of Python's numbers, at least one of them of a tape: whole where Python's result is."""
+def calculated(ufunc: np.ufunc, *operands: Any) -> Traced:
+    """A function of Python's numbers, at least one of them of a tape: whole where Python's result is. With an int64 of
+    NumPy among them, a scalar of NumPy."""
     known = [each.number() if isinstance(each, TracedSize) else each for each in operands]
     numbers = [each for each in known if isinstance(each, Number)]
     broken = any(isinstance(each, float) or (isinstance(each, Number) and each.weak is float) for each in known)
@@ -226,4 +230,6 @@ def calculated(ufunc: np.ufunc, *operands: Any) -> Number:
     made = ufunc_call(ufunc, "__call__", [Traced(tape, node) for node in nodes], {})
     sources = [each.names for each in numbers]
     names = None if None in sources else frozenset(name for each in sources for name in each or ())
+    if any(isinstance(each, TracedSize) and each.strong for each in operands):
+        return Traced(tape, made.node, scalar=True)
     return Number(tape, made.node, names)

@@ -181,7 +181,7 @@ def _variables(function: Callable[..., Any], named: dict[str, str]) -> Iterator[
     def note(frame: FrameType, event: str, argument: Any) -> None:
         if event == "return" and frame.f_code is code:
             for name, value in frame.f_locals.items():
-                if isinstance(value, Traced):
+                if isinstance(value, Traced) and value.is_sure:
                     named.setdefault(value.node.output, name)
 
     sys.setprofile(note)

@@ -73,7 +73,7 @@ def _asked(value: Any) -> Any:
     """An operand as NumPy is asked about it: numbers of Python, and of sizes, are weak."""
     match value:
         case Size():
-            return int
+            return np.dtype(np.int64) if getattr(value, "strong", False) else int
         case Number():
             return value.weak
         case Traced():

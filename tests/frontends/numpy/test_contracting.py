@@ -42,3 +42,44 @@ def test_dot_and_einsum():
 def test_what_is_not_traced(function, told):
     with pytest.raises(UnsupportedError, match=told):
         traced_only(function, np.ones((2, 3), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("ij,jk", [(2, 3), (3, 4)]),
+        ("ij->ji", [(2, 3)]),
+        ("ii->i", [(3, 3)]),
+        ("ii", [(3, 3)]),
+        ("ij->", [(2, 3)]),
+        ("i,j,k->kji", [(2,), (3,), (4,)]),
+        ("...ij,...jk->...ik", [(5, 2, 3), (3, 4)]),
+        ("...i,...i", [(5, 2, 3), (2, 3)]),
+        ("b...i->b...", [(2, 3, 4)]),
+        ("ij,ij,jk->k", [(2, 3), (2, 3), (3, 4)]),
+        ("iij,jk->ik", [(2, 2, 3), (3, 4)]),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_einsum_as_it_may_be_spelt(equation, shapes, dtype):
+    arrays = [x(*shape, seed=k, dtype=dtype) for k, shape in enumerate(shapes)]
+    agrees(lambda *given: np.einsum(equation, *given), *arrays)
+
+
+def test_products_of_vectors_and_stacks():
+    agrees(lambda a, b: (np.inner(a, b), np.outer(a, b), np.vdot(a, b.ravel()[: a.size])), x(2, 3), x(4, 3))
+    agrees(lambda a, b: np.tensordot(a, b, 2) + np.tensordot(a, b, axes=([2, 1], [1, 0])), x(2, 3, 4), x(3, 4))
+    agrees(lambda a, v: np.dot(a, a)[..., 0, 0] + np.dot(a, v), x(2, 3, 3), x(3))
+    agrees(lambda a, b: np.kron(a, b) + np.kron(b, a), x(2, 3), x(2, 3, seed=1))
+    agrees(lambda a, v: (np.matvec(a, v), np.vecmat(v, a), np.vecdot(a, v)), x(2, 3, 3), x(3))
+    agrees(lambda a: (a > 0) @ (a > 0), x(3, 3))
+
+
+@pytest.mark.parametrize("order", [None, 0, 1, 2, 3, np.inf, -np.inf])
+def test_norms_of_vectors(order):
+    agrees(lambda a: np.linalg.norm(a, order, axis=1, keepdims=True) + np.linalg.norm(a[0], order), x(3, 4))
+
+
+def test_norms_of_matrices():
+    agrees(lambda a: np.linalg.norm(a) + np.linalg.norm(a, "fro") + np.linalg.norm(a, "fro", axis=(0, 1)), x(3, 4))
+    agrees(lambda a: np.linalg.norm(a, axis=0), x(3, 4, dtype=np.int32))

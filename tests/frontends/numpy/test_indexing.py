@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from noyau.errors import InputError, UnsupportedError
 from noyau.ir.evaluation import evaluate
-from tests.frontends.numpy.traces import agrees, traced, traced_only, x
+from tests.frontends.numpy.traces import agrees, found, traced, traced_only, x
 
 
 @pytest.mark.parametrize(
@@ -81,3 +83,47 @@ def test_an_end_that_would_be_below_0_is_refused_when_it_runs():
 def test_what_is_not_traced(function, told):
     with pytest.raises(UnsupportedError, match=told):
         traced_only(function, x(2, 3))
+
+
+PARTS = st.one_of(
+    st.builds(
+        slice,
+        *[st.one_of(st.none(), st.integers(-7, 7))] * 2,
+        st.sampled_from([None, 1, 2, -1, -3]),
+    ),
+    st.integers(-3, 2),
+    st.none(),
+    st.just(Ellipsis),
+    st.lists(st.integers(-3, 2), min_size=1, max_size=3).map(np.array),
+    st.just(np.array([[0, 1], [2, -1]])),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(PARTS, min_size=1, max_size=5).map(tuple), st.sampled_from([(3, 4, 5), (3, 3, 3), (3, 5, 4)]))
+def test_random_keys_name_what_numpy_names(key, shape):
+    array = x(*shape)
+    try:
+        array[key]
+    except IndexError:
+        return
+    found(lambda a: a[key], array)
+    found(lambda a, k: a[key][..., None] * k, array, x(2))
+
+
+@pytest.mark.parametrize("extent", [0, 1, 2, 3, 5, 9])
+def test_slices_are_clamped(extent):
+    keys = [slice(5), slice(-5, None), slice(2, 4), slice(-2, 5), slice(None, 1, -1), slice(4, -3), slice(7, 2, -2)]
+    found(lambda a: tuple(a[key] for key in keys), x(extent, 2))
+    found(lambda a: a[: a.shape[0] - 3] if a.shape[0] > 3 else a[a.shape[0] - 3 :], x(extent))
+
+
+def test_places_that_are_looked_up_together():
+    rows, columns = np.array([0, 2, 1]), np.array([3, -1, 0])
+    agrees(lambda a, i, j: a[i, j] + a[i[:, None], j][0] + a[np.arange(3), j], x(3, 4), rows, columns)
+    agrees(lambda a, i: a[:, i, :, 0] + a[0, i][..., 0, None], x(3, 4, 3, 5)[:, :3], rows)
+    agrees(lambda a, i: a[i, :, i] + a[0, :, i] + a[1, None, 2, i][:, :1], x(3, 4, 4)[:, :, :3], rows)
+    agrees(lambda a: a[np.argmax(a, 0), np.arange(a.shape[1])] + a[np.argmax(a) % 3, 0], x(3, 4))
+    agrees(lambda a, i: np.take_along_axis(a, i[:, None], 1) + np.take(a, [[0, 1]], axis=1)[:, 0, :1], x(3, 4), rows)
+    agrees(lambda a, i: np.take(a, i * 5, mode="wrap") + np.take(a, i * 50 - 9, mode="clip"), x(3, 4), rows)
+    agrees(lambda a: a[np.ix_([2, 0], [1, 3, 3])], x(3, 4))

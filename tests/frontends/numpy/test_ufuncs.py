@@ -109,3 +109,35 @@ def test_what_is_not_traced(function, told):
 def test_casts_are_nodes():
     graph = agrees(lambda a, b: a + b, x(3), x(3, dtype=np.float64))
     assert [node.dtype for node in graph.nodes].count(DType.F64) >= 3
+
+
+@pytest.mark.parametrize("compare", [np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal])
+def test_comparisons_that_no_dtype_holds(compare):
+    for number in (300, -1, 2**70, -(2**70)):
+        agrees(lambda a, k=number: compare(a, k) | compare(k, a), np.array([0, 255, 7], np.uint8))
+    signed, unsigned = np.array([-1, 5, 2**62, 3]), np.array([2**64 - 1, 5, 2**62, 4], np.uint64)
+    agrees(lambda a, b: (compare(a, b), compare(b, a)), signed, unsigned)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_powers_as_the_operator_has_them():
+    numbers = np.array([-0.0, 0.0, 4.0, np.inf, -np.inf, -1.0])
+    agrees(lambda a: (a**2, a**0.5, a**-1, a**1, a**0), numbers)
+
+
+def test_methods_of_ufuncs():
+    agrees(lambda a: np.add.accumulate(a) + np.maximum.accumulate(a, axis=1) + np.minimum.accumulate(a), x(3, 4))
+    agrees(lambda a: np.logaddexp.reduce(a, axis=1) + np.logaddexp.reduce(a.astype(np.int32), 1), x(3, 4))
+    agrees(lambda a: np.fmax.reduce(np.sqrt(a), 1) + np.fmin.reduce(a, 1), np.abs(x(3, 4)))
+    agrees(lambda a, b: np.subtract.outer(a, b) * np.less.outer(a, b), x(3), x(2, 2))
+
+
+def test_results_where_they_are_wanted():
+    def put(a):
+        out = np.zeros(a.shape)
+        np.add(a, 1, out)
+        np.sqrt(a, where=a > 0, out=out)
+        low, high = np.modf(a, out=(np.empty_like(a), np.empty_like(a)))
+        return out, low, high
+
+    agrees(put, x(3, 4))

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from noyau.dtypes import from_numpy
-from noyau.frontends.numpy.tracing import trace
+from noyau.dtypes import DType, from_numpy
+from noyau.frontends.numpy.tracing import Trace, trace, trace_shapes
 from noyau.ir.dims import shape_of
 from noyau.ir.evaluation import evaluate
 from noyau.ir.graph import Graph, Input, Node
@@ -43,12 +43,35 @@ def agrees(function: Callable[..., Any], *arrays: np.ndarray, **constants: Any) 
     graph, wanted = traced(function, *arrays, **constants)
     got = evaluate(graph, {f"x{k}": array for k, array in enumerate(arrays)})
     for one, other in zip(got.values(), wanted, strict=True):
-        assert (one.dtype, one.shape) == (other.dtype, other.shape)
-        if other.dtype.kind == "f":
-            assert np.allclose(one, other, rtol=32 * np.finfo(other.dtype).eps, atol=1e-6, equal_nan=True)
-        else:
-            assert np.array_equal(one, other)
+        assert_like(one, other)
     return graph
+
+
+def found(function: Callable[..., Any], *arrays: np.ndarray, **constants: Any) -> Trace:
+    """What a trace for arrays of these very shapes finds, once it gives what NumPy does. Arguments stay as they are."""
+    with np.errstate(all="ignore"):
+        returned = function(*(array.copy() for array in arrays), **constants)
+    given = {f"x{k}": array for k, array in enumerate(arrays)}
+    made = trace_shapes(function, {name: (dtype_of(a), a.shape) for name, a in given.items()}, constants)
+    wanted = [np.asarray(each) for each in (returned if made.several else (returned,))]
+    for one, other in zip(evaluate(made.graph, given).values(), wanted, strict=True):
+        assert_like(one, other)
+    return made
+
+
+def dtype_of(array: np.ndarray) -> DType:
+    dtype = from_numpy(array.dtype)
+    assert dtype is not None
+    return dtype
+
+
+def assert_like(got: np.ndarray, wanted: np.ndarray) -> None:
+    """The same dtype and shape, and values within rounding."""
+    assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape)
+    if wanted.dtype.kind == "f":
+        assert np.allclose(got, wanted, rtol=32 * np.finfo(wanted.dtype).eps, atol=1e-6, equal_nan=True)
+    else:
+        assert np.array_equal(got, wanted)
 
 
 def traced_only(function: Callable[..., Any], *arrays: np.ndarray) -> Graph:

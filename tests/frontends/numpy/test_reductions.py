@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from noyau.errors import UnsupportedError
+from noyau.frontends.numpy.tracing import trace_shapes
+from tests.frontends.numpy.traces import agrees, dtype_of, found, traced_only, x
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "int32", "float32", "float64"])
+@pytest.mark.parametrize("name", ["sum", "prod", "mean", "var", "std", "max", "min", "any", "all"])
+def test_cells_that_count(name, dtype):
+    more = {"initial": 0} if name in ("max", "min") else {}
+    array = x(3, 4, dtype=dtype) if name != "prod" else np.abs(x(3, 4)).astype(dtype)
+    agrees(lambda a: getattr(np, name)(a, axis=1, where=a != 0, **more), array)
+    agrees(lambda a: getattr(np, name)(a, where=a[0] != 0, keepdims=True, **more), array)
+
+
+def test_where_results_begin_and_go():
+    agrees(lambda a: np.sum(a, axis=0, initial=5) + np.prod(a, axis=0, initial=2.0), x(3, 4))
+    agrees(lambda a: np.max(a, axis=0, initial=0.5) + a.min(1, initial=-0.5, keepdims=True), x(3, 4))
+
+    def put(a):
+        out = np.zeros(4)
+        np.sum(a, 0, out=out)
+        a.max(0, out=out)
+        return out + np.add.reduce(a, out=np.empty(4, np.float32))
+
+    agrees(put, x(3, 4))
+
+
+def test_a_maximum_of_nothing_has_a_beginning():
+    found(lambda a: np.max(a, axis=1, initial=-1.0), x(3, 0))
+    found(lambda a: a.sum(1) + a.prod(1) + a.any(1), x(3, 0))
+    empty = x(3, 0)
+    with pytest.raises(UnsupportedError, match="it needs 1 to be at most"):
+        trace_shapes(lambda a: a.max(1), {"a": (dtype_of(empty), empty.shape)}, {})
+
+
+def test_variances():
+    agrees(lambda a: a.var(1, ddof=1, mean=a.mean(1, keepdims=True)) + np.var(a, 1, correction=1), x(3, 4))
+    with np.errstate(all="ignore"):
+        found(lambda a: a.var(1, ddof=3), x(3, 4))
+
+
+def test_averages():
+    agrees(lambda a, w: np.average(a, axis=0, weights=abs(w) + 1, returned=True), x(3, 4), x(3))
+    agrees(lambda a: np.average(a, axis=1, returned=True), x(3, 4, dtype=np.int32))
+    agrees(lambda a, w: np.average(a, weights=abs(w) + 1, keepdims=True), x(3, 4), x(3, 4, dtype=np.int8))
+
+
+def test_counts_are_numbers_of_python_where_numpy_s_are():
+    agrees(lambda a: a * np.count_nonzero(a > 0), x(3, 4, dtype=np.float16))
+    agrees(lambda a: np.count_nonzero(a > 0, axis=0, keepdims=True), x(3, 4))
+
+
+def test_places_and_running_results():
+    agrees(lambda a: (a.argmax(keepdims=True), np.cumsum(a > 0, axis=0), np.cumprod(a, 1, dtype=np.float64)), x(3, 4))
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (lambda a: a.sum((0, 0)), r"the axes \(0, 0\) name one twice"),
+        (lambda a: a.sum(True), "the axis True is outside of 2 axes"),
+        (lambda a: a.mean(dtype=np.int32), "np.mean is traced in floats, not in i32"),
+        (lambda a: np.average(a, weights=a[0]), "np.average takes weights of the array's shape, or along one axis"),
+        (lambda a: np.cumsum(a, out=a), "np.cumsum is traced without out="),
+    ],
+)
+def test_what_is_not_traced(function, told):
+    with pytest.raises(UnsupportedError, match=told):
+        traced_only(function, x(2, 3))
