@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from noyau.benching.running import bench
     from noyau.checking.ops import check
+    from noyau.dispatching.tuning import tune
     from noyau.handwritten.buffers import Buffer
     from noyau.ops import Op, ReferenceWarning, op
     from noyau.optimizing import Optimized
@@ -33,6 +34,7 @@ __all__ = [
     "profile",
     "reference",
     "show",
+    "tune",
 ]
 
 # Public names that stand in modules which are imported when the first of them is asked for.
@@ -44,6 +46,7 @@ _ELSEWHERE = {
     "check": "noyau.checking.ops",
     "op": "noyau.ops",
     "reference": "noyau.references",
+    "tune": "noyau.dispatching.tuning",
 }
 
 logging.getLogger("noyau").addHandler(logging.NullHandler())

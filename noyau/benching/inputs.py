@@ -86,12 +86,14 @@ def varied(given: Sequence[Any], seed: int) -> Drawn:
     return _drawn(first, [tuple(_nearer(each, rng) for each in first) for _ in range(DRAWS - 1)])
 
 
-def usual_numbers(signature: Signature, known: dict[str, int], wanted: dict[str, int]) -> dict[str, int]:
-    """A number for each size of a signature: a wanted one, or such that the largest input has about a million cells."""
+def usual_numbers(
+    signature: Signature, known: dict[str, int], wanted: dict[str, int], cells: int = USUAL_CELLS
+) -> dict[str, int]:
+    """A number for each size of a signature: a wanted one, or such that the largest input has about so many cells."""
     known = {**known, **integers_of(signature, wanted)}
     instance = usual_instance(signature, known)
     axes = max((len(value.shape) for value in instance.inputs), default=1)
-    usual = round(USUAL_CELLS ** (1 / max(axes, 1)))
+    usual = round(cells ** (1 / max(axes, 1)))
     return {**dict.fromkeys(usual_sizes(instance, wanted), usual), **wanted}
 
 

@@ -45,7 +45,7 @@ def bench(
     Each candidate is verified: on a first call, and on runs that were timed, chosen at random; what is wrong is told
     and not ranked. InputError where inputs do not fit, or nothing is given to time; SignatureError as of a call."""
     told: Say = say or (lambda step: None)
-    numbers, cores = _combined(sizes or {}), usable_cores()
+    numbers, cores = combined(sizes or {}), usable_cores()
     if isinstance(what, Op):
         tasks = op_tasks(what, args, peers or {}, numbers, seed)
     else:
@@ -55,7 +55,7 @@ def bench(
     return Benched(name, this_machine(), {"cores": cores, **pools()}, at)
 
 
-def _combined(sizes: Numbers) -> list[dict[str, int]]:
+def combined(sizes: Numbers) -> list[dict[str, int]]:
     """Each number of each size with each of the others."""
     several = [[each] if isinstance(each, int) else list(each) for each in sizes.values()]
     found = [dict(zip(sizes, numbers, strict=True)) for numbers in itertools.product(*several)]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
+from typing import Any
 
 from noyau import __version__
 from noyau.builders import cc, records
@@ -22,13 +23,21 @@ from noyau.handwritten.trusting import source_of
 class Winner:
     """The fastest kernel at one size. `cells`: of the largest array of the call; `kernel`: a language of generated
     kernels, the name of an attached one, or "reference"; `text`: a digest of the kernel, which is stale where that
-    changed; `median_s`: of a call; `when`: the day."""
+    changed; `median_s`: of a call; `when`: the day; `constants`: those chosen of an attached kernel that has lists of
+    them."""
 
     cells: int
     kernel: str
     text: str
     median_s: float
     when: str
+    constants: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def called(self) -> str:
+        """Its name, with the constants."""
+        told = ", ".join(f"{name}={value}" for name, value in self.constants)
+        return f"{self.kernel} ({told})" if told else self.kernel
 
     def distance(self, cells: int) -> float:
         """How far a call is from it: of sizes, what counts is their ratio."""
@@ -44,8 +53,8 @@ def recalled(description: Description, wanted: Wanted) -> tuple[Winner, ...]:
     read."""
     found = records.recall(_key(description, wanted))
     try:
-        return tuple(sorted((Winner(**each) for each in found or ()), key=lambda winner: winner.cells))
-    except TypeError:
+        return tuple(sorted(map(_read, found or ()), key=lambda winner: winner.cells))
+    except (TypeError, ValueError):
         return ()
 
 
@@ -53,6 +62,11 @@ def record(description: Description, wanted: Wanted, winners: Sequence[Winner]) 
     """Keep winners, in place of those of the same numbers of cells. OutputError where the cache cannot be written."""
     kept = {winner.cells: winner for winner in (*recalled(description, wanted), *winners)}
     records.keep(_key(description, wanted), [asdict(kept[cells]) for cells in sorted(kept)])
+
+
+def _read(told: Mapping[str, Any]) -> Winner:
+    constants = tuple((str(name), value) for name, value in told.get("constants", ()))
+    return Winner(**{**told, "constants": constants})
 
 
 def nearest(winners: Sequence[Winner], cells: int) -> Winner | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -91,6 +91,12 @@ class HandKernel:
         """The op's constants, as a call has them or by default, and the kernel's own, of a list the first."""
         own = {name: value[0] if isinstance(value, list) else value for name, value in self.usage.constants.items()}
         return {**self.target.constants, **(constants or {}), **own}
+
+
+def settled(kernel: HandKernel, constants: Sequence[tuple[str, Any]]) -> HandKernel:
+    """The kernel with these of its constants chosen."""
+    chosen = {**kernel.usage.constants, **dict(constants)}
+    return replace(kernel, usage=replace(kernel.usage, constants=chosen)) if constants else kernel
 
 
 def validate(usage: Usage, target: Target, called: str, extra: Iterable[str] = ()) -> None:

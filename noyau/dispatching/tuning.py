@@ -1,0 +1,164 @@
+"""`noyau.tune`: which kernel of an op is the fastest on this machine, timed, and recorded for later calls."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from noyau.benching.candidates import REFERENCE
+from noyau.benching.inputs import usual_numbers
+from noyau.benching.records import At, Benched
+from noyau.benching.running import Numbers, bench, combined
+from noyau.checking.ops import check
+from noyau.dispatching.generating import GENERATED, Wanted, generate
+from noyau.dispatching.keys import wanted_by
+from noyau.dispatching.records import Winner, record, text_digest, today
+from noyau.errors import InputError, SignatureError
+from noyau.handwritten.kernels import HandKernel, settled
+from noyau.handwritten.trusting import ineligible
+from noyau.ops import Op
+from noyau.signatures.binding import Bound, bind
+from noyau.timing.comparing import Verdict
+
+Say = Callable[[str], None]
+
+_CELLS = (1 << 10, 1 << 14, 1 << 18, 1 << 22)  # of the largest input, where nobody says sizes
+_MOST_VARIANTS = 64
+_CHECK_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What was timed, a bench for each set of sizes, and what won there; prints itself."""
+
+    benched: tuple[Benched, ...]
+    winners: tuple[Winner, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every candidate that ran is right."""
+        return all(each.ok for each in self.benched)
+
+    def raise_if_bad(self) -> None:
+        """CheckError with the first candidate that is wrong, unless `ok`."""
+        for each in self.benched:
+            each.raise_if_bad()
+
+    def to_json(self) -> dict[str, Any]:
+        told = [{name: getattr(each, name) for name in Winner.__slots__} for each in self.winners]
+        return {"winners": told, "benched": [each.to_json() for each in self.benched]}
+
+    def __str__(self) -> str:
+        lines = [
+            f"from now on at {each.cells} cells: {each.called}, {each.median_s:.3g} s a call" for each in self.winners
+        ]
+        return "\n".join([*(f"{each}\n" for each in self.benched), *lines])
+
+
+def tune(
+    op: Op[..., Any],
+    *args: Any,
+    sizes: Numbers | None = None,
+    budget_s: float = 1.0,
+    seed: int = 0,
+    say: Say | None = None,
+) -> Tuned:
+    """Time every kernel of an op that may run, generated and attached, and its reference, and record the fastest for
+    calls of this kind: these dtypes, ranks, constants and layouts, by how many cells the largest array has.
+
+    On the inputs that are given; else on made-up ones of the `sizes`, each with each; else at four sizes, from a
+    thousand to four million cells. Constants that are lists are tried each with each, once such a kernel has passed its
+    check. What is not faster than what runs by default does not take its place. Calls of this process know at once.
+    SignatureError for an op without a signature, or inputs that do not fit; InputError for more than 64 variants of a
+    kernel."""
+    if op.signature is None:
+        raise SignatureError(f"{op.name} has no signature; give it one: @noyau.op('f32[n] -> f32[n]')")
+    told: Say = say or (lambda step: None)
+    found: list[Benched] = []
+    winners: list[Winner] = []
+    for given, numbers in _wishes(op, args, sizes):
+        bound = _bound(op, given, numbers, seed)
+        tried = _with_variants(op, bound, told)
+        found.append(bench(tried, given or None, sizes=numbers, budget_s=budget_s, seed=seed, say=told))
+        wanted = wanted_by(op.signature, bound, op.description.reference.constants)
+        winner = winner_of(found[-1].at[0], tried, wanted, max(array.size for array in bound.arrays))
+        record(op.description, wanted, [winner])
+        winners.append(winner)
+    op.calls.forget()
+    return Tuned(tuple(found), tuple(winners))
+
+
+def winner_of(at: At, op: Op[..., Any], wanted: Wanted, cells: int) -> Winner:
+    """The fastest kernel, where it is surely faster than what runs by default; else that one."""
+    names = [row.name for row in at.ranked]
+    usual = next((name for name in _by_default(op) if name in names), REFERENCE)
+    best = at.best if at.comparison(at.best, usual).verdict is Verdict.FASTER else usual
+    kernel = op.kernels.get(best)
+    median_s = at.time_s(best) or 0.0
+    if kernel is not None:
+        constants = tuple(sorted(kernel.usage.constants.items())) if " (" in best else ()
+        return Winner(cells, best.partition(" (")[0], text_digest(kernel.text), median_s, today(), constants)
+    language = best.removeprefix("generated ")
+    text = generate(op.description, wanted, language).text if language in GENERATED else ""
+    return Winner(cells, language, text_digest(text), median_s, today())
+
+
+def _by_default(op: Op[..., Any]) -> Iterator[str]:
+    """Candidates in the order in which a call takes them where nothing was timed."""
+    yield from (kernel.name for kernel in op.kernels.values() if kernel.usage.trust)
+    yield from (f"generated {language}" for language in GENERATED)
+    yield from op.kernels
+
+
+def _wishes(
+    op: Op[..., Any], args: Sequence[Any], sizes: Numbers | None
+) -> Iterator[tuple[Sequence[Any], dict[str, int]]]:
+    """The inputs that are given, or the sizes, of each set that is to be timed."""
+    if args and sizes:
+        raise InputError(f"{op.name}: both inputs and sizes are given; the sizes are those of the inputs")
+    if args:
+        yield args, {}
+    elif sizes or op.inputs is not None:
+        yield from (((), numbers) for numbers in combined(sizes or {}))
+    else:
+        assert op.signature is not None
+        known = op.known(op.description.reference.constants)
+        yield from (((), usual_numbers(op.signature, known, {}, cells)) for cells in _CELLS)
+
+
+def _bound(op: Op[..., Any], given: Sequence[Any], numbers: Mapping[str, int], seed: int) -> Bound:
+    assert op.signature is not None
+    arguments = given or op.make(seed, **numbers)
+    return bind(op.signature, arguments, op.known(op.description.reference.constants), op.name)
+
+
+def _with_variants(op: Op[..., Any], bound: Bound, say: Say) -> Op[..., Any]:
+    """The op with those attached kernels that may run, one for each choice of their constants."""
+    reference, kernels = op.description.reference, []
+    for kernel in op.kernels.values():
+        for variant in variants(kernel):
+            if ineligible(kernel, reference, bound.instance, reference.constants):
+                continue
+            if variant is not kernel and not variant.usage.trust:
+                say(f"checking {variant.name}")
+                if not check(Op(replace(op.description, kernels=(variant,))), budget_s=_CHECK_S).ok:
+                    continue
+            kernels.append(variant)
+    return Op(replace(op.description, kernels=tuple(kernels)))
+
+
+def variants(kernel: HandKernel) -> Iterator[HandKernel]:
+    """A kernel with each choice of those of its constants that are lists, named by them; itself where none is."""
+    lists = {name: value for name, value in kernel.usage.constants.items() if isinstance(value, list)}
+    if not lists:
+        yield kernel
+        return
+    choices = list(itertools.product(*lists.values()))
+    if len(choices) > _MOST_VARIANTS:
+        raise InputError(f"{kernel.called} has {len(choices)} choices of constants, and {_MOST_VARIANTS} are the most")
+    for choice in choices:
+        chosen = tuple(zip(lists, choice, strict=True))
+        named = ", ".join(f"{name}={value}" for name, value in chosen)
+        yield replace(settled(kernel, chosen), name=f"{kernel.name} ({named})")
