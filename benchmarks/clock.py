@@ -2,7 +2,8 @@
 
 `python benchmarks/clock.py [--runs 100] [--budget 0.6] [-o FILE]` compares a piece of work with itself, and one that
 has a tenth more to do with it, as `noyau optimize` compares kernels: in one process, and in two, first as the machine
-is, then beside a spinning process for each core. For the first half the machine must do nothing else.
+is, then beside a spinning process for each core. For the first half the machine must do nothing else: it is refused
+where processes wanted to run in the last minute, unless `--busy` is said; the load stands beside each piece.
 
 `python benchmarks/clock.py --record FILE` writes how long the same work takes again and again, over the median: the
 drift that tests/timing/test_comparing_of_drift.py replays.
@@ -39,6 +40,7 @@ RESULTS = Path(__file__).parent / "results" / "clock.json"
 ROUNDS, MORE = 40, 44
 CELLS, PLACES = 2000, 4  # of float32: all of them fit into a level 2 cache
 RECORDED = 4000
+IDLE_LOAD = 0.5
 WHERE = {"one": "one process", "two": "two processes"}
 
 # (load, what is compared) -> the least or the most of each verdict in 100.
@@ -122,6 +124,14 @@ def row(found: list[Comparison], limits: dict[str, tuple[int, int]]) -> dict[str
     return {"verdicts": shares, "wanted": limits, "kept": kept, "comparisons": intervals}
 
 
+def refused(machines: Sequence[str]) -> str:
+    """Why the questions of an idle machine cannot be asked now, or nothing: others have worked on it in this minute."""
+    load_now = conditions().load
+    if "idle" not in machines or load_now is None or load_now <= IDLE_LOAD:
+        return ""
+    return f"the machine is not idle: {load_now:.1f} processes wanted to run; wait a minute, or say --busy"
+
+
 def measured(runs: int, budget_s: float, machines: Sequence[str], places: Sequence[str]) -> list[dict[str, Any]]:
     """The questions of some machines and places, each with how the machine was before and after."""
     questions: list[dict[str, Any]] = []
@@ -146,7 +156,11 @@ def measured(runs: int, budget_s: float, machines: Sequence[str], places: Sequen
                 }
             )
             told = ", ".join(f"{name} {count}" for name, count in found["verdicts"].items())
-            print(f"{how:<8} {what:<10} {where:<14} {told}{'' if found['kept'] else '   NOT AS PROMISED'}", flush=True)
+            busy = "" if start.load is None else f"   (load before: {start.load:.1f})"
+            print(
+                f"{how:<8} {what:<10} {where:<14} {told}{'' if found['kept'] else '   NOT AS PROMISED'}{busy}",
+                flush=True,
+            )
     return questions
 
 
@@ -179,6 +193,7 @@ def main() -> int:
     parser.add_argument("--budget", type=float, default=0.6, metavar="SECONDS", help="for each comparison")
     parser.add_argument("--only", choices=("idle", "loaded"), help="one half of the questions")
     parser.add_argument("--where", choices=tuple(WHERE), help="in one process, or in two")
+    parser.add_argument("--busy", action="store_true", help="ask the questions of an idle machine on a busy one too")
     parser.add_argument("--record", type=Path, metavar="FILE", help="write the drift of this machine, and nothing else")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS, metavar="FILE")
     arguments = parser.parse_args()
@@ -186,6 +201,10 @@ def main() -> int:
         arguments.record.write_text(json.dumps(recorded()) + "\n", encoding="ascii")
         return 0
     machines = [arguments.only] if arguments.only else ["idle", "loaded"]
+    fault = "" if arguments.busy else refused(machines)
+    if fault:
+        print(fault, file=sys.stderr)
+        return 2
     places = [WHERE[arguments.where]] if arguments.where else list(WHERE.values())
     questions = measured(arguments.runs, arguments.budget, machines, places)
     arguments.output.parent.mkdir(exist_ok=True)
