@@ -13,7 +13,7 @@ from noyau.errors import BuildError
 from noyau.ir.graph import Contract, Graph, Map, Node, Reduce
 from noyau.ir.operators import OPERATORS
 from noyau.passes.traffic import traffic
-from noyau.timing.bandwidth import floor_s, mistake
+from noyau.timing.bandwidth import copy_rate, floor_s, mistake
 from noyau.timing.conditions import last_level_bytes
 
 Sizes = Mapping[str, int]
@@ -36,14 +36,16 @@ class Work:
 
     def floor_s(self, threads: int, *, cold: bool = False) -> float | None:
         """The least seconds in which this machine moves the bytes, again and again, or where they are in no cache; None
-        where that cannot be measured."""
+        where there are none."""
         if not self.bytes_moved:
             return None
         times = max(1, math.ceil(_BEYOND * last_level_bytes() / self.bytes_moved)) if cold else 1
+        read, written = times * self.read_bytes, times * self.written_bytes
+        copied_s = (read + written) / copy_rate(read + written, threads)  # reads alone take no longer
         try:
-            return floor_s(times * self.read_bytes, times * self.written_bytes, threads) / times
+            return min(floor_s(read, written, threads), copied_s) / times
         except BuildError:
-            return None
+            return copied_s / times
 
     def mistake(self, time_s: float, threads: int) -> str:
         """Why a time cannot be, or nothing."""

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from noyau.benching import work as work_module
 from noyau.benching.work import Work, work_of_arrays, work_of_graph
 from noyau.dispatching.generating import Wanted, traced
 from noyau.dtypes import DType
@@ -41,6 +42,21 @@ def test_what_is_repeated_is_read_once():
 def test_nothing_to_move_has_no_floor():
     assert Work(0, 0).floor_s(2) is None
     assert Work(0, 0).mistake(1e-12, 2) == ""
+
+
+def test_reading_takes_no_longer_than_a_copy_of_as_many_bytes(monkeypatch):
+    monkeypatch.setattr(work_module, "floor_s", lambda read, written, threads: (read + written) / 1e9)
+    monkeypatch.setattr(work_module, "copy_rate", lambda moved, threads: 2e9)
+    assert Work(1 << 20, 0).floor_s(1) == (1 << 20) / 2e9
+
+
+def test_the_floor_of_what_is_in_no_cache_is_that_of_memory(monkeypatch):
+    asked = []
+    monkeypatch.setattr(work_module, "last_level_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(work_module, "floor_s", lambda read, written, threads: asked.append((read, written)) or 1.0)
+    Work(3 << 16, 1 << 16).floor_s(1, cold=True)
+    Work(3 << 22, 1 << 22).floor_s(1, cold=True)
+    assert asked == [(3 << 20, 1 << 20), (3 << 22, 1 << 22)]
 
 
 def test_the_floor_is_positive_and_less_time_is_a_mistake():
