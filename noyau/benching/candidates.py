@@ -38,7 +38,8 @@ REFERENCE = "reference"
 class Entry:
     """One who takes part. `returning`: called as users call it; `filling`: called with `out=`, where it takes that;
     `other`: called on tensors instead, where it does not take arrays; `skipped`: why it cannot run here;
-    `fault`: why it cannot be built; `is_peer`: it is timed where its values are wrong, too, and not ranked."""
+    `fault`: why it cannot be built; `is_peer`: it is timed where its values are wrong, too, and not ranked;
+    `is_judge`: its values are what the others are judged by."""
 
     name: str
     language: str = ""
@@ -48,6 +49,7 @@ class Entry:
     skipped: str = ""
     fault: str = ""
     is_peer: bool = False
+    is_judge: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +119,10 @@ def _entry(name: str, function: Function, calling: Calling, *, tensors: bool = F
 
 def takes_an_out(function: Function) -> bool:
     """Whether a function has a parameter `out`, as far as it can be told."""
-    if isinstance(function, np.ufunc):
+    if isinstance(function, np.ufunc | Op):
         return True
     try:
-        return "out" in inspect.signature(function, follow_wrapped=not isinstance(function, Op)).parameters
+        return "out" in inspect.signature(function).parameters
     except (TypeError, ValueError):
         return False
 
@@ -140,7 +142,8 @@ def _reference(op: Op[..., Any], instance: Instance, constants: Mapping[str, Any
         return function(*arguments, *out, **constants)
 
     called = Candidate(REFERENCE, returning, takes=calling.plain, gives=calling.gives)
-    return Entry(REFERENCE, "", called, Candidate(REFERENCE, filling, True, calling.plain) if fills else None)
+    into = Candidate(REFERENCE, filling, True, calling.plain) if fills else None
+    return Entry(REFERENCE, "", called, into, is_judge=True)
 
 
 def _outputs_of(instance: Instance, arrays: Sequence[Array]) -> list[Array]:

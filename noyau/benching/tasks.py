@@ -129,7 +129,8 @@ def function_tasks(
         judge, outputs = _judge(next(of_functions(functions, calling)), drawn.draws[0])
         calling = replace(calling, dtypes=tuple(array.dtype for array in outputs))
         check = by_function(judge, calling.dtypes)
-        yield Task(numbers, drawn, tuple(of_functions(functions, calling)), check, flops=flops)
+        first, *others = of_functions(functions, calling)
+        yield Task(numbers, drawn, (replace(first, is_judge=True), *others), check, flops=flops)
 
 
 def _function_inputs(args: Arguments | None, numbers: dict[str, int], seed: int) -> Drawn:

@@ -9,7 +9,7 @@ import numpy as np
 
 from noyau.benching.inputs import Views
 from noyau.dtypes import from_numpy
-from noyau.errors import CheckError
+from noyau.errors import NoyauError
 from noyau.ir.graph import Graph
 from noyau.timing.trials import Candidate, called
 from noyau.timing.verifying import Arrays, Check, arrays_of, by_graph, by_reference
@@ -39,7 +39,7 @@ def by_function(judge: Candidate, dtypes: Sequence[np.dtype[Any]]) -> Check:
             wide = [array.astype(np.longdouble) if longer and _is_float(array.dtype) else array for array in widened]
             try:
                 return [_in_float64(each) for each in called(judge, wide, by_reference(results), ())]
-            except CheckError:  # it takes no wider floats
+            except NoyauError:  # it takes no wider floats
                 return results(*(array.copy() for array in inputs))
 
         return _count(outputs, len(dtypes)) or by_reference(results, truth)(inputs, narrowed(outputs, dtypes))

@@ -76,6 +76,20 @@ def test_a_sum_in_another_order_is_right_in_float64_too():
     assert found.at[0].rows[2].fault.startswith("wrong at output 0[]")
 
 
+def test_the_reference_is_not_judged_by_itself_in_another_order_of_memory():
+    op = noyau.op("f32[m, n] -> f32[m]")(lambda x: x.sum(1))
+    x = np.random.default_rng(0).random((30, 3000), np.float32)
+    (at,) = noyau.bench(op, (np.asfortranarray(x),), budget_s=0.05).at
+    assert at.against == "reference"
+
+
+def test_an_op_may_be_one_of_several_functions():
+    op = noyau.op("f32[n] -> f32[n]")(lambda x: x * 2)
+    found = noyau.bench({"op": op, "numpy": lambda x: x + x}, (np.ones(30, np.float32),), budget_s=0.05)
+    assert found.ok and len(found.at[0].ranked) == 2
+    assert found.at[0].time_s("op", "out=") > 0 and found.at[0].time_s("numpy", "out=") is None
+
+
 def test_numbers_and_whatever_is_no_array_are_passed_on():
     def scaled(x, factor, name):
         assert name == "it"
