@@ -13,7 +13,7 @@ from noyau import planning
 from noyau.builders import cc
 from noyau.errors import InputError
 from noyau.feeding import feeds_for
-from noyau.judging.benching import Bench
+from noyau.judging.benching import Bench, with_idle
 from noyau.judging.bindings import Dims, first_of
 from noyau.judging.certifying import MOST_AT_ONCE, Certifiers
 from noyau.judging.deciding import KEEPS
@@ -123,6 +123,8 @@ def optimize(path: str | Path, wishes: Wishes = Wishes(), say: Say = log.info) -
         bench = Bench(
             original, original.model, None, asked, workers, wishes.threads, wishes.budget_s, fresh=wishes.fresh
         )
+        if right(judged):
+            bench = with_idle(bench)
         found = raced(with_kernels(bench, right(judged), options), judged, course, deadline, wishes.keep, say)
         bench = replace(bench, budget_s=3 * wishes.budget_s)
         limit_s = math.inf if wishes.dims else LIMIT_S

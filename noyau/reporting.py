@@ -9,6 +9,7 @@ from dataclasses import replace
 from noyau.builders import cc
 from noyau.checking.inputs import printable
 from noyau.feeding import Feeds
+from noyau.judging.bindings import spell
 from noyau.judging.deciding import Timing, deciding, overall
 from noyau.judging.kernels import Judged
 from noyau.judging.whole import Settled, Whole
@@ -64,6 +65,7 @@ def remarks(original: Original, feeds: Feeds, judged: Sequence[Judged], whole: W
     for name in feeds.missing:
         yield f"{printable(name)}: of a type that cannot be made up: what needs it is not timed; give --inputs F.npz"
     yield from whole.notes
+    yield from left_out(judged, whole)
     for timing in whole.timings:
         if timing.verdict is Verdict.AMBIGUOUS:
             yield f"the whole model, {timing}; {timing.comparison.advice}"
@@ -72,6 +74,15 @@ def remarks(original: Original, feeds: Feeds, judged: Sequence[Judged], whole: W
     if days:
         some = "" if all(timing.recalled for timing in timings) else "some of the "
         yield f"{some}times are of earlier runs: timed on {', '.join(days)}; --fresh times anew"
+
+
+def left_out(judged: Sequence[Judged], whole: Whole) -> Iterator[str]:
+    """The kernels that are in no ceiling at some binding, for they were out before they were timed there."""
+    for timing in whole.timings:
+        lost = [one for one in judged if one.timings and all(each.sizes != timing.sizes for each in one.timings)]
+        if lost:
+            names = ", ".join(one.planned.operator for one in lost)
+            yield f"the ceiling at {spell(timing.sizes)} is without what was out before it was timed there: {names}"
 
 
 def record(judged: Judged) -> KernelRecord:
@@ -131,9 +142,10 @@ def end_to_end(whole: Whole, judged: Sequence[Judged]) -> EndToEnd:
 
 
 def ceiling(judged: Iterable[Judged], whole: Timing) -> float | None:
-    """The most that fusing could gain at one binding (Amdahl): every place of every kernel at its floor."""
+    """The most that fusing could gain at one binding (Amdahl): every place of every kernel at its floor. The time of a
+    part that ran alone has in it what a run takes that does nothing; in the model that is there once."""
     gains_s = [
-        len(one.planned.groups) * ceilings.gain_s(timing.hot.before_median_s, timing.floor_s)
+        len(one.planned.groups) * ceilings.gain_s(timing.hot.before_median_s - timing.idle_s, timing.floor_s)
         for one in judged
         for timing in one.timings
         if timing.sizes == whole.sizes and timing.floor_s is not None

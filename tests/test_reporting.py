@@ -86,9 +86,19 @@ def test_the_ceiling_is_every_place_at_its_floor(scene):
     whole = timing(10)
     # Two places of 2 s each, less the floors of a millisecond; the other kernel was not timed.
     assert ceiling(judged, whole) == pytest.approx(10 / (10 - 2 * (2 - 1e-3)))
+    idle = [Judged(plan.kernels[0], timings=(timing(2, idle_s=0.5),))]
+    assert ceiling(idle, whole) == pytest.approx(10 / (10 - 2 * (2 - 0.5 - 1e-3)))
     assert ceiling([], whole) == 1
     assert ceiling([Judged(plan.kernels[0], timings=(timing(50),))], whole) is None
     assert ceiling(judged, timing(10, sizes={"rows": 7})) == 1
+
+
+def test_who_is_in_no_ceiling_is_told(scene):
+    original, _, plan, feeds, _ = scene
+    judged = [Judged(plan.kernels[0], timings=(timing(0.5, sizes=FEW),), reason="SLOWER"), Judged(plan.kernels[1])]
+    *_, told = remarks(original, feeds, judged, Whole((timing(2, sizes=FEW), timing(2))))
+    name = plan.kernels[0].operator
+    assert told == f"the ceiling at rows=100 is without what was out before it was timed there: {name}"
 
 
 def test_end_to_end():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from noyau.dtypes import from_numpy
+from noyau.dtypes import DType, from_numpy
 from noyau.errors import CheckError, InputError, NoyauError
 from noyau.ir.graph import names_of
 from noyau.judging.bindings import spell
@@ -56,7 +56,7 @@ class Bench:
     which sizes, by the model's own names.
 
     `workers` are the processes that time it, where there are any yet. `fresh`: no timing of an earlier run is taken.
-    `cold`: kernels are timed with cold caches too, where that matters."""
+    `cold`: kernels are timed with cold caches too, where that matters. `idle_s`: what a run takes that does nothing."""
 
     original: Original
     fused: onnx.ModelProto
@@ -68,6 +68,7 @@ class Bench:
     sizes: Mapping[str, int] = field(default_factory=dict)
     fresh: bool = False
     cold: bool = False
+    idle_s: float = 0.0
     made: set[str] = field(default_factory=set)  # the keys of what was timed in this run
 
     @contextlib.contextmanager
@@ -208,7 +209,33 @@ def at_binding(planned: Planned, bench: Bench) -> Timing:
     assert timing is not None
     if moved is None:
         return timing
-    return replace(timing, traffic=moved, floor_s=floor_s(moved.read_bytes, moved.written_bytes, bench.threads))
+    least_s = floor_s(moved.read_bytes, moved.written_bytes, bench.threads)
+    return replace(timing, traffic=moved, floor_s=least_s, idle_s=bench.idle_s)
+
+
+def with_idle(bench: Bench) -> Bench:
+    """The bench that knows what a run takes that does nothing: a kernel that is timed alone has it, one in a model has
+    not. Where that cannot be timed, it is taken for nothing."""
+    model, arrays = _idle(bench.original.model), {"x": np.zeros(1, np.float32)}
+    try:
+        (timing,) = replace(bench, library=None).compare(model, model, [Scene({}, arrays)], "idle")
+    except NoyauError:
+        return bench
+    return bench if timing is None else replace(bench, idle_s=timing.hot.before_median_s)
+
+
+def _idle(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A model that copies one number, of the versions of another."""
+    made = type(model)()
+    made.ir_version = model.ir_version
+    made.opset_import.extend(each for each in model.opset_import if not each.domain)
+    made.graph.name = "idle"
+    made.graph.node.add(op_type="Identity", input=["x"], output=["y"])
+    for name, ends in (("x", made.graph.input), ("y", made.graph.output)):
+        tensor = ends.add(name=name).type.tensor_type
+        tensor.elem_type = DType.F32.onnx
+        tensor.shape.dim.add(dim_value=1)
+    return made
 
 
 def parts(group: Group, bench: Bench) -> tuple[onnx.ModelProto, onnx.ModelProto, Arrays]:

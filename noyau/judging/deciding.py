@@ -21,13 +21,15 @@ BORDERLINE_FROM = 0.95  # up to where SLOWER begins: what costs so little is tim
 class Timing:
     """What came of timing at one binding: `sizes` by the model's own names. `cold`: on inputs that went through twice
     the last-level cache, where that may matter. `traffic`: the bytes that one call must move. `floor_s`: the least that
-    this machine needs for them. `timed_on`: a date, of an earlier run where it is `recalled`."""
+    this machine needs for them; `idle_s`: of every time, what a run takes that does nothing. `timed_on`: a date, of an
+    earlier run where it is `recalled`."""
 
     sizes: Mapping[str, int]
     hot: Comparison
     cold: Comparison | None = None
     traffic: Traffic | None = None
     floor_s: float | None = None
+    idle_s: float = 0.0
     timed_on: str = ""
     recalled: bool = False
 

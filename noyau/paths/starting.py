@@ -19,7 +19,7 @@ from noyau.languages.numpy_terms import Extents
 from noyau.languages.numpy_text import Written
 from noyau.lowering.nest import lower
 from noyau.passes.normal import normalise
-from noyau.schedules.choosing import schedule
+from noyau.schedules.choosing import Options, schedule
 
 OUT = "out"  # the only result of an op bears no name, and is called so
 _WIDTH, _EACH = 110, ",\n    "  # letters of a line; what stands between parameters that have a line each
@@ -27,6 +27,7 @@ _HEAD = """The kernel that noyau generates for this path: the last function. Cha
 Its parameters bear the names of the op's inputs, outputs, sizes and constants; arrays are packed, in C order."""
 _PIECES = """
 Each call is for the items from begin to end: disjoint pieces, in any order, on any threads."""
+_PLAIN = Options(short=False)  # rows, and no tiles of them: that is easier to change
 _ASKED = ("bind", "shape", "item_bytes")  # functions of a runtime alone
 _WHOLE = (*_ASKED, "extent", "scratch_bytes")
 
@@ -44,7 +45,7 @@ def start_of(graph: Graph, written: Written) -> Start:
     """The C text of a function `written.name` that computes the graph; what it is given is called as in `written`.
 
     UnsupportedError, with the reason, where the path does not become one kernel."""
-    kernel = schedule(lower(normalise(graph), f"{written.name}_generated"))
+    kernel = schedule(lower(normalise(graph), f"{written.name}_generated"), _PLAIN)
     items = _items(graph, kernel, written)
     head = _HEAD if items is None else f"{_HEAD}{_PIECES}"
     text, _, _ = c.source(kernel, head).partition(f"static const int32_t {kernel.name}_dtypes")

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from noyau.errors import UnsupportedError
+from noyau.errors import CheckError, UnsupportedError
 from noyau.judging import benching, remembering
 from noyau.judging.benching import Bench, Scene, at_binding, decided, impossible, matters, stamps, timed
 from noyau.judging.deciding import Timing
@@ -218,6 +218,20 @@ def test_scenes_of_an_earlier_run_are_taken_and_others_are_timed(scene, bench, c
     bench().compare(before, after, scenes[:1], "text")
     recalled, second = bench().compare(before, after, scenes, "text")
     assert recalled.recalled and not second.recalled
+
+
+def test_what_a_run_takes_that_does_nothing_is_known_to_each_timing(scene, bench, machine, empty_cache):
+    made = benching.with_idle(bench())
+    assert made.idle_s > 0
+    assert at_binding(scene[1][0], made).idle_s == made.idle_s
+
+
+def test_where_nothing_can_be_timed_a_run_takes_nothing(bench, monkeypatch):
+    def crashed(*_):
+        raise CheckError("it crashed")
+
+    monkeypatch.setattr(Bench, "compare", crashed)
+    assert benching.with_idle(bench()).idle_s == 0
 
 
 def test_strings_cannot_go_to_another_process(scene, bench, empty_cache):
