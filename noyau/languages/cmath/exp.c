@@ -30,6 +30,16 @@ NOYAU_INLINE float noyau_exp_f32(float x) {
     return x > 89 ? INFINITY : low;
 }
 
+/* e^x for x <= 0: 2^n in one factor that varies and one that does not, so that a denormal result is rounded once. */
+NOYAU_INLINE float noyau_exp_negative_f32(float x) {
+    const float most = x < -104 ? -104 : x;
+    const float shifted = most * 1.442695f + (0x1.8p23f + 159);
+    const float n = shifted - (0x1.8p23f + 159);
+    const float r = most - n * 0x1.62e4p-1f - n * 0x1.7f7d1cp-20f; /* log(2) in two parts */
+    const float scale = noyau_from_bits_f32(noyau_bits_f32(shifted) << 23);
+    return noyau_exp_part_f32(r) * scale * 0x1p-32f;
+}
+
 /* e^x for |x| < 87, where neither end of the range need be watched. */
 NOYAU_INLINE float noyau_exp_within_f32(float x) {
     const float shifted = x * 1.442695f + (0x1.8p23f + 127);

@@ -1,6 +1,6 @@
 /* e / (1 + e) or 1 / (1 + e) with e = e^-|x|, which does not overflow. 2.5 ulp. */
 NOYAU_INLINE float noyau_sigmoid_f32(float x) {
-    const float e = noyau_exp_below_f32(-fabsf(x));
+    const float e = noyau_exp_negative_f32(-fabsf(x));
     return (x < 0 ? e : 1) / (1 + e);
 }
 
