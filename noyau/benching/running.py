@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -10,6 +12,7 @@ from noyau.benching.candidates import Function
 from noyau.benching.racing import Say, pools, race
 from noyau.benching.records import Benched
 from noyau.benching.tasks import Arguments, function_tasks, op_tasks
+from noyau.commands import progress
 from noyau.errors import InputError
 from noyau.ops import Op
 from noyau.reports.machine import this_machine, usable_cores
@@ -40,19 +43,26 @@ def bench(
     Several numbers of a size are taken in turn, each with each. A peer whose name begins with `torch` is given tensors.
     `budget_s`: seconds of timing at each sizes; slow candidates overrun it, since six calls of each are timed.
     `cold`: whether to time on inputs in no cache too; where it is not said, where that may differ. `flops`: of a call
-    of plain functions.
+    of plain functions. `say`: takes a line for each step; where it is not given, stderr does, if it is a terminal.
 
     Each candidate is verified: on a first call, and on runs that were timed, chosen at random; what is wrong is told
     and not ranked. InputError where inputs do not fit, or nothing is given to time; SignatureError as of a call."""
-    told: Say = say or (lambda step: None)
     numbers, cores = combined(sizes or {}), usable_cores()
     if isinstance(what, Op):
         tasks = op_tasks(what, args, peers or {}, numbers, seed)
     else:
         tasks = function_tasks({**what, **(peers or {})}, args, numbers, flops, seed)
-    at = tuple(race(task, budget_s=budget_s, cold=cold, seed=seed, cores=cores, say=told) for task in tasks)
+    with _progress(say) as told:
+        at = tuple(race(task, budget_s=budget_s, cold=cold, seed=seed, cores=cores, say=told) for task in tasks)
     name = what.name if isinstance(what, Op) else ", ".join(what)
     return Benched(name, this_machine(), {"cores": cores, **pools()}, at)
+
+
+def _progress(say: Say | None) -> contextlib.AbstractContextManager[Say]:
+    """What is told of each step goes to `say`, else to stderr where that is a terminal."""
+    if say is None and sys.stderr is not None and sys.stderr.isatty():
+        return progress()
+    return contextlib.nullcontext(say or (lambda step: None))
 
 
 def combined(sizes: Numbers) -> list[dict[str, int]]:
