@@ -17,7 +17,8 @@ from noyau.errors import BuildError
 from noyau.runtimes.numpy.allotted import processors
 
 _POINTER = ctypes.c_void_p
-_PYTHON = tuple(
+_PYTHON = ctypes.PyDLL(None, handle=ctypes.pythonapi._handle)  # of our own: others declare types on ctypes.pythonapi
+_FUNCTIONS = tuple(
     "PyTuple_Size PyTuple_GetItem PyTuple_New PyTuple_SetItem PyLong_AsVoidPtr PyLong_FromLongLong PyLong_AsLongLong "
     "PyLong_AsUnsignedLongLong PyFloat_AsDouble PyErr_Occurred PyErr_Clear PyErr_SetObject PyObject_Call "
     "PyObject_GetItem PyObject_RichCompareBool Py_IncRef Py_DecRef PyEval_SaveThread PyEval_RestoreThread".split()
@@ -50,7 +51,7 @@ class Library:
 
     def door(self, held: tuple[Any, ...]) -> Callable[..., Any]:
         """A function of Python's, `door(arguments, out=None)`, that is given what it holds at every call."""
-        make = ctypes.pythonapi.PyCFunction_NewEx
+        make = _PYTHON.PyCFunction_NewEx
         make.restype, make.argtypes = ctypes.py_object, (_POINTER, ctypes.py_object, _POINTER)
         method = ctypes.addressof(ctypes.c_char.in_dll(self.loaded, "noyau_door_method"))
         made: Callable[..., Any] = make(method, held, None)
@@ -74,7 +75,7 @@ def library() -> Library | None:
 
 def _open(loaded: ctypes.CDLL) -> bool:
     """Hand over the table that door.c calls `python`."""
-    functions = [ctypes.cast(getattr(ctypes.pythonapi, name), _POINTER).value for name in _PYTHON]
+    functions = [ctypes.cast(getattr(_PYTHON, name), _POINTER).value for name in _FUNCTIONS]
     words = [*functions, _new_array(), *map(id, _OBJECTS), object.__basicsize__]
     table = (ctypes.c_size_t * len(words))(*(word or 0 for word in words))
     opened: int = loaded.noyau_door_open(table, ctypes.c_int64(ctypes.sizeof(table)))
@@ -119,7 +120,7 @@ def _new_array() -> int:
     capsule = getattr(_multiarray(), "_ARRAY_API", None)
     if capsule is None:
         return 0
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer = _PYTHON.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = _POINTER, (ctypes.py_object, ctypes.c_char_p)
     table = pointer(capsule, None)
     return int(_POINTER.from_address(table + _NEW_FROM_DESCR * ctypes.sizeof(_POINTER)).value or 0)

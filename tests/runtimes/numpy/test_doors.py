@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import ml_dtypes
 import numpy as np
@@ -12,6 +13,7 @@ from noyau.dispatching.layouts import INNER, PACKED, STRIDED, Layout, Order, lay
 from noyau.dtypes import DType
 from noyau.errors import BuildError, CheckError, InputError
 from noyau.runtimes.numpy.doors import MISS, Argument, Door, in_python
+from noyau.runtimes.numpy.library import library
 from tests.runtimes.numpy.kernels import door_of
 
 LAYOUTS = (PACKED, Layout(Order.PERMUTED, (1, 0)), INNER, STRIDED)
@@ -300,3 +302,17 @@ def test_threads_share_a_door(door):
     for worker in workers:
         worker.join()
     assert wrong == [False] * 400
+
+
+def test_threads_in_a_first_call():
+    """Nobody has asked for the C yet, and each makes a door of its own."""
+    library.cache_clear()
+    ready = threading.Barrier(4)
+
+    def first(number: int) -> bool:
+        ready.wait()
+        through = door_of(twice, "f32[n] -> f32[n]")
+        return through.in_c and through((np.full(300_000, number, np.float32),)).sum() == number * 600_000
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(first, range(4))) == [True] * 4
