@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from noyau.signatures.instances import instance_of, unbound_names
 from noyau.signatures.making import integers_of, made_by, make, usual_instance, usual_sizes
 from noyau.signatures.parsing import parse
 from noyau.signatures.types import Instance, Signature
+
+if TYPE_CHECKING:
+    from noyau.runtimes.onnx_ops import OnnxOp
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -203,6 +206,12 @@ class Op(Generic[P, R]):
             raise SignatureError(f"{self.name} has no signature; give it one: @noyau.op('f32[n] -> f32[n]')")
         known = {**self.known({}), **integers_of(self.signature, {})}
         return usual_instance(self.signature, known)
+
+    def to_onnx(self, path: str | Path | None = None, **said: Any) -> OnnxOp:
+        """The op as an ONNX model, with its kernels for onnxruntime: see `noyau.runtimes.onnx_ops.to_onnx`."""
+        from noyau.runtimes.onnx_ops import to_onnx
+
+        return to_onnx(self, path, **said)
 
     def make(self, seed: int = 0, **sizes: int) -> tuple[Any, ...]:
         """Inputs for it: what its maker gives for this seed and these sizes, else random ones of its signature.

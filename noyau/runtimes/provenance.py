@@ -30,13 +30,15 @@ class Provenance:
     library_sha256: str = ""
 
 
-def sign(model: onnx.ModelProto, source: Path, target: str, texts: Mapping[str, str], library: Path | None) -> None:
-    """Write into a model where it comes from: this version of noyau, the CPU level `target`, the file `source` and the
-    library; into each fused function the level and the SHA-256 of its kernel's text, which `texts` has by the
-    function's name. A model without a library is left as it is."""
+def sign(
+    model: onnx.ModelProto, source: Path | None, target: str, texts: Mapping[str, str], library: Path | None
+) -> None:
+    """Write into a model where it comes from: this version of noyau, the CPU level `target`, the file `source` (None:
+    no file) and the library; into each fused function the level and the SHA-256 of its kernel's text, which `texts` has
+    by the function's name. A model without a library is left as it is."""
     if library is None:
         return
-    made = Provenance(__version__, target, sha256_of(source), sha256_of(library))
+    made = Provenance(__version__, target, sha256_of(source) if source else "", sha256_of(library))
     _write(model, {name: getattr(made, name) for name in Provenance.__slots__})
     for function in model.functions:
         if function.domain == DOMAIN and function.name in texts:
