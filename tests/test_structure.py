@@ -40,7 +40,8 @@ LAYERS = {
     "noyau.errors": (),
     "noyau.dtypes": ("noyau.errors",),
     "noyau.ir": ("noyau.errors", "noyau.dtypes"),
-    "noyau.builders": ("noyau.errors", "noyau.dtypes", "noyau.ir"),  # a kernel of numba is bound by its IR
+    "noyau.builders.numba": ("noyau.errors", "noyau.dtypes", "noyau.ir", "noyau.builders"),  # bound by its kernel's IR
+    "noyau.builders": ("noyau.errors", "noyau.dtypes"),
     "noyau.passes": ("noyau.errors", "noyau.dtypes", "noyau.ir", "noyau.lowering"),  # what cannot be lowered is cut
     "noyau.frontends": ("noyau.errors", "noyau.dtypes", "noyau.ir", "noyau.passes"),
     "noyau.schedules": ("noyau.errors", "noyau.dtypes", "noyau.ir"),

@@ -27,6 +27,7 @@ LIMIT_BYTES = 512 * 2**20
 _STALE_S = 3600.0
 _ENTRY = re.compile(r"[0-9a-f]{40}-[0-9a-f]{40}\.[a-z]+")
 _WORKSPACE = "new-"
+MODULES = "numba"  # the folder of builders/numba.py
 
 
 def digest(*parts: str | bytes) -> str:
@@ -92,15 +93,22 @@ def store(key: str, suffix: str, produce: Callable[[Path], None], limit_bytes: i
 
 
 def size_bytes() -> int:
-    """What all entries take, in bytes."""
-    return sum(status.st_size for _, status in _entries(folder()))
+    """What all entries take, in bytes, with what Numba keeps."""
+    return sum(status.st_size for _, status in _entries(folder())) + sum(path.lstat().st_size for path in _modules())
 
 
 def clear() -> int:
     """Remove every entry; the result is their number."""
     home = folder()
     _sweep(home)
-    return sum(_remove(path) for path, _ in _entries(home))
+    removed = sum(_remove(path) for path, _ in _entries(home)) + len(_modules())
+    shutil.rmtree(home / MODULES, ignore_errors=True)
+    return removed
+
+
+def _modules() -> list[Path]:
+    """Kernels in Python, and what Numba has compiled of them: it names its own files."""
+    return [path for path in (folder() / MODULES).rglob("*") if path.is_file()]
 
 
 def _home() -> Path:

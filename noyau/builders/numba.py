@@ -1,0 +1,314 @@
+"""A kernel of language `numba` as a Python function of NumPy arrays, and the same between guards.
+
+The text's own function runs its launches in a prange. Here that function only lists what is to be called: the launches
+are compiled, and run by threads of Python, which Numba lets run side by side. So a kernel compiles in half the time and
+needs none of Numba's threading layers: of these, one ends the process where two threads use it at once, another after a
+fork.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from pathlib import Path
+from types import FunctionType, ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from noyau.builders import cache as disk
+from noyau.builders.guards import PLAIN, SCRATCH_POISONS, Guarded, poison_of
+from noyau.builders.native import has_layout
+from noyau.dtypes import DType
+from noyau.errors import BuildError, CheckError, InputError, MissingExtraError
+from noyau.ir.loops import Buffer, Kernel, Role
+from noyau.ir.running import bind_sizes
+
+try:
+    import numba
+except ImportError as error:
+    raise MissingExtraError("numba is not installed; run: pip install 'noyau[numba]'") from error
+
+HALVES = (DType.F16, DType.BF16)
+KEPT = 512  # modules on disk
+_STATUSES = {1: "an index is outside the axis that it looks into"}
+_SCRATCH = re.compile(r"^    (\w+) = np\.empty\(\(", re.MULTILINE)
+
+Order = Callable[[int], Iterable[int]]
+Calls = list[tuple[Callable[..., int | None], tuple[Any, ...]]]
+
+
+class Compiled:
+    """A kernel of a text of language numba, compiled for the layouts of its inputs.
+
+    BuildError where Numba refuses the text."""
+
+    def __init__(self, text: str, kernel: Kernel) -> None:
+        self.kernel, self.name = kernel, kernel.name
+        self.path, self._module = load(text)
+        self._caller: Any = self._module[kernel.name].py_func
+        self._launches = [self._module[f"{kernel.name}_{number}"] for number in range(len(kernel.launches))]
+        types = self._types(text)
+        for launch in self._launches:
+            self._compile(launch, [types.get(name, numba.int64) for name in _parameters(launch.py_func)])
+
+    def __call__(
+        self,
+        *arrays: np.ndarray,
+        out: Sequence[np.ndarray] | None = None,
+        pieces: int = 1,
+        order: Order = range,
+        threads: int = 1,
+    ) -> list[np.ndarray]:
+        """The outputs for these inputs; written to `out` where it is given.
+
+        Each launch is cut into `pieces` (fewer where it has fewer items), run in the order that `order(count)` lists
+        them, by `threads` threads. Inputs of another layout than the kernel takes are copied. InputError where an array
+        has another dtype, rank or shape than the kernel takes, or an index in one is out of bounds.
+        """
+        inputs = self._laid_out(arrays)
+        sizes = bind_sizes(self.kernel, inputs, {})
+        shapes = self._shapes(sizes)
+        dtypes = [buffer.dtype.numpy for buffer in self.kernel.of(Role.OUTPUT)]
+        outputs = list(map(np.empty, shapes, dtypes)) if out is None else self._accept(out, shapes, inputs)
+        self._run(inputs, outputs, max(pieces, threads), order, threads)
+        return outputs
+
+    def call_guarded(self, *arrays: np.ndarray, pieces: int = 1, order: Order = range) -> list[np.ndarray]:
+        """As a call, on copies between guard zones, the outputs and the scratch poisoned before.
+
+        Whole, the poison of floats is NaN, in pieces a number: what is read beyond a buffer shows in one, what is
+        changed there in the other. CheckError where a guard was overwritten, an input was changed, or a cell of an
+        output was never written.
+        """
+        inputs = self._laid_out(arrays)
+        first = self._run_guarded(inputs, pieces, order, PLAIN if pieces > 1 else 0)
+        suspects = [output.still_poisoned() for output in first]
+        if any(suspect.any() for suspect in suspects):
+            # A right value may have the poison's bits; it cannot have those of two poisons.
+            second = self._run_guarded(inputs, pieces, order, 1)
+            for number, (suspect, output) in enumerate(zip(suspects, second, strict=True)):
+                self._refuse_unwritten(number, suspect & output.still_poisoned())
+        return [output.array for output in first]
+
+    # Building.
+
+    def _types(self, text: str) -> dict[str, Any]:
+        """The types of the text's buffers, by the names that they have in it."""
+        buffers = self.kernel.buffers
+        begin = text.index(f"\ndef {self.name}(")
+        names = [*_parameters(self._caller), *_SCRATCH.findall(text[begin:].partition("\n\n\n")[0])]
+        return {name: _type(buffer) for name, buffer in zip(names, buffers, strict=True)}
+
+    def _compile(self, launch: Any, types: list[Any]) -> None:
+        with contextlib.suppress(RuntimeError):  # no folder can be written: it is compiled in each process
+            launch.enable_caching()
+        try:
+            launch.compile(tuple(types))
+        except numba.core.errors.NumbaError as error:
+            lines = [line.strip() for line in str(error).splitlines()]
+            told = next((line for line in lines if line and not line.startswith("Failed in")), type(error).__name__)
+            raise BuildError(f"Numba does not compile {self.name} ({self.path}): {told}") from error
+        launch.disable_compile()
+
+    # Arrays.
+
+    def _laid_out(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The arrays themselves, or packed copies, which fit every layout."""
+        buffers = self.kernel.of(Role.INPUT)
+        if len(arrays) != len(buffers):
+            raise InputError(f"{self.name} takes {len(buffers)} inputs, got {len(arrays)}")
+        given = map(np.asarray, arrays)
+        return [
+            array if has_layout(array, buffer.layout) else np.require(array, requirements=["C", "A"])
+            for array, buffer in zip(given, buffers, strict=True)
+        ]
+
+    def _shapes(self, sizes: dict[str, int]) -> list[tuple[int, ...]]:
+        shapes = []
+        for number, buffer in enumerate(self.kernel.of(Role.OUTPUT)):
+            shapes.append(tuple(int(dim.evaluate(sizes)) for dim in buffer.shape))
+            if min(shapes[-1], default=0) < 0:
+                raise InputError(f"{self.name}: output {number} would have the shape {shapes[-1]}; give larger inputs")
+        return shapes
+
+    def _accept(
+        self, out: Sequence[np.ndarray], shapes: Sequence[tuple[int, ...]], inputs: Sequence[np.ndarray]
+    ) -> list[np.ndarray]:
+        """The arrays to write to, or InputError where one does not fit."""
+        buffers = self.kernel.of(Role.OUTPUT)
+        if len(out) != len(buffers):
+            raise InputError(f"{self.name} has {len(buffers)} outputs, got {len(out)} to write to")
+        for number, (array, shape, buffer) in enumerate(zip(out, shapes, buffers, strict=True)):
+            dtype = buffer.dtype.numpy
+            if array.shape != shape or array.dtype != dtype or not array.flags.carray:
+                raise InputError(f"{self.name} wants a writable, packed {dtype} of shape {shape} for output {number}")
+            if any(np.may_share_memory(array, other) for other in (*inputs, *out[:number])):
+                raise InputError(f"{self.name} cannot write output {number} over another array; give it its own memory")
+        return list(out)
+
+    # Running.
+
+    def _run(
+        self,
+        inputs: Sequence[np.ndarray],
+        outputs: Sequence[np.ndarray],
+        pieces: int,
+        order: Order,
+        threads: int,
+        empty: Callable[..., np.ndarray] = np.empty,
+    ) -> None:
+        for calls in self._plan(inputs, outputs, pieces, order, empty):
+            for status in _each(calls, threads):
+                self._refuse(status)
+
+    def _plan(
+        self,
+        inputs: Sequence[np.ndarray],
+        outputs: Sequence[np.ndarray],
+        pieces: int,
+        order: Order,
+        empty: Callable[..., np.ndarray],
+    ) -> list[Calls]:
+        """The calls of each launch: the text's function runs in Python, and each call that it makes is noted."""
+        planned: list[Calls] = [[] for _ in self._launches]
+
+        def note(number: int, *arguments: Any) -> int:
+            planned[number].append((self._launches[number], arguments))
+            return 0
+
+        scope = {
+            **self._module,
+            **{f"{self.name}_{number}": partial(note, number) for number in range(len(planned))},
+            "prange": order,
+            "numba": SimpleNamespace(get_num_threads=lambda: max(pieces, 1)),
+            "np": SimpleNamespace(empty=empty, **{kind: getattr(np, kind) for kind in _KINDS}),
+        }
+        arrays = [_bits(_read_only(array)) for array in inputs] + [_bits(array) for array in outputs]
+        status = FunctionType(self._caller.__code__, scope)(*arrays)
+        self._refuse(status)
+        return planned
+
+    def _run_guarded(self, inputs: Sequence[np.ndarray], pieces: int, order: Order, poison: int) -> list[Guarded]:
+        """One run between guards; the outputs, once nothing else is found to be touched."""
+        around = PLAIN if poison == PLAIN else 0  # never that of the outputs of a second run: what is read is copied
+        taken, given = self.kernel.of(Role.INPUT), list[Guarded]()
+        for number, (array, buffer) in enumerate(zip(inputs, taken, strict=True)):
+            given.append(Guarded.alike(f"input {number}", array, buffer.dtype, around))
+        shapes = self._shapes(bind_sizes(self.kernel, [guarded.array for guarded in given], {}))
+        made = [
+            Guarded.poisoned(f"output {number}", shape, buffer.dtype, poison_of(buffer.dtype, poison))
+            for number, (shape, buffer) in enumerate(zip(shapes, self.kernel.of(Role.OUTPUT), strict=True))
+        ]
+        scratch: list[Guarded] = []
+
+        def empty(shape: tuple[int, ...], dtype: type) -> np.ndarray:
+            size = math.prod(shape) * np.dtype(dtype).itemsize
+            scratch.append(Guarded.poisoned(f"scratch {len(scratch)}", (size,), DType.U8, SCRATCH_POISONS[poison]))
+            return scratch[-1].array.view(dtype).reshape(shape)
+
+        self._run([g.array for g in given], [g.array for g in made], pieces, order, 1, empty)
+        for guarded in [*given, *made, *scratch]:
+            if (fault := guarded.fault()) is not None:
+                raise CheckError(f"{self.name} {fault}")
+        for number, (guarded, array) in enumerate(zip(given, inputs, strict=True)):
+            if guarded.array.tobytes() != array.tobytes():
+                raise CheckError(f"{self.name} changed its input {number}")
+        return made
+
+    def _refuse(self, status: int | None) -> None:
+        if status in _STATUSES:
+            raise InputError(f"{self.name}: {_STATUSES[status]}")
+        if status:
+            raise CheckError(f"{self.name} returned the status {status}, which has no meaning")
+
+    def _refuse_unwritten(self, number: int, missed: np.ndarray) -> None:
+        if missed.any():
+            where = [int(index) for index in np.argwhere(missed)[0]]
+            raise CheckError(f"{self.name} never wrote {missed.sum()} cells of output {number}; the first is {where}")
+
+
+_KINDS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)] + ["float32", "float64", "bool_"]
+
+
+def load(text: str) -> tuple[Path, dict[str, Any]]:
+    """The file of a text, beside which Numba keeps what it compiles, and the names that the text defines."""
+    path = _file(text)
+    module = ModuleType(f"noyau_numba_{path.parent.name}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # where Numba looks for what a cached function belongs to
+    exec(compile(text, str(path), "exec"), module.__dict__)  # noqa: S102  made by languages/numba.py
+    return path, module.__dict__
+
+
+def _file(text: str) -> Path:
+    """A file that holds the text, in a folder of its own in the cache."""
+    home = disk.folder() / disk.MODULES / disk.digest(text, numba.__version__)
+    path = home / "kernel.py"
+    if not path.exists() or path.read_text("ascii") != text:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = home / f"new-{os.getpid()}-{id(text)}"
+        fresh.write_text(text, "ascii")
+        fresh.replace(path)
+        _shrink(home.parent, home)
+    return path
+
+
+def _shrink(folder: Path, newest: Path) -> None:
+    """Remove the modules that were made first, beyond those that are kept."""
+    aged = sorted((path for path in folder.iterdir() if path != newest), key=lambda path: path.lstat().st_mtime_ns)
+    for path in aged[: max(0, len(aged) + 1 - KEPT)]:
+        for file in [*path.glob("__pycache__/*"), *path.glob("*.py")]:
+            file.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # another process is faster
+            (path / "__pycache__").rmdir()
+            path.rmdir()
+
+
+def _parameters(function: Any) -> Sequence[str]:
+    code = function.__code__
+    names: tuple[str, ...] = code.co_varnames[: code.co_argcount]
+    return names
+
+
+def _type(buffer: Buffer) -> Any:
+    """What a launch takes for a buffer: an array, or a number for an input without axes."""
+    kind = numba.from_dtype(np.dtype(np.uint16) if buffer.dtype in HALVES else buffer.dtype.numpy)
+    read = buffer.role is Role.INPUT
+    if read and not buffer.shape:
+        return kind
+    axes = len(buffer.shape) or (1 if buffer.role is Role.SCRATCH else 0)
+    return numba.types.Array(kind, axes, "C" if buffer.layout == "packed" else "A", readonly=read)
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _bits(array: np.ndarray) -> np.ndarray:
+    """float16 and bfloat16 as their bits."""
+    halves = array.dtype in [dtype.numpy for dtype in HALVES]
+    return array.view(np.uint16) if halves else array
+
+
+def _each(calls: Calls, threads: int) -> Iterable[int | None]:
+    """The status of each call; with one thread, the first bad one ends it."""
+    if threads <= 1 or len(calls) < 2:
+        return (function(*arguments) for function, arguments in calls)
+    first, *others = calls
+    waiting = [_pool(os.getpid(), threads - 1).submit(function, *arguments) for function, arguments in others]
+    return [first[0](*first[1]), *(each.result() for each in waiting)]
+
+
+@cache
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """Threads that wait for work; `process` keeps a forked child from its parent's, which it has not."""
+    return ThreadPoolExecutor(threads, thread_name_prefix=f"noyau-numba-{process}")

@@ -1,0 +1,59 @@
+"""Whether an index is certainly inside an axis: what an offset may be taken apart into."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from noyau.ir.dims import Dim, Op, never_negative
+from noyau.ir.ranges import at_least_one, highest, lowest
+
+
+def is_inside(index: Dim, extent: Dim, extents: Mapping[str, Dim]) -> bool:
+    """Whether 0 <= index < extent is certain within loops of these extents.
+
+    What divides sizes alone, such as the tiles n // 64 and the rest n % 64 of a length n, is taken as a size; of such
+    it is known that n // 64 * 64 + n % 64 is n."""
+    known: dict[str, Dim] = {}
+    plain = {name: _plain(of, known) for name, of in extents.items()}
+    index, extent = _plain(index, known), _plain(extent, known)
+    low, high = lowest(index, plain), highest(index, plain)
+    if low is None or high is None:
+        return False
+    running = frozenset[str]().union(*(at_least_one(of) for of in extents.values()))
+    left = _least((extent - 1 - high).replace(known))
+    return never_negative(low.replace(known), running) and never_negative(left, running)
+
+
+def _plain(dim: Dim, known: dict[str, Dim]) -> Dim:
+    """The Dim with a name for each natural operation on sizes alone; `known` has what each name stands for."""
+    total = Dim.of(0)
+    for atoms, factor in dim.terms:
+        part = Dim.of(factor)
+        for atom in atoms:
+            whole = Dim((((atom,), 1),))
+            if isinstance(atom, Op) and never_negative(whole) and not any(n.startswith("#") for n in whole.names):
+                name = f"natural {whole}"
+                known[name], whole = whole, Dim.of(name)
+            part = part * whole
+        total = total + part
+    return total
+
+
+def _least(dim: Dim) -> Dim:
+    """What a Dim of sizes is at least, with n % c as n - n // c * c, and n // c * c, where it is subtracted, as n."""
+    total = Dim.of(0)
+    for atoms, factor in dim.terms:
+        match atoms:
+            case (Op("mod", left, right),) if right.constant:
+                total = total + (left - Dim((((Op("floordiv", left, right),), 1),)) * right) * factor
+            case _:
+                total = total + Dim(((atoms, factor),))
+    if total != dim:
+        return _least(total)
+    for atoms, factor in sorted(dim.terms, key=lambda term: -len(str(term[0]))):  # what others stand in comes later
+        match atoms:
+            case (Op("floordiv", left, right),) if factor < 0 and right.constant and factor % right.constant == 0:
+                return _least(dim - Dim(((atoms, factor),)) + left * (factor // right.constant))
+            case _:
+                pass
+    return dim

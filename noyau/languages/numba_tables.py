@@ -1,0 +1,125 @@
+"""The spellings of language `numba`: types, operators, functions.
+
+Numba computes integers in 64 bits, and a float32 beside a float64 or an integer in float64: every number in the text
+has the type that it is computed in, and results of narrower integers are cut back.
+"""
+
+from __future__ import annotations
+
+from noyau.dtypes import DType
+from noyau.languages.numba_c import Number, spelled
+
+# What kernels compute in, by the short names that the text gives to NumPy's types; float16 and bfloat16 are bits.
+KINDS = {
+    DType.BOOL: "bool",
+    DType.I8: "i8",
+    DType.I16: "i16",
+    DType.I32: "i32",
+    DType.I64: "i64",
+    DType.U8: "u8",
+    DType.U16: "u16",
+    DType.U32: "u32",
+    DType.U64: "u64",
+    DType.F16: "u16",
+    DType.BF16: "u16",
+    DType.F32: "f32",
+    DType.F64: "f64",
+}
+NUMPY = {
+    **{f"i{bits}": f"np.int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"u{bits}": f"np.uint{bits}" for bits in (8, 16, 32, 64)},
+    **{f"f{bits}": f"np.float{bits}" for bits in (32, 64)},
+}
+INFIX = {
+    "add": "+",
+    "subtract": "-",
+    "multiply": "*",
+    "divide": "/",
+    "equal": "==",
+    "not_equal": "!=",
+    "less": "<",
+    "less_equal": "<=",
+    "greater": ">",
+    "greater_equal": ">=",
+    "logical_and": "&",
+    "logical_or": "|",
+    "logical_xor": "!=",
+    "bitwise_and": "&",
+    "bitwise_or": "|",
+    "bitwise_xor": "^",
+}
+PREFIX = {"negative": "-", "logical_not": "not ", "bitwise_not": "~"}
+OF_BOOLS = {"maximum": "|", "minimum": "&"}
+
+_DIVIDES = "if b == T(0):\n    return a\n"
+_BY_MINUS_ONE = "if b == T(-1):\n    return T(-a)\n"
+_NOTHING_LEFT = "if (b == T(-1)) | (b == T(0)):\n    return T(0)\n"
+_MULTIPLIES = (
+    "made = T(1)\nwhile b > T(0):\n    if (b & T(1)) != T(0):\n        made = T(made * a)\n"
+    "    a = T(a * a)\n    b = T(b >> T(1))\nreturn made"
+)
+
+# Bodies over T, of a and b, of signed and of unsigned integers; a division by zero is one by one.
+INTEGER_FUNCTIONS = {
+    "abs": ("a", "return T(-a) if a < T(0) else a", "return a"),
+    "sign": (
+        "a",
+        "return T(1) if a > T(0) else T(-1) if a < T(0) else T(0)",
+        "return T(1) if a > T(0) else T(0)",
+    ),
+    "maximum": ("a, b", "return a if a > b else b", "return a if a > b else b"),
+    "minimum": ("a, b", "return a if a < b else b", "return a if a < b else b"),
+    "fmax": ("a, b", "return a if a > b else b", "return a if a > b else b"),
+    "fmin": ("a, b", "return a if a < b else b", "return a if a < b else b"),
+    "divide": (
+        "a, b",
+        f"{_BY_MINUS_ONE}{_DIVIDES}"
+        "whole = T(a // b)\nreturn T(whole + T(1)) if (a % b != T(0)) & ((a < T(0)) != (b < T(0))) else whole",
+        f"{_DIVIDES}return T(a // b)",
+    ),
+    "fmod": (
+        "a, b",
+        f"{_NOTHING_LEFT}rest = T(a % b)\n"
+        "return T(rest - b) if (rest != T(0)) & ((rest < T(0)) != (a < T(0))) else rest",
+        "return T(a % b) if b != T(0) else T(0)",
+    ),
+    "floor_divide": ("a, b", f"{_BY_MINUS_ONE}{_DIVIDES}return T(a // b)", f"{_DIVIDES}return T(a // b)"),
+    "floor_mod": ("a, b", f"{_NOTHING_LEFT}return T(a % b)", "return T(a % b) if b != T(0) else T(0)"),
+    "power": (
+        "a, b",
+        "if b < T(0):\n    odd = T(-1) if (b & T(1)) != T(0) else T(1)\n"
+        f"    return T(1) if a == T(1) else odd if a == T(-1) else T(0)\n{_MULTIPLIES}",
+        _MULTIPLIES,
+    ),
+    "shift_left": (
+        "a, b",
+        "return T(a << b) if (b >= T(0)) & (b < T(WIDTH)) else T(0)",
+        "return T(a << b) if b < T(WIDTH) else T(0)",
+    ),
+    "shift_right": (
+        "a, b",
+        "return T(a >> b) if (b >= T(0)) & (b < T(WIDTH)) else T(0)",
+        "return T(a >> b) if b < T(WIDTH) else T(0)",
+    ),
+}
+
+
+def integer_function(function: str, dtype: str) -> str:
+    """The Python function of an integer operation, as its text."""
+    parameters, signed, unsigned = INTEGER_FUNCTIONS[function]
+    kind = DType(dtype)
+    body = signed if kind.kind == "int" else unsigned
+    body = body.replace("T(WIDTH)", f"T({8 * kind.bytes})").replace("T(", f"{KINDS[kind]}(")
+    lines = "\n".join(f"    {line}" for line in body.splitlines())
+    return f"@scalar\ndef noyau_{function}_{dtype}({parameters}):\n{lines}"
+
+
+def const_text(value: float | int | bool, dtype: DType) -> str:
+    """A number in Python, as an operand of anything."""
+    text = spelled(Number(value), KINDS[dtype.compute])
+    return f"({text})" if text.startswith("-") else text
+
+
+def narrow(text: str, dtype: DType) -> str:
+    """Numba has computed small integers in 64 bits: cut the result back."""
+    return f"{KINDS[dtype]}({text})" if dtype.kind in ("int", "uint") else f"({text})"

@@ -1,0 +1,154 @@
+# the kernel softmax_inner
+
+import numba
+import numpy as np
+from numba import prange, types
+from numba.extending import intrinsic
+
+i32 = np.int32
+i64 = np.int64
+u32 = np.uint32
+u64 = np.uint64
+f32 = np.float32
+f64 = np.float64
+
+# Always inlined: a call that is left in a loop keeps it from being vectorised.
+scalar = numba.njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+def _bits(kind, result):
+    """The bits of a scalar as another type of the same width."""
+
+    @intrinsic
+    def cast(context, x):
+        return result(kind), lambda target, builder, signature, args: builder.bitcast(
+            args[0], target.get_value_type(result)
+        )
+
+    return cast
+
+
+noyau_bits_f32 = _bits(types.float32, types.uint32)
+noyau_from_bits_f32 = _bits(types.uint32, types.float32)
+
+
+# e^r for |r| <= log(2)/2: 1 + r + r^2 p(r), p minimax.
+@scalar
+def noyau_exp_part_f32(r):
+    p = f32(0.001393817)
+    p = p * r + f32(0.0083689885)
+    p = p * r + f32(0.04166643)
+    p = p * r + f32(0.16666518)
+    p = p * r + f32(0.5)
+    return p * (r * r) + r + f32(1.0)
+
+
+# value 2^n, where shifted is n + 254 + 1.5 2^23, so that n is in its low bits.
+# In two factors: a denormal result is rounded once.
+@scalar
+def noyau_scale_f32(value, shifted):
+    bits = noyau_bits_f32(shifted)
+    half = u32(bits >> u32(1))
+    return value * noyau_from_bits_f32(u32(half << u32(23))) * noyau_from_bits_f32(u32(u32(bits - half) << u32(23)))
+
+
+# e^x = 2^n e^r with whole n and |r| <= log(2)/2, for x < 89.
+@scalar
+def noyau_exp_below_f32(x):
+    shifted = x * f32(1.442695) + (f32(12582912.0) + f32(254.0))
+    n = shifted - (f32(12582912.0) + f32(254.0))
+    r = x - n * f32(0.69314575) - n * f32(1.4286068e-06)  # log(2) in two parts
+    y = noyau_scale_f32(noyau_exp_part_f32(r), shifted)
+    return f32(0.0) if x < f32(-104.0) else y
+
+
+# e^x. 1.1 ulp.
+@scalar
+def noyau_exp_f32(x):
+    low = noyau_exp_below_f32(x)
+    return f32(np.inf) if x > f32(89.0) else low
+
+
+@numba.njit(error_model="numpy", nogil=True)
+def softmax_inner_0(x, v9, n, begin, end):
+    kept_v5_2 = np.empty(n, np.float32)
+    v1_max = np.empty(64, np.float32)
+    v1_nan = np.empty(64, np.int32)
+    v6_lanes_sum = np.empty(64, np.float32)
+    for i0 in range(begin, end):
+        for lane in range(64):
+            v1_max[lane] = f32(-np.inf)
+            v1_nan[lane] = i32(0)
+        for r1 in range(n // 64):
+            for lane in range(64):
+                x_i = x[i0, r1 * 64 + lane]
+                v1_max[lane] = v1_max[lane] if v1_max[lane] > x_i else x_i
+                v1_nan[lane] = i32(v1_nan[lane] | i32(x_i != x_i))
+        for lane in range(n % 64):
+            x_i = x[i0, u64((n // 64) * 64 + lane)]
+            v1_max[lane] = v1_max[lane] if v1_max[lane] > x_i else x_i
+            v1_nan[lane] = i32(v1_nan[lane] | i32(x_i != x_i))
+        half = 32
+        while half > 0:
+            for lane in range(half):
+                v1_max[lane] = v1_max[lane] if v1_max[lane] > v1_max[u64(half + lane)] else v1_max[u64(half + lane)]
+                v1_nan[lane] = i32(v1_nan[lane] | v1_nan[u64(half + lane)])
+            half //= 2
+        v1 = f32(np.nan) if v1_nan[0] != i32(0) else v1_max[0]
+        v6_sum = 0.0
+        for block in range(n // 2048):
+            for lane in range(64):
+                v6_lanes_sum[lane] = f32(0.0)
+            for r2 in range(32):
+                for lane in range(64):
+                    x_i = x[i0, block * 2048 + r2 * 64 + lane]
+                    v4 = x_i - v1
+                    v5 = noyau_exp_f32(v4)
+                    kept_v5_2[block * 2048 + r2 * 64 + lane] = v5
+                    v6_lanes_sum[lane] += v5
+            half = 32
+            while half > 0:
+                for lane in range(half):
+                    v6_lanes_sum[lane] += v6_lanes_sum[u64(half + lane)]
+                half //= 2
+            v6_sum += f64(v6_lanes_sum[0])
+        for lane in range(64):
+            v6_lanes_sum[lane] = f32(0.0)
+        for r2 in range((n % 2048) // 64):
+            for lane in range(64):
+                x_i = x[i0, u64((n // 2048) * 2048 + r2 * 64 + lane)]
+                v4 = x_i - v1
+                v5 = noyau_exp_f32(v4)
+                kept_v5_2[u64((n // 2048) * 2048 + r2 * 64 + lane)] = v5
+                v6_lanes_sum[lane] += v5
+        for lane in range((n % 2048) % 64):
+            x_i = x[i0, u64((n // 2048) * 2048 + ((n % 2048) // 64) * 64 + lane)]
+            v4 = x_i - v1
+            v5 = noyau_exp_f32(v4)
+            kept_v5_2[u64((n // 2048) * 2048 + ((n % 2048) // 64) * 64 + lane)] = v5
+            v6_lanes_sum[lane] += v5
+        half = 32
+        while half > 0:
+            for lane in range(half):
+                v6_lanes_sum[lane] += v6_lanes_sum[u64(half + lane)]
+            half //= 2
+        v6_sum += f64(v6_lanes_sum[0])
+        v6 = f32(v6_sum)
+        for i1 in range(n):
+            v5 = kept_v5_2[i1]
+            v9[i0, i1] = v5 / v6
+
+
+@numba.njit(parallel=True, error_model="numpy", nogil=True)
+def softmax_inner(x, v9):
+    # x: f32[rows, n], input, inner
+    # v9: f32[rows, n], output
+    rows = x.shape[0]
+    n = x.shape[1]
+    if v9.shape != (rows, n):
+        return 2
+    items = rows
+    parts = min(items, numba.get_num_threads())
+    for part in prange(parts):
+        softmax_inner_0(x, v9, n, i64(part) * items // parts, (i64(part) + 1) * items // parts)
+    return 0

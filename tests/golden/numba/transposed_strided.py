@@ -1,0 +1,37 @@
+# the kernel transposed_strided
+
+import numba
+import numpy as np
+from numba import prange
+
+i64 = np.int64
+u64 = np.uint64
+f32 = np.float32
+
+
+@numba.njit(error_model="numpy", nogil=True)
+def transposed_strided_0(x, v2, b, c, begin, end):
+    v2_cells = v2.reshape(-1)
+    for item in range(begin, end):
+        i0 = item // ((b + 15) // 16)
+        i2t = item % ((b + 15) // 16)
+        for i1 in range(c):
+            for i2 in range(min(16, b - i2t * 16)):
+                x_i = x[i0, u64(i2t * 16 + i2), i1]
+                v2_cells[u64((c * i0 + i1) * b + i2t * 16 + i2)] = -x_i
+
+
+@numba.njit(parallel=True, error_model="numpy", nogil=True)
+def transposed_strided(x, v2):
+    # x: f32[a, b, c], input, strided
+    # v2: f32[a, c, b], output
+    a = x.shape[0]
+    b = x.shape[1]
+    c = x.shape[2]
+    if v2.shape != (a, c, b):
+        return 2
+    items = a * ((b + 15) // 16)
+    parts = min(items, numba.get_num_threads())
+    for part in prange(parts):
+        transposed_strided_0(x, v2, b, c, i64(part) * items // parts, (i64(part) + 1) * items // parts)
+    return 0

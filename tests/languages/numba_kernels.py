@@ -1,0 +1,48 @@
+"""Kernels of language numba for tests: scheduled as it wants them, compiled once. Support for tests, not a test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+
+from noyau.builders.numba import Compiled
+from noyau.ir.graph import Graph
+from noyau.ir.loops import Kernel
+from noyau.languages import numba
+from noyau.lowering.nest import lower
+from noyau.passes.normal import normalise
+from noyau.schedules.choosing import Options, schedule
+from tests.languages.kernels import GOLDEN, LAYOUTS, MORE
+
+
+def wanted(options: Options) -> Options:
+    """The options, but where language numba has its own."""
+    own = numba.SCHEDULE
+    return replace(options, lanes=options.lanes or own.lanes, around_bytes=own.around_bytes, short=own.short)
+
+
+@cache
+def kernel_of(name: str) -> Kernel:
+    """The kernel of that name, scheduled."""
+    graph, options = {**GOLDEN, **MORE}[name]
+    return schedule(lower(normalise(graph), name, LAYOUTS.get(name)), wanted(options))
+
+
+@cache
+def compiled(name: str) -> Compiled:
+    return Compiled(numba.source(kernel_of(name)), kernel_of(name))
+
+
+def build(graph: Graph, name: str) -> Compiled:
+    """A graph as it is, compiled."""
+    made = schedule(lower(graph, name), numba.SCHEDULE)
+    return Compiled(numba.source(made), made)
+
+
+def of(made: Kernel) -> Compiled:
+    return Compiled(numba.source(made), made)
+
+
+def text_of(names: Sequence[str]) -> str:
+    return numba.together([kernel_of(name) for name in names])
