@@ -126,8 +126,7 @@ def overwritten(tape: Tape, whole: Node, index: Shape, part: Node) -> Node:
     for axis, (dim, span) in enumerate(zip(index, spans, strict=True)):
         if span.axis is not None:
             place = Dim.of(index_name(axis))
-            turned = Dim.of(0) != span.start and _is_turned(dim, span.axis)
-            at[span.axis] = span.count - 1 - place if turned else place
+            at[span.axis] = span.count - 1 - place if _is_turned(dim, span.axis) else place
     value = tape.view(part, tuple(span.count for span in spans), at)
     return _placed(tape, whole, value, spans, 0)
 

@@ -153,6 +153,35 @@ class Number(Traced):
     def weak(self) -> type:
         return float if self.node.dtype is DType.F64 else int
 
+    def __eq__(self, other: Any) -> Any:
+        self._compared(other)
+        return super().__eq__(other)
+
+    def __ne__(self, other: Any) -> Any:
+        self._compared(other)
+        return super().__ne__(other)
+
+    def __lt__(self, other: Any) -> Any:
+        self._compared(other)
+        return super().__lt__(other)
+
+    def __le__(self, other: Any) -> Any:
+        self._compared(other)
+        return super().__le__(other)
+
+    def __gt__(self, other: Any) -> Any:
+        self._compared(other)
+        return super().__gt__(other)
+
+    def __ge__(self, other: Any) -> Any:
+        self._compared(other)
+        return super().__ge__(other)
+
+    def _compared(self, other: Any) -> None:
+        """A comparison with a number is asked for at once, where it follows from sizes."""
+        if _is_number(other) and self.names is not None:
+            self._settled()
+
     def _settled(self, *_: Any) -> Any:
         """What asks for the number: the trace begins again with numbers for the sizes that it follows from."""
         if self.names is None:

@@ -15,7 +15,7 @@ from noyau.ir.graph import Constant, Input, Iota, Kind, Map, Node, Reduce, Scan,
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import dtype_of
 
-MOST_NODES = 20_000  # a loop over cells that is traced step by step would make more
+MOST_NODES = 5_000  # a loop over cells that is traced step by step would make more
 
 
 class Settled(BaseException):

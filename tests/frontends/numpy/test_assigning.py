@@ -128,6 +128,28 @@ def test_random_slices_set_what_numpy_sets(keys, shape):
     found(function, x(*shape))
 
 
+PLACES = st.one_of(PARTS, st.just(...), st.lists(st.integers(-3, 2), min_size=1, max_size=3).map(np.array))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(PLACES, min_size=1, max_size=4).map(tuple), st.sampled_from([(3, 4, 5), (3, 3, 3)]), st.integers(0, 2))
+def test_random_keys_are_set_to_what_numpy_sets(key, shape, lead):
+    def function(a, v):
+        out = a.copy()
+        out[key] = v
+        more = out * 1
+        more[key] += v
+        return out, more
+
+    array = x(*shape)
+    try:
+        part = array[key]
+        function(array, value := x(*part.shape[lead:], seed=1))
+    except (IndexError, ValueError):
+        return
+    found(function, array, value)
+
+
 def change(a):
     a[0] = 1
     return a

@@ -33,6 +33,13 @@ def test_sizes_calculate_as_numbers_do(function):
     assert found(function, array).specialised == {}
 
 
+HIDDEN = {  # what stands in a dict sees numpy itself, which asks for numbers
+    "arange": lambda a: a + np.arange(a.shape[1]),
+    "tri": lambda a: np.tri(a.shape[0]) @ a,
+    "zeros": lambda a: a + np.zeros(a.shape),
+}
+
+
 @pytest.mark.parametrize(
     ("function", "specialised"),
     [
@@ -46,6 +53,10 @@ def test_sizes_calculate_as_numbers_do(function):
         (lambda a: a * 2 ** a.shape[0], {"x0_0": 3}),
         (lambda a: np.concatenate([a] * a.shape[0]), {"x0_0": 3}),
         (lambda a: a + np.arange(3)[:, None], {"x0_0": 3}),
+        (lambda a: a if a.shape[0] / 2 > 1 else -a, {"x0_0": 3}),
+        (lambda a: HIDDEN["arange"](a), {"x0_1": 4}),
+        (lambda a: HIDDEN["tri"](a), {"x0_0": 3}),
+        (lambda a: HIDDEN["zeros"](a), {"x0_0": 3, "x0_1": 4}),
         (lambda a: np.split(a, a.shape[1] // 2, axis=1)[0], {"x0_1": 4}),
     ],
 )
@@ -69,7 +80,7 @@ def test_a_comparison_is_a_demand():
         (lambda a: a * int(a.sum() / a.shape[0]), "it asks for the number in an array"),
         (lambda a: a * int(np.count_nonzero(a > 0)), "it asks for the number in an array"),
         (lambda a: a[a.shape[0] / 2], "a place is no whole size: it is calculated with /, or counted; use //"),
-        (lambda a: sum(a[k % 2] for k in range(30_000)), "it takes more than 20000 steps, as loops are unrolled"),
+        (lambda a: sum(a[k % 2] for k in range(30_000)), "it takes more than 5000 steps, as loops are unrolled"),
     ],
 )
 def test_what_is_not_traced(function, told):
