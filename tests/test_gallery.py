@@ -11,13 +11,19 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {
+    "dlpack": ("10.0 False", "x is no array: list speaks neither DLPack nor Python's buffers"),
     "vector_sum": (
         "sums[simd]: right on",
         "right for every row of 1 to 64 cells",
         "sums[simd_without_rest]: wrong-value: wrong at out[0] for x: f32[1, 1]",
         "times as long as by_rows: its inner loop steps 8192 bytes",
     ),
-    "dot_ladder": ("dot[chain]: right on", "dot64[lanes]: right on", "chain_in_float32 [c] is wrong: wrong at out[]", "python_loop [python]"),
+    "dot_ladder": (
+        "dot[chain]: right on",
+        "dot64[lanes]: right on",
+        "chain_in_float32 [c] is wrong: wrong at out[]",
+        "python_loop [python]",
+    ),
     "filter": ("clipped[select]: right on", "clipped[minimum]: wrong-value: ", "want nan", "branch: "),
     "random_sums": (
         "reproducible : 1 results in 100 orders, spread 0,",

@@ -1,0 +1,79 @@
+"""Session 7: DLPack round trips
+=============================
+
+Arrays of other packages go through an op without a copy: the kernel reads their memory where it lies, and the results
+come in the same kind of array, on the memory that the kernel wrote.
+
+Run it: ``python examples/gallery/plot_dlpack.py`` (torch is used where it is installed).
+"""
+
+from __future__ import annotations
+
+import array
+
+import numpy as np
+
+import noyau
+from noyau.errors import UnsupportedError
+from noyau.runtimes.numpy.dlpack import as_array, given_back
+
+
+@noyau.op("float[m, n] -> float[m, n]")
+def centred(x):
+    """Columns around 0."""
+    return x - x.mean(0)
+
+
+# %%
+# The same memory
+# ---------------
+# What speaks DLPack, `__array_interface__` or Python's buffers is looked at, not copied: both sides see a change.
+listed = array.array("d", range(6))
+seen = as_array(listed)
+seen[0] = 10
+print(listed[0], seen.flags.owndata)
+assert listed[0] == 10
+
+# %%
+# What may not be written, may not be written here either; what lies elsewhere, or is no array, is refused, with what
+# would do.
+assert not as_array(b"bytes").flags.writeable
+try:
+    as_array([1, 2, 3], "x")
+except UnsupportedError as refused:
+    print(refused)
+
+# %%
+# torch in, torch out
+# -------------------
+# Strides stay: a transposed tensor is a transposed array. bfloat16, which NumPy has no dtype for, is that of ml_dtypes.
+try:
+    import torch
+except ImportError:
+    torch = None
+    print("torch is not installed: that was all")
+
+if torch is not None:
+    x = torch.arange(12, dtype=torch.float32).reshape(3, 4)
+    there = as_array(x.T)
+    print(there.strides, there.ctypes.data == x.data_ptr())
+    assert there.ctypes.data == x.data_ptr()
+
+    y = centred(x.T)
+    print(type(y).__name__, y.shape)
+    assert torch.equal(y, x.T - x.T.mean(0))
+
+    short = as_array(x.to(torch.bfloat16))
+    print(short.dtype, given_back(short, x).dtype)
+
+    # %%
+    # The broken twin: `numpy()` of a tensor that requires a gradient is refused by torch; so is it here, for the
+    # gradient would be lost in silence.
+    try:
+        centred(x.requires_grad_())
+    except (UnsupportedError, TypeError) as refused:
+        print(refused)
+    else:
+        raise AssertionError("the gradient was lost")
+
+assert np.allclose(centred(np.eye(3)).sum(0), 0)
