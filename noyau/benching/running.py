@@ -10,8 +10,9 @@ from typing import Any, TypeAlias
 
 from noyau.benching.candidates import Function
 from noyau.benching.racing import Say, pools, race
-from noyau.benching.records import Benched
-from noyau.benching.tasks import Arguments, function_tasks, op_tasks
+from noyau.benching.records import At, Benched
+from noyau.benching.tasks import Arguments, Task, function_tasks, op_tasks
+from noyau.benching.winning import record_winner
 from noyau.commands import progress
 from noyau.errors import InputError
 from noyau.ops import Op
@@ -32,6 +33,7 @@ def bench(
     flops: float | None = None,
     seed: int = 0,
     say: Say | None = None,
+    record: bool = True,
 ) -> Benched:
     """Time the ways to compute one thing against each other, in rounds, and against the floor: the bytes that must move
     at the rate at which this machine copies and reads as many.
@@ -44,6 +46,7 @@ def bench(
     `budget_s`: seconds of timing at each sizes; slow candidates overrun it, since six calls of each are timed.
     `cold`: whether to time on inputs in no cache too; where it is not said, where that may differ. `flops`: of a call
     of plain functions. `say`: takes a line for each step; where it is not given, stderr does, if it is a terminal.
+    `record`: later calls of the op that are like these run what was surely the fastest kernel of those that may run.
 
     Each candidate is verified: on a first call, and on runs that were timed, chosen at random; what is wrong is told
     and not ranked. InputError where inputs do not fit, or nothing is given to time; SignatureError as of a call."""
@@ -52,10 +55,19 @@ def bench(
         tasks = op_tasks(what, args, peers or {}, numbers, seed)
     else:
         tasks = function_tasks({**what, **(peers or {})}, args, numbers, flops, seed)
+    found = []
     with _progress(say) as told:
-        at = tuple(race(task, budget_s=budget_s, cold=cold, seed=seed, cores=cores, say=told) for task in tasks)
+        for task in tasks:
+            found.append(race(task, budget_s=budget_s, cold=cold, seed=seed, cores=cores, say=told))
+            _remember(what, task, found[-1], record)
     name = what.name if isinstance(what, Op) else ", ".join(what)
-    return Benched(name, this_machine(), {"cores": cores, **pools()}, at)
+    return Benched(name, this_machine(), {"cores": cores, **pools()}, tuple(found))
+
+
+def _remember(what: object, task: Task, at: At, record: bool) -> None:
+    """Record which kernel of an op won."""
+    if record and isinstance(what, Op) and task.wanted is not None:
+        record_winner(what, at, task.wanted, task.cells)
 
 
 def _progress(say: Say | None) -> contextlib.AbstractContextManager[Say]:

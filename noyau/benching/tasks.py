@@ -28,7 +28,8 @@ Arguments: TypeAlias = Sequence[Any] | Callable[..., Sequence[Any]]
 @dataclass(frozen=True, slots=True)
 class Task:
     """What is to be timed at one set of sizes. `work`: None where it follows from inputs and outputs, with `flops`, if
-    the user gives them."""
+    the user gives them. `wanted`, `cells`: of an op, what its kernels were made for, and how many cells the largest
+    array has."""
 
     sizes: Mapping[str, int]
     drawn: Drawn
@@ -36,6 +37,8 @@ class Task:
     check: Check
     work: Work | None = None
     flops: float | None = None
+    wanted: Wanted | None = None
+    cells: int = 0
 
 
 def op_tasks(
@@ -52,8 +55,14 @@ def op_tasks(
         others = (replace(entry, is_peer=True) for entry in of_functions(peers, calling))
         entries = (*of_op(op, bound, constants, calling), *others)
         check = _op_check(op, entries[0], bound, calling)
-        work = _op_work(op, wanted_by(op.signature, bound, constants), bound)
-        yield Task(bound.sizes, drawn, _apart(entries), check, work)
+        wanted = wanted_by(op.signature, bound, constants)
+        work = _op_work(op, wanted, bound)
+        yield Task(bound.sizes, drawn, _apart(entries), check, work, wanted=wanted, cells=largest(bound))
+
+
+def largest(bound: Bound) -> int:
+    """The cells of the largest array of a call."""
+    return max((array.size for array in bound.arrays), default=0)
 
 
 def _apart(entries: Sequence[Entry]) -> tuple[Entry, ...]:

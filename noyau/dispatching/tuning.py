@@ -7,20 +7,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from noyau.benching.candidates import REFERENCE
 from noyau.benching.inputs import usual_numbers
-from noyau.benching.records import At, Benched
+from noyau.benching.records import Benched
 from noyau.benching.running import Numbers, bench, combined
+from noyau.benching.tasks import largest
+from noyau.benching.winning import winner_of
 from noyau.checking.ops import check
-from noyau.dispatching.generating import GENERATED, Wanted, generate
 from noyau.dispatching.keys import wanted_by
-from noyau.dispatching.records import Winner, record, text_digest, today
+from noyau.dispatching.records import Winner, record
 from noyau.errors import InputError, SignatureError
 from noyau.handwritten.kernels import HandKernel, settled
 from noyau.handwritten.trusting import ineligible
 from noyau.ops import Op
 from noyau.signatures.binding import Bound, bind
-from noyau.timing.comparing import Verdict
 
 Say = Callable[[str], None]
 
@@ -81,35 +80,13 @@ def tune(
     for given, numbers in _wishes(op, args, sizes):
         bound = _bound(op, given, numbers, seed)
         tried = _with_variants(op, bound, told)
-        found.append(bench(tried, given or None, sizes=numbers, budget_s=budget_s, seed=seed, say=told))
+        found.append(bench(tried, given or None, sizes=numbers, budget_s=budget_s, seed=seed, say=told, record=False))
         wanted = wanted_by(op.signature, bound, op.description.reference.constants)
-        winner = winner_of(found[-1].at[0], tried, wanted, max(array.size for array in bound.arrays))
+        winner = winner_of(tried, found[-1].at[0], wanted, largest(bound))
         record(op.description, wanted, [winner])
         winners.append(winner)
     op.calls.forget()
     return Tuned(tuple(found), tuple(winners))
-
-
-def winner_of(at: At, op: Op[..., Any], wanted: Wanted, cells: int) -> Winner:
-    """The fastest kernel, where it is surely faster than what runs by default; else that one."""
-    names = [row.name for row in at.ranked]
-    usual = next((name for name in _by_default(op) if name in names), REFERENCE)
-    best = at.best if at.comparison(at.best, usual).verdict is Verdict.FASTER else usual
-    kernel = op.kernels.get(best)
-    median_s = at.time_s(best) or 0.0
-    if kernel is not None:
-        constants = tuple(sorted(kernel.usage.constants.items())) if " (" in best else ()
-        return Winner(cells, best.partition(" (")[0], text_digest(kernel.text), median_s, today(), constants)
-    language = best.removeprefix("generated ")
-    text = generate(op.description, wanted, language).text if language in GENERATED else ""
-    return Winner(cells, language, text_digest(text), median_s, today())
-
-
-def _by_default(op: Op[..., Any]) -> Iterator[str]:
-    """Candidates in the order in which a call takes them where nothing was timed."""
-    yield from (kernel.name for kernel in op.kernels.values() if kernel.usage.trust)
-    yield from (f"generated {language}" for language in GENERATED)
-    yield from op.kernels
 
 
 def _wishes(
