@@ -60,8 +60,11 @@ def bench(
         for task in tasks:
             found.append(race(task, budget_s=budget_s, cold=cold, seed=seed, cores=cores, say=told))
             _remember(what, task, found[-1], record)
-    name = what.name if isinstance(what, Op) else ", ".join(what)
-    return Benched(name, this_machine(), {"cores": cores, **pools()}, tuple(found))
+    return Benched(_named(what), this_machine(), {"cores": cores, **pools()}, tuple(found))
+
+
+def _named(what: Op[..., Any] | Mapping[str, Function]) -> str:
+    return what.name if isinstance(what, Op) else ", ".join(what)
 
 
 def _remember(what: object, task: Task, at: At, record: bool) -> None:
