@@ -14,8 +14,8 @@ from noyau.frontends.numpy.arrays import FUNCTIONS, Traced
 from noyau.frontends.numpy.sizes import Number
 from noyau.frontends.numpy.tape import Tape
 from noyau.frontends.numpy.ufuncs import as_node, has_traced, mapped, traced
-from noyau.ir.dims import Dim, Shape, index_name, never_negative, product
-from noyau.ir.graph import Gather, Iota, Lookup, Node
+from noyau.ir.dims import Dim, Shape, index_name, indices, never_negative, product
+from noyau.ir.graph import Gather, Iota, Lookup, Node, View
 from noyau.ir.symbols import Size, dim_of
 
 
@@ -28,7 +28,15 @@ class Slice:
     count: Dim
 
 
-Entry: TypeAlias = Slice | Dim | Node | None
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Indices that need no memory, since they count: `index` over the axes of their shape."""
+
+    index: Dim
+    shape: Shape
+
+
+Entry: TypeAlias = Slice | Dim | Node | Count | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +71,8 @@ def read(array: Traced, plan: Key) -> Traced:
     if not plan.looked_up:
         return Traced(tape, tape.view(value, shape, [dim for dim in index if isinstance(dim, Dim)]))
     operands = [value, *(each for each in plan.entries if isinstance(each, Node))]
+    if len(operands) == 1:
+        return Traced(tape, tape.copied(tape.view(value, shape, [dim for dim in index if isinstance(dim, Dim)])))
     return Traced(tape, tape.emit(Gather(tuple(index)), operands, value.dtype, shape))
 
 
@@ -91,6 +101,9 @@ def _index(plan: Key) -> list[Dim | Lookup]:
             case Node():
                 looked_up += 1
                 index.append(Lookup(looked_up, _looked_at(each.shape, plan)))
+            case Count(counted, shape):
+                seen = {index_name(k): dim for k, dim in enumerate(_looked_at(shape, plan))}
+                index.append(counted.replace(seen))
             case _:
                 index.append(each)
     return index
@@ -111,7 +124,7 @@ def parsed(array: Traced, key: Any) -> Key:
     for each in _filled(_entries(key), len(shape)):
         entries.append(None if each is None else _entry(tape, each, shape[axis]))
         axis += each is not None
-    looked = [each for each in entries if isinstance(each, Node)]
+    looked = [each for each in entries if isinstance(each, Node | Count)]
     if not looked:
         return Key(tuple(entries), (), 0, False)
     together = tape.broadcast([each.shape for each in looked])
@@ -123,14 +136,14 @@ def parsed(array: Traced, key: Any) -> Key:
     return Key(tuple(entries), together, at, True)
 
 
-def _entry(tape: Tape, each: Any, extent: Dim) -> Slice | Dim | Node:
+def _entry(tape: Tape, each: Any, extent: Dim) -> Slice | Dim | Node | Count:
     match each:
         case slice():
             return _slice(tape, each, extent)
         case Number():
             raise UnsupportedError("a place is no whole size: it is calculated with /, or counted; use //")
         case Traced() | np.ndarray() | list() | tuple() | range():
-            return _indices(tape, each, extent)
+            return _counted(tape, each, extent) or _indices(tape, each, extent)
         case _:
             return _place(tape, each, extent)
 
@@ -261,6 +274,30 @@ def _place(tape: Tape, key: Any, extent: Dim) -> Dim:
     tape.demand_at_most(0, place)
     tape.demand_at_most(place + 1, extent)
     return place
+
+
+def _counted(tape: Tape, key: Any, extent: Dim) -> Count | None:
+    """Indices as a count, such as np.arange gives, which lies within the axis in this call; None for others."""
+    if not isinstance(key, Traced) or key.node.dtype is not DType.I64:
+        return None
+    node, at = key.node, indices(key.ndim)
+    while isinstance(node.kind, View):
+        seen = {index_name(k): dim for k, dim in enumerate(at)}
+        at, node = tuple(dim.replace(seen) for dim in node.kind.index), tape.by_name[node.inputs[0]]
+    if not isinstance(node.kind, Iota):
+        return None
+    index, low, high = node.kind.index.replace({index_name(k): dim for k, dim in enumerate(at)}), Dim.of(0), Dim.of(0)
+    for term in index.terms:
+        part = Dim((term,))
+        axes = [name for name in part.names if name.startswith("#")]
+        last = Dim.of(0) if not axes else key.node.shape[int(axes[0][1:])] - 1
+        if axes and (len(term[0]) > 1 or term[0] != (axes[0],)):
+            return None
+        low = low + (part if not axes else last * min(term[1], 0))
+        high = high + (part if not axes else last * max(term[1], 0))
+    if not tape.at_most(0, low, usual=True) or not tape.at_most(high + 1, extent, usual=True):
+        return None
+    return Count(index, key.node.shape)
 
 
 def _indices(tape: Tape, key: Any, extent: Dim) -> Node:

@@ -123,6 +123,10 @@ class Tape:
     def view(self, value: Node, shape: Shape, index: Sequence[Dim]) -> Node:
         return self.emit(View(tuple(index)), [value], value.dtype, shape)
 
+    def copied(self, value: Node) -> Node:
+        """The same cells as a value of its own, which is no view."""
+        return self.emit(Map("identity"), [value], value.dtype, value.shape)
+
     def transpose(self, value: Node, order: Sequence[int]) -> Node:
         index = [Dim.of(f"#{list(order).index(axis)}") for axis in range(len(order))]
         return self.view(value, tuple(value.shape[axis] for axis in order), index)

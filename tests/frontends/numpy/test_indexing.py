@@ -5,8 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from noyau.dtypes import DType
 from noyau.errors import InputError, UnsupportedError
+from noyau.frontends.numpy.tracing import trace_shapes
 from noyau.ir.evaluation import evaluate
+from noyau.ir.graph import Gather, Lookup
 from tests.frontends.numpy.traces import agrees, found, traced, traced_only, x
 
 
@@ -127,3 +130,28 @@ def test_places_that_are_looked_up_together():
     agrees(lambda a, i: np.take_along_axis(a, i[:, None], 1) + np.take(a, [[0, 1]], axis=1)[:, 0, :1], x(3, 4), rows)
     agrees(lambda a, i: np.take(a, i * 5, mode="wrap") + np.take(a, i * 50 - 9, mode="clip"), x(3, 4), rows)
     agrees(lambda a: a[np.ix_([2, 0], [1, 3, 3])], x(3, 4))
+
+
+def test_places_that_count_need_no_memory():
+    picked = found(lambda a, t: -a[np.arange(a.shape[0]), t], x(3, 4), np.array([3, 0, -1]))
+    gathers = [node.kind for node in picked.graph.nodes if isinstance(node.kind, Gather)]
+    assert [sum(isinstance(each, Lookup) for each in kind.index) for kind in gathers] == [1]
+    found(lambda a: a[np.arange(a.shape[0]), np.arange(1, a.shape[0] + 1)] * a[0, np.arange(4, 0, -2)][:1], x(3, 5))
+    found(lambda a: a[np.arange(2)[:, None] + 1, np.arange(a.shape[1])] + a[:2, np.arange(a.shape[1]) - 1], x(3, 5))
+    found(lambda a: a[np.arange(a.shape[1])[:, None], np.arange(3)] + a[np.arange(-3, 0)].T[:, :3], x(3, 3))
+    found(lambda a: a[np.arange(a.shape[0] - a.shape[0] // 1)], x(3, 5))
+
+    def changed(a):
+        out = a.copy()
+        part = out[np.arange(a.shape[0])]
+        part += 1
+        out[np.arange(a.shape[0]), np.arange(a.shape[0])] = 7
+        return out, part
+
+    found(changed, x(3, 4))
+
+
+def test_places_that_count_too_far_are_refused_when_it_runs():
+    made = trace_shapes(lambda a: a[np.arange(a.shape[1])], {"a": (DType.F32, (3, 5))}, {})
+    with pytest.raises(InputError, match="an index is outside"):
+        evaluate(made.graph, {"a": x(3, 5)})
