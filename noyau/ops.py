@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar, U
 import numpy as np
 
 from noyau.descriptions import Description
-from noyau.dispatching.calls import ReferenceWarning, calls_of
+from noyau.dispatching.calls import ReferenceWarning
 from noyau.dispatching.explaining import Explanation
 from noyau.dispatching.generating import GENERATED, Generated, Wanted, generate
+from noyau.dispatching.unsigned import calls_of
 from noyau.dtypes import DType
 from noyau.errors import SignatureError
 from noyau.handwritten.asking import parameters_of

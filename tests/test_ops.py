@@ -211,7 +211,7 @@ def test_kernels_by_name_and_their_sources():
     assert softmax.source("by_rows") == ROWS
     assert made.entry == "softmax"
     assert repr(softmax).endswith("kernels: by_rows[c]>")
-    with pytest.raises(SignatureError, match="softmax has no kernel 'other'; there are: by_rows, c"):
+    with pytest.raises(SignatureError, match="softmax has no kernel 'other'; there are: by_rows, c, numba"):
         softmax.source("other")
     with pytest.raises(TypeError):
         softmax.kernels["other"] = made

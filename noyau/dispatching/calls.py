@@ -13,7 +13,6 @@ from noyau.dispatching.choosing import Choosing, Chosen
 from noyau.dispatching.entries import Entry, entry, run
 from noyau.dispatching.explaining import Explanation, explained
 from noyau.dispatching.keys import fitted, frozen, wanted_by
-from noyau.errors import SignatureError
 from noyau.references import narrowed, runs_as_written
 from noyau.runtimes.numpy.dlpack import as_array, given_back, leading, speaks
 from noyau.runtimes.numpy.doors import MISS, write
@@ -26,11 +25,6 @@ DOORS = 8  # kept for the same constants; the last one that was made comes first
 
 class ReferenceWarning(UserWarning):
     """An op runs as its reference, for no kernel of it may run."""
-
-
-def calls_of(description: Description) -> Calls | Unsigned:
-    """The calls of an op."""
-    return Unsigned(description) if description.signature is None else Calls(description, description.signature)
 
 
 class Calls:
@@ -64,7 +58,7 @@ class Calls:
         package's. `constants` are those that are given. SignatureError where an argument does not fit, InputError where
         `out` does not."""
         like, names = leading(args), self.description.reference.parameters
-        given = tuple(_array(each, name) for each, name in zip(args, names, strict=True))
+        given = tuple(as_given(each, name) for each, name in zip(args, names, strict=True))
         made = self.again(given, constants, out)
         if made is MISS:
             made = self.anew(given, constants, sizes, out)
@@ -75,7 +69,7 @@ class Calls:
     def explain(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int]) -> Explanation:
         """What a call with these would run."""
         names = self.description.reference.parameters
-        given = [_array(each, name) for each, name in zip(args, names, strict=True)]
+        given = [as_given(each, name) for each, name in zip(args, names, strict=True)]
         bound = bind(self.signature, given, sizes, self.description.name)
         chosen = self.choosing.choose(wanted_by(self.signature, bound, self.all(constants)))
         return explained(self.choosing, chosen, _largest(bound))
@@ -131,44 +125,10 @@ class Calls:
             warn(self.description, [f"{kernel}: {reason}" for kernel, reason in chosen.rejected])
 
 
-class Unsigned:
-    """The calls of an op without a signature: nothing is checked, and nothing generated yet."""
-
-    plain: tuple[Entry, ...] = ()
-
-    def __init__(self, description: Description) -> None:
-        self.description, self.warned = description, False
-
-    def forget(self) -> None:
-        """Nothing is remembered."""
-
-    def again(self, args: tuple[Any, ...], constants: Mapping[str, Any], out: Any) -> Any:
-        return MISS
-
-    def whole(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any) -> Any:
-        """By a trusted kernel that returns its results, else by the reference."""
-        kernels = self.description.kernels
-        trusted = next((kernel for kernel in kernels if kernel.usage.trust and kernel.function), None)
-        if trusted is None or trusted.function is None or runs_as_written():
-            self.warn()
-            return self.description.reference.function(*args, **constants)
-        return trusted.function(*args)
-
-    def warn(self) -> None:
-        """Once: that the reference runs though there are kernels."""
-        if not self.warned and not runs_as_written():
-            self.warned = True
-            told = "without a signature it cannot be checked: give it one, or attach it with trust=True"
-            warn(self.description, [f"{kernel.name}: {told}" for kernel in self.description.kernels] or [told])
-
-    def explain(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int]) -> Explanation:
-        raise SignatureError(f"{self.description.name} has no signature; give it one: @noyau.op('f32[n] -> f32[n]')")
-
-
-def warn(description: Description, reasons: Sequence[str]) -> None:
-    """Say that the reference runs, and why."""
+def warn(description: Description, reasons: Sequence[str], level: int = 6) -> None:
+    """Say that the reference runs, and why, at the line of the call: so many frames up."""
     told = f"{description.name} ({description.place}) runs as its reference: {'; '.join(reasons)}"
-    warnings.warn(told, ReferenceWarning, stacklevel=6)
+    warnings.warn(told, ReferenceWarning, stacklevel=level)
 
 
 def _largest(bound: Bound) -> int:
@@ -176,7 +136,7 @@ def _largest(bound: Bound) -> int:
     return max((array.size for array in bound.arrays), default=0)
 
 
-def _array(given: Any, name: str) -> Any:
+def as_given(given: Any, name: str) -> Any:
     """An argument as NumPy has it; what speaks no protocol of arrays is left to the signature to refuse."""
     if isinstance(given, np.ndarray | np.generic | bool | int | float) or not speaks(given):
         return given

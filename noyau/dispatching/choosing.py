@@ -16,7 +16,7 @@ from noyau.dispatching.records import Winner, bounds, recalled, smoke_key, text_
 from noyau.dispatching.running import Built, build
 from noyau.dispatching.smoke import smoke
 from noyau.errors import BuildError, MissingExtraError, NoyauError, OutputError, UnsupportedError
-from noyau.handwritten.kernels import HandKernel
+from noyau.handwritten.kernels import HandKernel, settled
 from noyau.handwritten.trusting import ineligible
 
 REFERENCE = "reference"
@@ -42,6 +42,7 @@ class Chosen:
     wanted: Wanted
     choices: tuple[tuple[Choice, float], ...]
     rejected: tuple[tuple[str, str], ...]
+    key: Key | None = None
 
     def at(self, cells: int) -> Choice:
         """What runs where the largest array has so many cells."""
@@ -59,20 +60,31 @@ class Choosing:
     """The choices of an op, made once a key: one lock a key, and what failed is not tried again."""
 
     description: Description
-    chosen: dict[Key, Chosen] = field(default_factory=dict)
+    chosen: dict[Key, list[Chosen]] = field(default_factory=dict)
     programs: dict[tuple[Key, str], Built | str] = field(default_factory=dict)
     locks: dict[Key, threading.Lock] = field(default_factory=dict)
 
     def choose(self, wanted: Wanted) -> Chosen:
-        """What runs for a key."""
+        """What runs for a key, and where the reference asked for sizes, for these."""
         key = key_of(wanted)
-        found = self.chosen.get(key)
+        found = self.known(key, wanted)
         if found is None:
             with self.locks.setdefault(key, threading.Lock()):
-                found = self.chosen.get(key)
+                found = self.known(key, wanted)
                 if found is None:
-                    found = self.chosen[key] = self.decided(wanted, key)
+                    variants = self.chosen.setdefault(key, [])
+                    found = self.decided(wanted, (*key, len(variants)))
+                    variants.append(found)
         return found
+
+    def known(self, key: Key, wanted: Wanted) -> Chosen | None:
+        """What was chosen before and holds for these sizes."""
+        return next((each for each in self.chosen.get(key, ()) if self.holds(each, wanted)), None)
+
+    def holds(self, chosen: Chosen, wanted: Wanted) -> bool:
+        """Whether what was traced for other sizes is right for these."""
+        made = [self.programs.get((chosen.key or (), language)) for language in GENERATED]
+        return all(each.generated.holds(wanted.sizes) for each in made if isinstance(each, Built))
 
     def decided(self, wanted: Wanted, key: Key) -> Chosen:
         """The choice for a key, from what is recorded and what can run."""
@@ -81,7 +93,7 @@ class Choosing:
         if not choices:
             candidates = self.candidates(wanted, key, rejected)
             choices = [(next(candidates), float("inf"))]
-        return Chosen(wanted, tuple(choices), tuple(rejected.items()))
+        return Chosen(wanted, tuple(choices), tuple(rejected.items()), key)
 
     def won(self, wanted: Wanted, key: Key, rejected: dict[str, str]) -> Iterator[tuple[Choice, float]]:
         """The recorded winners that still are what they were and may run."""
@@ -105,7 +117,7 @@ class Choosing:
             return None
         attached = next((each for each in self.description.kernels if each.name == winner.kernel), None)
         if attached is not None:
-            stale = text_digest(attached.text) != winner.text
+            attached, stale = settled(attached, winner.constants), text_digest(attached.text) != winner.text
             return "it has changed since it was timed" if stale else self.barred(attached, wanted) or attached
         if winner.kernel not in GENERATED:
             return "it won before, and is no kernel of the op any more"
@@ -113,13 +125,18 @@ class Choosing:
         stale = isinstance(made, Built) and text_digest(made.generated.text) != winner.text
         return "its text has changed since it was timed" if stale else made
 
-    def candidates(self, wanted: Wanted, key: Key, rejected: dict[str, str]) -> Iterator[Choice]:
-        """What may run, the first choice first, when nothing was timed; the reference is the last."""
+    def candidates(
+        self, wanted: Wanted, key: Key, rejected: dict[str, str], *, tried: bool = False
+    ) -> Iterator[Choice]:
+        """What may run, the first choice first, when nothing was timed; the reference is the last. `tried`: of the
+        generated kernels those alone that were built already."""
         bars = {kernel.name: self.barred(kernel, wanted) for kernel in self.description.kernels}
         free = [kernel for kernel in self.description.kernels if not bars[kernel.name]]
         rejected |= {name: why for name, why in bars.items() if why}
         yield from (self.by_hand(each, "it is trusted") for each in free if each.usage.trust)
         for language in GENERATED:
+            if tried and (key, language) not in self.programs:
+                continue
             made = self.program(wanted, key, language)
             if isinstance(made, Built):
                 yield Choice(language, language, "generated; it passed its smoke certificate", made)

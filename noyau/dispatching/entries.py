@@ -20,6 +20,7 @@ from noyau.handwritten.calling import FunctionKernel, built
 from noyau.handwritten.kernels import HandKernel
 from noyau.runtimes.numpy import plain
 from noyau.runtimes.numpy.doors import MISS, Argument, Door, write
+from noyau.runtimes.numpy.threads import threads
 from noyau.signatures.types import Family, Signature, Term, Value
 
 Array = np.ndarray
@@ -43,7 +44,7 @@ def run(choice: Choice, wanted: Wanted, arrays: Sequence[Array]) -> list[Array]:
     """What a kernel gives for arrays of its key. UnsupportedError for the reference, which is none."""
     match choice.made:
         case Built():
-            return choice.made(*arrays)
+            return choice.made(*arrays, threads=threads())
         case HandKernel(language="c"):
             return Native(*built(choice.made, wanted.instance, wanted.constants))(*arrays)
         case HandKernel():
@@ -98,7 +99,9 @@ def _door(called: str, signature: Signature, choice: Choice, wanted: Wanted) -> 
 
 def in_memory(made: Built) -> Run:
     """A program on arrays whose axes are in the order of memory, as doors read them."""
-    return made.kernels[0] if made.generated.program.single is not None else Runner(made)
+    if made.generated.program.single is None:
+        return Runner(made)
+    return lambda *arrays: made.kernels[0](*arrays, threads=threads())
 
 
 def as_called(run: Run, wanted: Wanted) -> Run:

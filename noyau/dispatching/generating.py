@@ -13,27 +13,30 @@ from noyau.descriptions import Description
 from noyau.dispatching.layouts import PACKED, Layout, laid_out, strided_names
 from noyau.dispatching.programs import Program, program
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.tracing import trace
+from noyau.frontends.numpy.tracing import follow
 from noyau.ir.graph import Graph, Input, Node, constant
-from noyau.languages import c
+from noyau.languages import c, numba
 from noyau.lowering.names import identifier
 from noyau.references import Reference
 from noyau.schedules.choosing import USUAL, Options
 from noyau.signatures.types import Instance, Value
 
-GENERATED = ("c",)  # languages that programs are printed in
+GENERATED = ("c", "numba")  # languages that programs are printed in
+SCHEDULES = {"c": USUAL, "numba": numba.SCHEDULE}
 NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What kernels are made for: dtypes and ranks settled, the op's constants, the integer parameters that give a dim
-    as numbers, and how the inputs lie (nothing: packed)."""
+    as numbers, and how the inputs lie (nothing: packed). `sizes` are those of the call: they answer what a reference
+    asks of sizes (`if n > 4`, `range(n)`), and what it was told then becomes a demand of the graph."""
 
     instance: Instance
     constants: Mapping[str, Any] = field(default_factory=lambda: NONE)
     integers: Mapping[str, int] = field(default_factory=lambda: NONE)
     layouts: tuple[Layout, ...] = ()
+    sizes: Mapping[str, int] = field(default_factory=lambda: NONE)
 
     def layout(self, at: int) -> Layout:
         """How input `at` lies."""
@@ -42,13 +45,15 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """The kernels of an op for one key. `graph`: what was traced, its inputs in the order of a call; `program`: what
-    computes it from arrays that lie as they are wanted to; `text`: all kernels, in one file that stands alone."""
+    """The kernels of an op for one key. `graph`: what was traced, its inputs in the order of a call; `specialised`: the
+    sizes that it took as numbers; `program`: what computes it from arrays that lie as they are wanted to; `text`: all
+    kernels, in one file that stands alone."""
 
     name: str
     language: str
     wanted: Wanted
     graph: Graph
+    specialised: Mapping[str, int]
     program: Program
     text: str
 
@@ -57,45 +62,54 @@ class Generated:
         """Its name in messages: `softmax[c]`."""
         return f"{self.name}[{self.language}]"
 
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        """Whether it is right for these sizes too."""
+        alike = all(sizes.get(name, number) == number for name, number in self.specialised.items())
+        return alike and all(demand.holds(sizes) for demand in self.graph.demands)
 
-def generate(description: Description, wanted: Wanted, language: str = "c", options: Options = USUAL) -> Generated:
-    """The kernels of an op's reference in a language.
+
+def generate(
+    description: Description, wanted: Wanted, language: str = "c", options: Options | None = None
+) -> Generated:
+    """The kernels of an op's reference in a language, by its own schedule unless `options` say otherwise.
 
     UnsupportedError where the reference cannot be traced, with its line, or the language lacks what it needs."""
     if language not in GENERATED:
         known = " and ".join(GENERATED)
         raise UnsupportedError(f"{description.name}: no kernels are generated in {language!r} yet; {known} are")
-    graph = traced(description.reference, wanted)
+    graph, specialised = followed(description.reference, wanted)
     layouts = [wanted.layout(at) for at in range(len(wanted.instance.inputs))]
     memory = laid_out(graph, layouts)
-    made = program(memory, identifier(description.name), strided_names(memory, layouts), options)
+    made = program(memory, identifier(description.name), strided_names(memory, layouts), options or SCHEDULES[language])
     text = printed(made, language, f"{description.name}: {wanted.instance}")
-    return Generated(description.name, language, wanted, graph, made, text)
+    return Generated(description.name, language, wanted, graph, specialised, made, text)
 
 
 def printed(made: Program, language: str, comment: str) -> str:
     """The text of all kernels of a program; none gives the comment alone."""
-    match language:
-        case "c":
-            return c.together(made.kernels, comment)
-        case _:
-            raise UnsupportedError(f"no programs are printed in {language!r}; {' and '.join(GENERATED)} are")
+    printer = c.together if language == "c" else numba.together
+    return printer(made.kernels, comment)
 
 
 def traced(reference: Reference, wanted: Wanted) -> Graph:
     """The graph of a reference, with every input of the instance, in order. UnsupportedError with the line of what
     cannot be traced."""
+    return followed(reference, wanted)[0]
+
+
+def followed(reference: Reference, wanted: Wanted) -> tuple[Graph, Mapping[str, int]]:
+    """As `traced`, and the sizes that the reference asked for as numbers."""
     if reference.outputs:
         told = "it fills its outputs, so it is evaluated and not traced"
         raise UnsupportedError(f"the reference {reference.name} has no graph: {told}; let it return them")
     instance = wanted.instance
     inputs = [_input(value, wanted.integers) for value in instance.inputs]
-    taken = {value.name for value in instance.inputs}
     results = [Node(v.name, Input(), (), v.dtype, v.shape) for v in instance.outputs]
-    graph = trace(reference.function, inputs, results, wanted.constants)
-    given = [Node(value.name, Input(), (), value.dtype, value.shape) for value in instance.inputs]
-    made = [node for node in graph.nodes if node.output not in taken]
-    return replace(graph, nodes=(*given, *made))
+    found = follow(reference.function, inputs, results, wanted.constants, wanted.sizes or None)
+    known = {node.output: node for node in found.inputs}
+    given = [known.get(v.name, Node(v.name, Input(), (), v.dtype, v.shape)) for v in instance.inputs]
+    made = [node for node in found.graph.nodes if not isinstance(node.kind, Input)]
+    return replace(found.graph, nodes=(*given, *made)), found.specialised
 
 
 def _input(value: Value, integers: Mapping[str, int]) -> Node:

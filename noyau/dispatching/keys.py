@@ -11,9 +11,9 @@ from noyau.dispatching.generating import Wanted
 from noyau.dispatching.layouts import PACKED, Layout, layout_of
 from noyau.signatures.binding import Bound
 from noyau.signatures.instances import sizing_integers
-from noyau.signatures.types import Instance, Signature
+from noyau.signatures.types import Signature
 
-Key = tuple[Instance, tuple[Any, ...], tuple[Any, ...], tuple[Layout, ...]]
+Key = tuple[Any, ...]  # what `key_of` gives, and where sizes were asked for, the number of the variant
 
 
 def wanted_by(signature: Signature, bound: Bound, constants: Mapping[str, Any]) -> Wanted:
@@ -22,7 +22,7 @@ def wanted_by(signature: Signature, bound: Bound, constants: Mapping[str, Any]) 
     pairs = zip(bound.instance.inputs, bound.arrays, strict=True)
     integers = {value.name: int(array) for value, array in pairs if value.name in names}
     layouts = tuple(layout_of(array) or PACKED for array in bound.arrays)
-    return Wanted(bound.instance, constants, integers, layouts)
+    return Wanted(bound.instance, constants, integers, layouts, bound.sizes)
 
 
 def key_of(wanted: Wanted) -> Key:

@@ -14,7 +14,6 @@ from noyau.builders.native import Native, Order
 from noyau.dispatching import libraries
 from noyau.dispatching.generating import Generated
 from noyau.dispatching.programs import KernelStep, LibraryStep, Step
-from noyau.errors import UnsupportedError
 from noyau.ir.binding import bind, require
 from noyau.ir.graph import Constant
 from noyau.ir.loops import Kernel, Role
@@ -78,8 +77,10 @@ def build(generated: Generated) -> Built:
         case "c":
             library = cc.compile_library([generated.text])
             return Built(generated, tuple(_native(library, kernel) for kernel in kernels), library)
-        case language:
-            raise UnsupportedError(f"nothing builds kernels in {language!r}")
+        case _:
+            from noyau.builders.numba import Compiled
+
+            return Built(generated, tuple(Compiled(generated.text, kernel) for kernel in kernels))
 
 
 def _native(library: Path, kernel: Kernel) -> Native:

@@ -17,6 +17,7 @@ from noyau.ir.graph import Node
 from noyau.ir.loops import Role
 from noyau.planning import spell
 from noyau.reports.wrapping import hanging
+from noyau.signatures.making import usual_sizes
 from noyau.signatures.types import Instance
 
 
@@ -69,7 +70,8 @@ class ShownOp:
 def shown(description: Description, instance: Instance) -> ShownOp:
     """What an op becomes for inputs of these dtypes and ranks."""
     try:
-        made: Generated | str = generate(description, Wanted(instance, description.reference.constants))
+        wanted = Wanted(instance, description.reference.constants, sizes=usual_sizes(instance, {}))
+        made: Generated | str = generate(description, wanted)
     except UnsupportedError as error:
         made = str(error)
     return ShownOp(description, instance, made)

@@ -14,7 +14,7 @@ from noyau.dispatching.records import Winner, record, text_digest
 from noyau.errors import BuildError
 from noyau.handwritten import trusting
 from noyau.signatures.binding import bind
-from tests.dispatching.ops import numbers, scale_op, softmax_op
+from tests.dispatching.ops import linear_op, numbers, scale_op, softmax_op
 
 SCALE = "void scale(const float *x, float by, float *out, long n) { for (long i = 0; i < n; ++i) out[i] = x[i] * by; }"
 
@@ -104,6 +104,7 @@ def test_a_failing_build_falls_back_and_is_remembered(monkeypatch):
         raise BuildError("no compiler here")
 
     monkeypatch.setattr(cc, "compile_library", failing)
+    monkeypatch.setattr(choosing, "GENERATED", ("c",))
     op = softmax_op()
     with pytest.warns(noyau.ReferenceWarning, match="c: no compiler here"):
         assert np.allclose(op(numbers(2, 3)).sum(-1), 1)
@@ -169,3 +170,45 @@ def test_records_are_read_from_disk(tmp_path, monkeypatch):
     wanted = wanted_by(op.signature, bound, {"shift": 0.0})
     record(op.description, wanted, [Winner(3, "reference", "", 1e-6, "2026-01-02")])
     assert Choosing(op.description).choose(wanted).at(3).kernel == "reference"
+
+
+def test_what_a_reference_asks_of_sizes_makes_variants():
+    @noyau.op("f32[n] -> f32[n]")
+    def turned(x):
+        return x * 2 if x.shape[0] > 4 else x * 3
+
+    for n in (3, 7, 4, 5, 3):
+        assert np.array_equal(turned(numbers(n)), turned.reference(numbers(n)))
+    (variants,) = turned.calls.choosing.chosen.values()
+    assert len(variants) == 2
+
+
+def test_a_loop_over_a_size_is_traced_for_each():
+    @noyau.op("f32[n, m] -> f32[m]")
+    def horner(x):
+        made = x[0]
+        for row in range(1, x.shape[0]):
+            made = made * np.float32(0.5) + x[row]
+        return made
+
+    for n, m in ((1, 3), (3, 5), (2, 2), (3, 9)):
+        assert np.allclose(horner(numbers(n, m)), horner.reference(numbers(n, m)), rtol=1e-5)
+    (variants,) = horner.calls.choosing.chosen.values()
+    assert len(variants) == 3
+
+
+def test_where_there_is_no_compiler_numba_runs(tmp_path, monkeypatch):
+    pytest.importorskip("numba")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def failing(*_):
+        raise BuildError("no compiler here")
+
+    monkeypatch.setattr(cc, "compile_library", failing)
+    op = linear_op()
+    given = [numbers(3, 4), numbers(4, 5), numbers(5)]
+    for _ in range(2):
+        assert np.allclose(op(*given), op.reference(*given), rtol=1e-5)
+    told = op.explain(*given)
+    assert told.kernel == "numba"
+    assert ("c", "no compiler here") in told.rejected

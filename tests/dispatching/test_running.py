@@ -45,3 +45,13 @@ def test_shapes_that_do_not_fit():
     built = build(generated(linear_op(), *arrays))
     with pytest.raises(InputError, match="bias has shape"):
         built(*arrays[:2], numbers(4))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_language_numba_gives_the_same(layout):
+    pytest.importorskip("numba")
+    x = lie(numbers(7, 33), layout)
+    built = build(generated(softmax_op(), x, language="numba"))
+    (got,) = built(x)
+    assert np.allclose(got, softmax_op().reference(x), rtol=1e-5)
+    assert got.tobytes() == built(x, threads=2)[0].tobytes()

@@ -1,0 +1,142 @@
+"""Calls of an op without a signature: each kind of call gets one, from what its reference does with such arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from noyau.descriptions import Description
+from noyau.dispatching.calls import Calls, as_given, warn
+from noyau.dispatching.entries import Entry
+from noyau.dispatching.explaining import Explanation
+from noyau.dispatching.keys import frozen
+from noyau.dtypes import DType, from_numpy
+from noyau.errors import InputError, SignatureError, UnsupportedError
+from noyau.frontends.numpy.tracing import Trace, trace_shapes
+from noyau.references import runs_as_written
+from noyau.runtimes.numpy.doors import MISS, write
+from noyau.signatures.binding import bind
+from noyau.signatures.types import Signature, Term
+
+Array = np.ndarray
+
+
+def calls_of(description: Description) -> Calls | Unsigned:
+    """The calls of an op."""
+    return Unsigned(description) if description.signature is None else Calls(description, description.signature)
+
+
+class Unsigned:
+    """The calls of an op without a signature. `kinds`: by dtypes, ranks, axes of one cell and constants, those of each
+    signature that was found."""
+
+    plain: tuple[Entry, ...] = ()
+
+    def __init__(self, description: Description) -> None:
+        self.description, self.warned = description, False
+        self.kinds: dict[Any, list[Calls]] = {}
+
+    def forget(self) -> None:
+        """Decide anew at the next call."""
+        for calls in (each for kind in self.kinds.values() for each in kind):
+            calls.forget()
+
+    def again(self, args: tuple[Any, ...], constants: Mapping[str, Any], out: Any) -> Any:
+        """Nothing is known before the arrays are looked at."""
+        return MISS
+
+    def whole(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any) -> Any:
+        """By a kernel of the signature that arrays like these have; else by a trusted kernel that returns its results,
+        else by the reference, with one warning."""
+        if not runs_as_written():
+            try:
+                return self.through(args, constants, sizes, out)
+            except UnsupportedError as error:
+                made = self.trusted(args)
+                if made is not MISS:
+                    return made
+                self.warn(str(error))
+        made = self.description.reference.function(*args, **constants)
+        return made if out is None else write(self.description.name, made, out, args)
+
+    def explain(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int]) -> Explanation:
+        """What a call with these would run. UnsupportedError where the reference cannot be traced."""
+        return self.signed(args, constants).explain(args, constants, sizes)
+
+    def through(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any) -> Any:
+        """By the way of an earlier call like it, else the whole way."""
+        if all(type(each) is np.ndarray for each in args):
+            for calls in self.kinds.get((tuple(map(_kind, args)), frozen(constants)), ()):
+                made = calls.again(tuple(args), constants, out)
+                if made is not MISS:
+                    return made
+        return self.signed(args, constants).whole(args, constants, sizes, out)
+
+    def signed(self, args: Sequence[Any], constants: Mapping[str, Any]) -> Calls:
+        """The calls of the signature that these arguments have. UnsupportedError where there is none."""
+        arrays = self.arrays(args)
+        key = (tuple(map(_kind, arrays.values())), frozen(constants))
+        for calls in self.kinds.get(key, ()):
+            if _takes(calls, list(arrays.values())):
+                return calls
+        description = self.description
+        known = {**description.reference.constants, **constants}
+        given = {name: (_dtype(name, array), array.shape) for name, array in arrays.items()}
+        signature = signature_of(trace_shapes(description.reference.function, given, known))
+        made = Calls(replace(description, signature=signature), signature)
+        self.kinds.setdefault(key, []).append(made)
+        return made
+
+    def arrays(self, args: Sequence[Any]) -> dict[str, Array]:
+        """The arguments by name. UnsupportedError for one that is no array: a number has no dtype of its own."""
+        found = {}
+        for name, each in zip(self.description.reference.parameters, args, strict=True):
+            array = as_given(each, name)
+            if not isinstance(array, np.ndarray | np.generic) or isinstance(array, np.ma.MaskedArray):
+                told = f"{name} is a {type(each).__name__}, and without a signature it has no dtype"
+                raise UnsupportedError(f"{told}; sign it: @noyau.op('f32[n], f32 -> f32[n]')")
+            found[name] = np.asarray(array)
+        return found
+
+    def trusted(self, args: Sequence[Any]) -> Any:
+        """What a trusted kernel returns, or MISS."""
+        kernels = self.description.kernels
+        found = next((kernel for kernel in kernels if kernel.usage.trust and kernel.function), None)
+        return MISS if found is None or found.function is None else found.function(*args)
+
+    def warn(self, reason: str) -> None:
+        """Once: that the reference runs."""
+        if not self.warned:
+            self.warned = True
+            told = "without a signature it cannot be checked: give it one, or attach it with trust=True"
+            warn(self.description, [reason, *(f"{kernel.name}: {told}" for kernel in self.description.kernels)], 5)
+
+
+def signature_of(trace: Trace) -> Signature:
+    """The signature that a traced function has: results of rank 0 are scalars, as NumPy returns them."""
+    inputs = tuple(Term(node.output, node.dtype, node.shape) for node in trace.inputs)
+    outputs = tuple(Term(node.output, node.dtype, node.shape or None) for node in trace.results)
+    return Signature(inputs, outputs)
+
+
+def _kind(array: Array) -> tuple[Any, ...]:
+    return array.dtype, tuple(extent == 1 for extent in array.shape)
+
+
+def _dtype(name: str, array: Array) -> DType:
+    found = from_numpy(array.dtype)
+    if found is None or found is DType.OTHER:
+        raise UnsupportedError(f"{name} is of the dtype {array.dtype}, which noyau has not")
+    return found
+
+
+def _takes(calls: Calls, arrays: Sequence[Array]) -> bool:
+    """Whether arrays fit a signature that was found for others."""
+    try:
+        bind(calls.signature, arrays, {}, calls.description.name)
+    except (SignatureError, InputError):
+        return False
+    return True
