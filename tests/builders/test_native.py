@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import weakref
 from importlib.resources import files
 
 import ml_dtypes
@@ -67,6 +68,15 @@ def test_a_kernel_says_what_it_takes(native):
     assert (native.name, native.inputs, native.outputs, native.scratch, native.launches) == ("row_sums", 3, 1, 1, 2)
     assert native.dtypes == (DType.F32,) * 4
     assert native.ranks == (2, 1, 0, 1)
+
+
+def test_a_bound_kernel_keeps_what_it_reads(native):
+    given = [array.copy() for array in arguments()]
+    kept = [weakref.ref(array) for array in given]
+    run = native.bound(*given)
+    del given
+    assert all(each() is not None for each in kept)
+    np.testing.assert_allclose(run()[0], expected(*arguments()), rtol=1e-5)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(5, 7), (1, 1), (0, 3), (3, 0), (64, 33)])
