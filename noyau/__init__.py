@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from noyau.paths.extracting import Extracted
     from noyau.profiling.records import Profile
     from noyau.references import reference
+    from noyau.runtimes.numpy.threads import threads
     from noyau.showing import Shown
 
 __version__ = "0.1.0.dev0"
@@ -34,6 +35,7 @@ __all__ = [
     "profile",
     "reference",
     "show",
+    "threads",
     "tune",
 ]
 
@@ -46,6 +48,7 @@ _ELSEWHERE = {
     "check": "noyau.checking.ops",
     "op": "noyau.ops",
     "reference": "noyau.references",
+    "threads": "noyau.runtimes.numpy.threads",
     "tune": "noyau.dispatching.tuning",
 }
 
