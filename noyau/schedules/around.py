@@ -33,7 +33,7 @@ from noyau.ir.loops import (
 from noyau.schedules.ahead import Row, computes, fetch, next_rows
 from noyau.schedules.steps import Statements, counted, split, stride_of
 
-TILE = 128  # cells: few, so that memory takes them while the next ones are computed
+TILE = 256  # cells: few, so that memory takes them while the next ones are computed; enough for whole lines among them
 LEAST_BYTES = 64  # of a run of cells that is worth it: a line of a cache
 
 

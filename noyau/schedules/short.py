@@ -66,7 +66,8 @@ def short_rows(kernel: Kernel, *, kept: bool = True) -> Launch | None:
     if not rows or any(isinstance(s, Loop) and has_loops(s) for s in inner):
         return None
     inner, run = (inner, None) if folds else ((loops[-1],), _one_run(rows, loops[-1]))
-    most = MAP_CELLS if run else DEAR_CELLS if folds and any(map(_is_dear, inner)) else CELLS
+    dear = bool(folds) and any(map(_is_dear, inner)) and _reads_one(inner, rows)
+    most = MAP_CELLS if run else DEAR_CELLS if dear else CELLS
     try:
         when = _are_few(_lengths(inner), rows[-1].extent, most)
         return Launch(run or _beside(rows, inner, kept=kept), when)
@@ -83,6 +84,14 @@ def _is_dear(statement: Statement) -> bool:
             return computes(body)
         case _:
             return False
+
+
+def _reads_one(inner: Statements, rows: Sequence[Loop]) -> bool:
+    """Whether the cells of a row come from one buffer: lanes read each cell of its own row by itself."""
+    around = {row.var for row in rows}
+    places = {load: frozenset[str]().union(*(dim.names for dim in load.index)) for load in loads_of(inner)}
+    in_rows = (load for load, names in places.items() if rows[-1].var in names)
+    return len({load.buffer for load in in_rows if any(n.startswith("#") for n in places[load] - around)}) <= 1
 
 
 def has_loops(loop: Loop) -> bool:

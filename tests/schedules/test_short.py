@@ -129,6 +129,21 @@ def test_what_has_no_short_rows(graph):
     assert [launch.when for launch in schedule(lowered(graph)).launches if launch.when] == []
 
 
+def masked():
+    """softmax(x + mask)."""
+    g = Group()
+    x, mask = g.input("x", F32, "rows", "n"), g.input("mask", F32, "rows", "n")
+    e = g.map("exp", g.map("add", x, mask))
+    g.map("divide", e, g.expand(g.reduce("sum", e), ("rows", "n")))
+    return g.graph()
+
+
+def test_rows_of_two_arrays_are_short_where_they_are_shorter():
+    """Each lane reads its cells one by one, of each array."""
+    (_, few) = schedule(lowered(masked())).launches
+    assert f"({CELLS})" in str(few.when)
+
+
 def test_where_it_is_not_asked_for():
     made = schedule(lowered(softmax()), Options(short=False))
     assert [launch.when for launch in made.launches] == [None]

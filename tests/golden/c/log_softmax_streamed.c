@@ -53,9 +53,9 @@ enum { NOYAU_OK = 0, NOYAU_INDEX_OUT_OF_BOUNDS = 1, NOYAU_OUT_OF_MEMORY = 2 };
 #define NOYAU_PREFETCH(cell) ((void)0)
 #endif
 
-/* Cells that are not read again soon, written around the caches where the processor can, and where they begin with a
-   line of 64 bytes: what shares a line with others goes faster through the caches. By the compiler's own functions: the
-   headers that name them take a third of a second to compile. */
+/* Cells that are not read again soon, written around the caches where the processor can: whole lines of 64 bytes. The
+   cells before the first one and after the last go through the caches, and all do where they are few and do not begin
+   with a line. By the compiler's own functions: the headers that name them take a third of a second to compile. */
 #include <string.h>
 #if defined(__AVX__)
 typedef long long noyau_vector __attribute__((vector_size(32)));
@@ -75,8 +75,13 @@ static inline void noyau_write_around(void *restrict to, const void *restrict fr
     char *line = to;
     const char *cells = from;
 #if defined(NOYAU_AROUND)
-    const int aligned = !((uintptr_t)to & 63);
-    for (; aligned && bytes >= 64; line += 64, cells += 64, bytes -= 64) {
+    const size_t before = -(uintptr_t)to & 63;
+    const int whole = !before || bytes >= 512;
+    if (before && whole) {
+        memcpy(line, cells, before);
+        line += before, cells += before, bytes -= before;
+    }
+    for (; whole && bytes >= 64; line += 64, cells += 64, bytes -= 64) {
         for (size_t at = 0; at < 64; at += sizeof(noyau_vector)) {
             noyau_vector vector;
             memcpy(&vector, cells + at, sizeof vector);
@@ -262,16 +267,16 @@ static int32_t log_softmax_streamed_0(const noyau_call *call, int64_t begin, int
         const float v6 = (float)v6_sum;
         const float v8 = noyau_log_f32(v6);
         if (4194304LL <= (n * rows * 4)) {
-            for (int64_t i1w = 0; i1w < (n + 127) / 128; ++i1w) {
-                const int64_t i1_count = noyau_minimum_i64(128, n - i1w * 128);
-                float v10_tile[128];
+            for (int64_t i1w = 0; i1w < (n + 255) / 256; ++i1w) {
+                const int64_t i1_count = noyau_minimum_i64(256, n - i1w * 256);
+                float v10_tile[256];
                 NOYAU_LANES
                 for (int64_t i1 = 0; i1 < i1_count; ++i1) {
-                    const float x_i = x[i0 * n + i1w * 128 + i1];
+                    const float x_i = x[i0 * n + i1w * 256 + i1];
                     const float v4 = x_i - v1;
                     v10_tile[i1] = v4 - v8;
                 }
-                noyau_write_around(&v10[i0 * n + i1w * 128], v10_tile, (size_t)i1_count * sizeof(*v10_tile));
+                noyau_write_around(&v10[i0 * n + i1w * 256], v10_tile, (size_t)i1_count * sizeof(*v10_tile));
             }
         } else {
             NOYAU_LANES

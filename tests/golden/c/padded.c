@@ -53,9 +53,9 @@ enum { NOYAU_OK = 0, NOYAU_INDEX_OUT_OF_BOUNDS = 1, NOYAU_OUT_OF_MEMORY = 2 };
 #define NOYAU_PREFETCH(cell) ((void)0)
 #endif
 
-/* Cells that are not read again soon, written around the caches where the processor can, and where they begin with a
-   line of 64 bytes: what shares a line with others goes faster through the caches. By the compiler's own functions: the
-   headers that name them take a third of a second to compile. */
+/* Cells that are not read again soon, written around the caches where the processor can: whole lines of 64 bytes. The
+   cells before the first one and after the last go through the caches, and all do where they are few and do not begin
+   with a line. By the compiler's own functions: the headers that name them take a third of a second to compile. */
 #include <string.h>
 #if defined(__AVX__)
 typedef long long noyau_vector __attribute__((vector_size(32)));
@@ -75,8 +75,13 @@ static inline void noyau_write_around(void *restrict to, const void *restrict fr
     char *line = to;
     const char *cells = from;
 #if defined(NOYAU_AROUND)
-    const int aligned = !((uintptr_t)to & 63);
-    for (; aligned && bytes >= 64; line += 64, cells += 64, bytes -= 64) {
+    const size_t before = -(uintptr_t)to & 63;
+    const int whole = !before || bytes >= 512;
+    if (before && whole) {
+        memcpy(line, cells, before);
+        line += before, cells += before, bytes -= before;
+    }
+    for (; whole && bytes >= 64; line += 64, cells += 64, bytes -= 64) {
         for (size_t at = 0; at < 64; at += sizeof(noyau_vector)) {
             noyau_vector vector;
             memcpy(&vector, cells + at, sizeof vector);
@@ -112,16 +117,16 @@ static int32_t padded_0(const noyau_call *call, int64_t begin, int64_t end)
         NOYAU_LANES
         for (int64_t i1 = 0; i1 < 2; ++i1) v6[i0 * n + i0 * 4 + i1] = 7.0f * 7.0f;
         if (4194304LL <= ((n * 4 + 16) * rows)) {
-            for (int64_t i1w = 0; i1w < (n + 127) / 128; ++i1w) {
-                const int64_t i1_count = noyau_minimum_i64(128, n - i1w * 128);
-                for (int64_t i1p = 0; i1p < 8; ++i1p) NOYAU_PREFETCH(&x[(i0 + 1) * n + i1w * 128 + i1p * 16]);
-                float v6_tile[128];
+            for (int64_t i1w = 0; i1w < (n + 255) / 256; ++i1w) {
+                const int64_t i1_count = noyau_minimum_i64(256, n - i1w * 256);
+                for (int64_t i1p = 0; i1p < 16; ++i1p) NOYAU_PREFETCH(&x[(i0 + 1) * n + i1w * 256 + i1p * 16]);
+                float v6_tile[256];
                 NOYAU_LANES
                 for (int64_t i1 = 0; i1 < i1_count; ++i1) {
-                    const float x_i = x[i0 * n + i1w * 128 + i1];
+                    const float x_i = x[i0 * n + i1w * 256 + i1];
                     v6_tile[i1] = x_i * x_i;
                 }
-                noyau_write_around(&v6[i0 * n + i1w * 128 + i0 * 4 + 2], v6_tile, (size_t)i1_count * sizeof(*v6_tile));
+                noyau_write_around(&v6[i0 * n + i1w * 256 + i0 * 4 + 2], v6_tile, (size_t)i1_count * sizeof(*v6_tile));
             }
         } else {
             NOYAU_LANES
