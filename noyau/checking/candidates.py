@@ -64,6 +64,13 @@ class Candidate(Protocol):
         """Make it ready. BuildError where it does not build, SignatureError where it does not take the instance."""
         ...
 
+    def takes(self, instance: Instance, arrays: Sequence[Array]) -> bool:
+        """Whether there is a kernel for these arrays; else `reason` says why not."""
+        ...
+
+    @property
+    def reason(self) -> str: ...
+
     def run(self, instance: Instance, arrays: Sequence[Array], how: How) -> list[Array]:
         """The results of one run between guards. CheckError for what is wrong with a run."""
         ...
@@ -132,6 +139,13 @@ class ByHand:
             built(self.kernel, instance, self.reference.constants)
         else:
             FunctionKernel(self.kernel, instance, self.reference.constants)
+
+    def takes(self, instance: Instance, arrays: Sequence[Array]) -> bool:
+        return True
+
+    @property
+    def reason(self) -> str:
+        return ""
 
     def run(self, instance: Instance, arrays: Sequence[Array], how: How) -> list[Array]:
         try:

@@ -29,7 +29,7 @@ class Failure:
 
     def __str__(self) -> str:
         if self.cell is None:
-            return f"wrong: it {self.note}; for {self.given} ({self.case})"
+            return f"wrong: {'' if self.note.startswith('two ') else 'it '}{self.note}; for {self.given} ({self.case})"
         where = f"{self.output}[{', '.join(map(str, self.cell))}]"
         bound = f"got {self.got:.9g}, want {self.want:.9g} (float64), allowed {self.allowed:.2g}"
         return f"wrong at {where} for {self.given} ({self.case}): {bound}; {self.note}"

@@ -38,13 +38,13 @@ def diagnosed(
 ) -> Diagnosis:
     """What the smallest failure shows. `unlike`: how two runs on its inputs differ; `failure_at`: at other sizes."""
     failure, kind = smallest.failure, kind_of(smallest.failure)
+    if unlike is not None and unlike.kind == "order-dependent" and kind != "precision":
+        return Diagnosis("race", (str(unlike),))
     if layout != "contiguous":
         blind = f"stride-blind: it is right on packed arrays, and not on {layout} ones"
         return Diagnosis(kind, (f"{blind}; use their strides, or copy them first",))
     if kind == "crash":
         return Diagnosis(kind)
-    if unlike is not None and unlike.kind == "order-dependent" and kind != "precision":
-        return Diagnosis("race", (str(unlike),))
     if kind == "precision":
         return Diagnosis(kind, (*_growth(smallest, failure_at), *_saturated(failure, instance)))
     tail = tail_of(smallest, failure_at)

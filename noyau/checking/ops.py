@@ -15,11 +15,12 @@ from noyau.checking.candidates import ByHand, Candidate
 from noyau.checking.certificate import Certificate, Failure, Outcome
 from noyau.checking.diagnosing import diagnosed, is_slight
 from noyau.checking.findings import Checked, Finding, KernelCheck, kind_of
+from noyau.checking.generated import from_reference
 from noyau.checking.runs import TwoRuns, Unlike, thorough, why_unlike
 from noyau.checking.shrinking import Smallest, shrunk
 from noyau.checking.tolerances import require_tolerance, trial
 from noyau.checking.values import Case, KernelFunction
-from noyau.errors import BuildError, InputError, NoyauError, SignatureError
+from noyau.errors import BuildError, InputError, NoyauError, SignatureError, UnsupportedError
 from noyau.handwritten.apart import Apart
 from noyau.handwritten.reloading import end_loading
 from noyau.ir.evaluation import evaluate
@@ -40,15 +41,17 @@ def check(
     tolerance: float | None = None,
     seed: int = 0,
     patience_s: float = 20.0,
-    budget_s: float = 30.0,
+    budget_s: float = 10.0,
+    generated: bool = True,
 ) -> Checked:
-    """Every kernel of an op against its reference evaluated in float64, by the certificate that generated kernels have.
+    """Every kernel of an op against its reference evaluated in float64, by the one certificate; `generated`: those that
+    noyau makes of the reference too.
 
     Inputs are made from the signature (awkward numbers and sizes: 0, 1, primes, block sizes and their neighbours), or
     by `inputs=`, whose sizes are varied; `sizes` are usual ones. Each case runs twice, on poisoned outputs between
-    guard zones, with one thread and with many; Python callables on strided arrays too. Kernels run in a process of
-    their own, so that a crash, or a run that takes longer than `patience_s`, is a finding. After `budget_s` no further
-    inputs are tried on a kernel. `tolerance`: allow |got - want| <= tolerance * max(1, |want|) instead.
+    guard zones, with one thread and with many; Python callables on strided arrays too. Kernels written by hand run in
+    a process of their own, so that a crash, or a run that takes longer than `patience_s`, is a finding. After
+    `budget_s` no further inputs are tried on a kernel. `tolerance`: allow |got - want| <= tolerance * max(1, |want|).
     A failure is shrunk to the smallest sizes that show it. A kernel that passes is remembered: from then on the op
     runs it. SignatureError and InputError where the reference or the inputs do not fit the signature."""
     end_loading()
@@ -56,7 +59,8 @@ def check(
     require_sizes(op, sizes or {})
     with Apart(op, patience_s) as apart:
         reference = op.description.reference
-        candidates = [ByHand(kernel, reference, apart) for kernel in op.kernels.values()]
+        candidates: list[Candidate] = [ByHand(kernel, reference, apart) for kernel in op.kernels.values()]
+        candidates += from_reference(op) if generated else []
         found = [_Check(op, each, tolerance, budget_s).run(sizes or {}, seed) for each in candidates]
     return Checked(op.name, op.description.place, tuple(found), tolerance)
 
@@ -73,6 +77,7 @@ class Tried:
     looks: int = 0
     hangs: bool = False
     left_out: int = 0
+    untaken: int = 0
     refused: str = ""
 
     def add(self, finding: Finding) -> None:
@@ -93,6 +98,8 @@ class _Check:
             return KernelCheck(candidate.name, candidate.language, None, (), skipped=candidate.skipped)
         try:
             tried = self.tried(sizes, seed)
+        except UnsupportedError as error:
+            return KernelCheck(candidate.name, candidate.language, None, (), skipped=str(error))
         except BuildError as error:
             finding = self.finding("launch", "", str(error))
             return KernelCheck(candidate.name, candidate.language, None, (finding,))
@@ -112,12 +119,14 @@ class _Check:
             right = self.judge(attempt, "contiguous", arrays, number, tried)
             first = first or (attempt if right else None)
             if is_new and right:
-                self.judge_layouts(attempt, arrays, number, tried)
+                self.judge_layouts(attempt, arrays, number, tried, end_s)
             if self.is_enough(tried) or time.monotonic() > end_s:
                 break
         if first is not None and not self.is_enough(tried):
             for larger in grown(first):
                 self.judge_large(larger, tried, end_s)
+        if tried.untaken and not tried.outcomes:
+            raise UnsupportedError(self.candidate.reason)
         if not tried.findings and not any(outcome.cells for outcome in tried.outcomes):
             told = f": {tried.refused}" if tried.refused else ""
             raise InputError(f"{self.op.name}: no inputs could be made up that its reference takes{told}; give inputs=")
@@ -141,6 +150,9 @@ class _Check:
             if arrays is not None:
                 named = dict(zip((node.output for node in attempt.graph.inputs), arrays, strict=True))
                 evaluate(attempt.graph, named)
+            if arrays is not None and not self.candidate.takes(attempt.instance, arrays):
+                tried.untaken += 1
+                return None
             return arrays
         except (InputError, SignatureError) as refusal:
             if isinstance(refusal, SignatureError) and not tried.outcomes and sizes == attempt.sizes:
@@ -154,9 +166,13 @@ class _Check:
         for result, value in zip(results, instance.outputs, strict=True):
             narrowed(result, value, self.op.name)
 
-    def judge_layouts(self, attempt: Attempt, arrays: tuple[Array, ...], number: int, tried: Tried) -> None:
+    def judge_layouts(
+        self, attempt: Attempt, arrays: tuple[Array, ...], number: int, tried: Tried, end_s: float
+    ) -> None:
         """The same inputs in other places of memory, for what takes strided arrays."""
         for name in self.candidate.layouts:
+            if time.monotonic() > end_s:
+                return
             laid = replace(attempt, made_of=f"{name} arrays, {attempt.made_of}")
             if name == "expanded":
                 laid = replace(laid, make=lambda sizes: _equal(attempt.make(sizes)))
@@ -289,6 +305,8 @@ class _Check:
         shapes, notes = tuple(tried.shapes), candidate.notes()
         if tried.left_out:
             notes.append(f"{tried.left_out} cases left out that the reference refuses")
+        if tried.untaken:
+            notes.append(f"{tried.untaken} cases left out that have no kernel: {candidate.reason}")
         return KernelCheck(candidate.name, candidate.language, certificate, tuple(findings), shapes, tuple(notes))
 
     def finding(self, kind: str, size: str, message: str) -> Finding:

@@ -53,6 +53,11 @@ def test_what_is_right_on_packed_arrays_is_stride_blind():
     assert "stride-blind: it is right on packed arrays, and not on sliced ones" in made.message(at_cell())
 
 
+def test_what_differs_by_chance_is_not_stride_blind():
+    unlike = Unlike("order-dependent", "they differ", SPREAD, [])
+    assert diagnosis(at_cell(), layout="sliced", unlike=unlike).kind == "race"
+
+
 def test_a_tail():
     made = diagnosis(at_cell(), n=1, at=lambda sizes: at_cell() if sizes["n"] % 8 else None)
     assert made.told == ("wrong tail: only where n is no multiple of 8",)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from noyau.dtypes import DType
 from noyau.errors import CheckError, InputError, SignatureError
 from noyau.handwritten import trusting
 from noyau.handwritten.trusting import is_checked
+
+check = partial(noyau.check, generated=False)
 
 SOFTMAX = """
 #include <math.h>
@@ -42,14 +45,14 @@ def finding(op, text: str | None = None, **said):
     """The first finding of a check of one kernel in C."""
     if text is not None:
         op.kernel(text, language="c")
-    found = noyau.check(op, **{"patience_s": 5.0, **said})
+    found = check(op, **{"patience_s": 5.0, **said})
     assert not found.ok
     return found.findings[0]
 
 
 def test_a_right_kernel_is_right_and_then_runs(softmax):
     softmax.kernel(SOFTMAX, language="c")
-    found = noyau.check(softmax)
+    found = check(softmax)
     assert found.ok
     found.raise_if_bad()
     told = str(found)
@@ -117,14 +120,14 @@ def test_a_kernel_that_does_not_build(softmax):
 def test_the_error_has_the_first_finding(softmax):
     softmax.kernel(SOFTMAX.replace("/= total", "= 0"), language="c")
     with pytest.raises(CheckError, match=r"softmax\[softmax\] is wrong at out\[0, 0\] for x: f32\[1, 1\]"):
-        noyau.check(softmax).raise_if_bad()
+        check(softmax).raise_if_bad()
 
 
 def test_the_record_as_json(softmax):
     softmax.kernel(SOFTMAX, language="c", name="good")
     softmax.kernel(SOFTMAX.replace("/= total", "= 0"), language="c", name="bad")
     softmax.kernel("__global__ void f() {}", language="cuda", entry="f")
-    found = noyau.check(softmax)
+    found = check(softmax)
     told = json.loads(json.dumps(found.to_json()))
     assert told["schema_version"] == 1
     assert told["ok"] is False
@@ -148,7 +151,7 @@ def test_the_record_as_json(softmax):
 
 
 def test_an_op_without_kernels(softmax):
-    found = noyau.check(softmax)
+    found = check(softmax)
     assert found.ok
     assert "softmax has no kernel to check" in str(found)
 
@@ -167,7 +170,7 @@ def test_python_callables_are_tried_on_strided_arrays():
         rows = np.lib.stride_tricks.as_strided(x, x.shape, (4 * x.shape[1], 4))
         out[...] = rows.sum(-1)
 
-    found = noyau.check(sums)
+    found = check(sums)
     assert found.kernels[0].ok
     first = found.findings[0]
     assert first.kernel == "packed"
@@ -186,13 +189,13 @@ def test_inputs_that_are_constrained_come_from_the_maker():
     text = """void take(const float *x, const long *at, float *out, long m) {
         for (long i = 0; i < m; ++i) out[i] = x[at[i]]; }"""
     take.kernel(text, language="c")
-    found = noyau.check(take)
+    found = check(take)
     assert found.ok, str(found)
     assert {"x: f32[20], at: i64[30]", "x: f32[1], at: i64[30]", "x: f32[20], at: i64[97]"} <= set(
         found.kernels[0].shapes
     )
     take.kernel(text.replace("i < m", "i < m / 4 * 4"), language="c", name="tail")
-    assert "x: f32[1], at: i64[1] (inputs(rng), n = 1, m = 1)" in noyau.check(take).findings[0].message
+    assert "x: f32[1], at: i64[1] (inputs(rng), n = 1, m = 1)" in check(take).findings[0].message
 
 
 def test_an_integer_that_gives_a_size_takes_several():
@@ -203,9 +206,9 @@ def test_an_integer_that_gives_a_size_takes_several():
     text = """void histogram(const int *x, long bins, int *hist, long n) {
         for (long i = 0; i < n; ++i) hist[((x[i] % bins) + bins) % bins] += 1; }"""
     histogram.kernel(text, language="c", init={"hist": 0})
-    assert noyau.check(histogram).ok
+    assert check(histogram).ok
     histogram.kernel(text.replace("% bins]", "% 10]"), language="c", init={"hist": 0}, name="ten")
-    assert noyau.check(histogram).findings[0].kernel == "ten"
+    assert check(histogram).findings[0].kernel == "ten"
 
 
 def test_a_reference_that_takes_none_of_the_inputs():
@@ -215,7 +218,7 @@ def test_a_reference_that_takes_none_of_the_inputs():
 
     take.kernel("void take(const float *x, const long *at, float *out) {}", language="c")
     with pytest.raises(InputError, match=r"no inputs could be made up that its reference takes: .*; give inputs="):
-        noyau.check(take)
+        check(take)
 
 
 def test_a_reference_that_is_not_as_it_is_signed():
@@ -225,7 +228,7 @@ def test_a_reference_that_is_not_as_it_is_signed():
 
     halved.kernel(lambda x, out: None, name="k")
     with pytest.raises(SignatureError, match="gives out as f64, and it is signed f32"):
-        noyau.check(halved)
+        check(halved)
 
 
 def test_an_op_without_a_signature_cannot_be_checked():
@@ -235,7 +238,7 @@ def test_an_op_without_a_signature_cannot_be_checked():
 
     double.kernel(lambda x: x * 2, name="k")
     with pytest.raises(SignatureError, match="double has no signature, so its kernels cannot be checked; give it one"):
-        noyau.check(double)
+        check(double)
 
 
 def test_sizes_that_are_asked_for():
@@ -244,13 +247,13 @@ def test_sizes_that_are_asked_for():
         return x + x
 
     double.kernel(lambda x, out: np.add(x, x, out=out), name="k")
-    assert "x: f32[9, 50]" in noyau.check(double, sizes={"rows_0": 9, "n": 50}).kernels[0].shapes
+    assert "x: f32[9, 50]" in check(double, sizes={"rows_0": 9, "n": 50}).kernels[0].shapes
     for sizes, told in [
         ({"m": 3}, "double has no size m; its sizes are: n, rows_0, rows_1"),
         ({"n": -3}, "double: n is -3, and a size is an integer from 0"),
     ]:
         with pytest.raises(SignatureError, match=told):
-            noyau.check(double, sizes=sizes)
+            check(double, sizes=sizes)
 
 
 def test_a_tolerance_overrides_the_certificate_and_is_told():
@@ -262,11 +265,11 @@ def test_a_tolerance_overrides_the_certificate_and_is_told():
     def coarse(x, out):
         out[...] = np.sqrt(np.abs(x)) * np.float32(1.001)
 
-    assert noyau.check(root).findings[0].kind in ("precision", "wrong-value")
-    found = noyau.check(root, tolerance=0.01)
+    assert check(root).findings[0].kind in ("precision", "wrong-value")
+    found = check(root, tolerance=0.01)
     assert found.ok
     assert "allowed by request: 0.01 * max(1, |want|)" in str(found)
     assert found.to_json()["tolerance"] == {"root": 0.01}
-    assert not noyau.check(root, tolerance=1e-5).ok
+    assert not check(root, tolerance=1e-5).ok
     with pytest.raises(InputError, match=r"the tolerance is -1; give a number above 0, such as 1e-3"):
-        noyau.check(root, tolerance=-1)
+        check(root, tolerance=-1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ import pytest
 import noyau
 from noyau.builders import cc
 from noyau.errors import BuildError
+
+check = partial(noyau.check, generated=False)
 
 HEAD = "#include <stdint.h>\n#include <sched.h>\nvoid k(const float *x, float *out, int64_t rows, int64_t n) {"
 ROWS = "for (int64_t r = 0; r < rows; ++r)"
@@ -26,7 +29,7 @@ def sums_of(op_text: str = "f32[rows, n] -> f32[rows]"):
 
 
 def first(op, **said):
-    found = noyau.check(op, **{"patience_s": 3.0, **said})
+    found = check(op, **{"patience_s": 3.0, **said})
     assert found.findings, str(found)
     return found.findings[0]
 
@@ -95,7 +98,7 @@ def test_a_kernel_in_c(body, kind, told):
 def test_a_long_sum_in_one_float32_is_a_warning():
     sums = sums_of()
     sums.kernel(f"{HEAD} {PLAIN} }}", language="c")
-    found = noyau.check(sums)
+    found = check(sums)
     (one,) = found.findings
     assert (one.kind, one.severity) == ("precision", "warning")
     told = r"none below 0.*got \S+, want \S+ \(float64\).*the error grows with n: at \d+ it is within what is allowed"
@@ -117,7 +120,7 @@ def test_bits_that_depend_on_the_number_of_threads_are_a_warning():
     sums = sums_of()
     text = f"{HEAD} {PARALLEL.replace('out[r] = t', 'out[r] = t')} }}".replace("double t", "float t")
     sums.kernel(text.replace("float t = 0", "float t = 0"), language="c", options={"flags": ["-fopenmp"]})
-    one = next(each for each in noyau.check(sums, tolerance=0.01).findings)
+    one = next(each for each in check(sums, tolerance=0.01).findings)
     assert (one.kind, one.severity) == ("order-dependent", "warning")
     assert re.search(
         "(runs with 1 and . threads|on the same inputs) differ, in .* cells, by at most .* ulp; for x: f32", one.message
@@ -129,7 +132,7 @@ def test_a_parallel_kernel_whose_bits_are_always_the_same():
     sums = sums_of()
     rows = f"#pragma omp parallel for\n{PLAIN.replace('float t', 'double t')}"
     sums.kernel(f"{HEAD}\n{rows} }}", language="c", options={"flags": ["-fopenmp"]})
-    found = noyau.check(sums)
+    found = check(sums)
     assert found.ok
     assert not found.findings
     assert "threads" in str(found)
@@ -146,10 +149,10 @@ def test_pieces_that_change_one_cell_are_a_race():
         }
     }"""
     sums.kernel(text, language="c")
-    assert noyau.check(sums).ok
+    assert check(sums).ok
     sums.kernel(text.replace("out[r] = t;", "out[r] = t; out[0] += 1; out[0] -= 1;"), language="c", name="racy")
     sums.kernel(text.replace("out[r] = t;", "out[0] = r; out[r] = t;"), language="c", name="last")
-    kinds = {each.kernel: (each.kind, each.message) for each in noyau.check(sums).findings}
+    kinds = {each.kernel: (each.kind, each.message) for each in check(sums).findings}
     assert kinds["last"][0] == "race", kinds
     assert "two pieces of its work change out at [0]" in kinds["last"][1]
 
@@ -198,7 +201,7 @@ def test_a_python_kernel_that_ends_badly_is_a_finding_and_the_next_is_tried(deed
     def good(x, out):
         out[...] = x.sum(-1)
 
-    found = noyau.check(sums, patience_s=1.0)
+    found = check(sums, patience_s=1.0)
     assert [each.kind for each in found.findings] == ["crash"]
     assert told in found.findings[0].message
     assert found.kernels[1].ok
@@ -239,7 +242,7 @@ def test_a_kernel_that_is_never_twice_the_same():
         state["turn"] += 1
         out[...] = x.sum(-1) * np.float32(1 + (state["turn"] % 2) * 2.0**-23)
 
-    found = noyau.check(sums)
+    found = check(sums)
     one = found.findings[0]
     assert (one.kind, one.severity) == ("order-dependent", "warning")
     assert "two runs on the same inputs differ, in " in one.message

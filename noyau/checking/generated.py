@@ -1,0 +1,122 @@
+"""The kernels that noyau makes of an op's reference, as a check runs them: for every way in which inputs may lie."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from noyau.builders import cc
+from noyau.builders.native import Order
+from noyau.checking.candidates import MANY
+from noyau.checking.certificate import Certificate
+from noyau.dispatching.generating import GENERATED, Wanted, generate
+from noyau.dispatching.keys import Key, fitted, key_of, wanted_by
+from noyau.dispatching.running import Built, build
+from noyau.dtypes import DType
+from noyau.errors import BuildError, UnsupportedError
+from noyau.handwritten.apart import last_first
+from noyau.handwritten.guarding import End, Guards, How
+from noyau.handwritten.layouts import LAYOUTS
+from noyau.ops import Op
+from noyau.signatures.binding import Bound, bind
+from noyau.signatures.types import Instance
+
+Array = np.ndarray
+
+
+class FromReference:
+    """The generated kernels of an op in a language. They run in this process: they are noyau's own."""
+
+    threads: tuple[int, ...] = (1, 2, MANY)
+    layouts: tuple[str, ...] = tuple(LAYOUTS)
+    in_pieces = True
+
+    def __init__(self, op: Op[..., Any], language: str) -> None:
+        self.op, self.language, self.name = op, language, language
+        self.called, self.place = f"{op.name}[{language}]", op.description.place
+        self.constants: Mapping[str, Any] = op.description.reference.constants
+        self.built: dict[Key, list[Built | str]] = {}
+        self.reason = ""  # why the last inputs were not taken
+
+    @property
+    def skipped(self) -> str:
+        try:
+            if self.language == "c":
+                cc.find_compiler()
+            elif importlib.util.find_spec(self.language) is None:
+                return f"{self.language} is not installed"
+        except BuildError as error:
+            return str(error)
+        return ""
+
+    def open(self, instance: Instance) -> None:
+        """Whether it takes an instance shows with the sizes."""
+
+    def takes(self, instance: Instance, arrays: Sequence[Array]) -> bool:
+        found = self.made(self.bound(arrays))
+        self.reason = found if isinstance(found, str) else self.reason
+        return isinstance(found, Built)
+
+    def run(self, instance: Instance, arrays: Sequence[Array], how: How) -> list[Array]:
+        bound = self.bound(arrays)
+        inputs = [End(v.name, v.dtype, a.shape) for v, a in zip(instance.inputs, bound.arrays, strict=True)]
+        outputs = [End(v.name, v.dtype, s) for v, s in zip(instance.outputs, bound.shapes, strict=True)]
+
+        def call(given: Sequence[Array], made: Sequence[Array]) -> Sequence[Array]:
+            return self.called_on(given, made, how)
+
+        return Guards(call, self.called, tuple(inputs), tuple(outputs)).run(bound.arrays, how)
+
+    def called_on(self, given: Sequence[Array], made: Sequence[Array], how: How) -> Sequence[Array]:
+        """The results, written to `made`: for arrays as they lie, or packed, where no kernel reads them so."""
+        bound = self.bound(given)
+        found = self.made(bound)
+        if isinstance(found, str):
+            bound = self.bound([np.require(array, requirements=["C", "A"]) for array in given])
+            found = self.made(bound)
+        if isinstance(found, str):
+            raise UnsupportedError(found)
+        arrays = fitted(bound.arrays, found.generated.wanted.layouts)
+        if how.pieces > 1:
+            order: Order = last_first
+            for target, result in zip(made, found.call_guarded(*arrays, pieces=how.pieces, order=order), strict=True):
+                target[...] = result
+            return made
+        return found(*arrays, out=made, threads=max(how.threads, 1))
+
+    def bound(self, arrays: Sequence[Array]) -> Bound:
+        assert self.op.signature is not None
+        return bind(self.op.signature, arrays, self.op.known(self.constants), self.op.name)
+
+    def made(self, bound: Bound) -> Built | str:
+        """The program for arrays like these, built once; or why there is none."""
+        assert self.op.signature is not None
+        wanted = wanted_by(self.op.signature, bound, self.constants)
+        known = self.built.setdefault(key_of(wanted), [])
+        for each in known:
+            if isinstance(each, str) or each.generated.holds(bound.sizes):
+                return each
+        known.append(self.tried(wanted))
+        return known[-1]
+
+    def tried(self, wanted: Wanted) -> Built | str:
+        try:
+            return build(generate(self.op.description, wanted, self.language))
+        except UnsupportedError as error:
+            return str(error)
+
+    def passed(self, dtypes: Sequence[Sequence[DType]], certificate: Certificate) -> None:
+        """Nothing: what is generated has a certificate of its own where it is called."""
+
+    def notes(self) -> list[str]:
+        threads = ", ".join(map(str, self.threads))
+        return [f"generated; in pieces, and with {threads} threads"]
+
+
+def from_reference(op: Op[..., Any]) -> list[FromReference]:
+    """The generated kernels of an op, one for each language there is; none without a signature."""
+    found = [FromReference(op, language) for language in GENERATED] if op.signature is not None else []
+    return [each for each in found if each.name not in op.kernels]

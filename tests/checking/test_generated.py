@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import noyau
+from noyau.checking import generated
+from noyau.checking.generated import FromReference, from_reference
+from noyau.checking.runs import TwoRuns
+from noyau.dispatching.running import Built
+from noyau.dtypes import DType
+from noyau.errors import BuildError
+from noyau.handwritten.guarding import How
+
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+@noyau.op("f32[rows, n] -> f32[rows, n]")
+def doubled(x):
+    return x * 2
+
+
+@noyau.op("f32[n] -> f32[n]")
+def untraced(x):
+    return np.array([float(each) for each in x], np.float32)
+
+
+def test_an_op_that_has_only_a_reference_is_checked():
+    found = noyau.check(doubled)
+    assert found.ok, str(found)
+    kernel = found.kernels[0]
+    assert (kernel.name, kernel.language) == ("c", "c")
+    assert "doubled[c]: right on " in str(found)
+    assert "generated; in pieces, and with 1, 2, " in str(found)
+    labels = {outcome.label.partition(" arrays")[0] for outcome in kernel.certificate.outcomes}
+    assert {"transposed", "sliced", "offset", "flipped", "expanded"} <= labels
+
+
+def test_kernels_that_are_not_wanted_are_left_out():
+    assert noyau.check(doubled, generated=False).kernels == ()
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "transposed", "sliced", "offset", "flipped"])
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_every_layout_has_a_kernel_of_its_own(layout, threads):
+    made = FromReference(doubled, "c")
+    instance = doubled.instance([DType.F32], [2])
+    assert made.takes(instance, [X])
+    assert np.array_equal(made.run(instance, [X], How(layout, threads))[0], 2 * X)
+    layouts = {str(each.generated.wanted.layouts[0]) for known in made.built.values() for each in known}
+    assert ("packed" in layouts) and (len(layouts) == 1 if layout == "contiguous" else len(layouts) == 2)
+
+
+def test_a_reference_that_cannot_be_traced_is_told():
+    found = noyau.check(untraced)
+    assert found.ok
+    assert "untraced[c]: not tried: " in str(found)
+    assert "line" in found.kernels[0].skipped or ".py:" in found.kernels[0].skipped
+
+
+def test_a_wrong_generated_kernel_is_found(monkeypatch):
+    def wrong(self, *arrays, out=None, threads=1):
+        made = right(self, *arrays, out=out, threads=threads)
+        made[0][...] *= 1 + (threads > 1)
+        return made
+
+    right = Built.__call__
+    monkeypatch.setattr(Built, "__call__", wrong)
+    one = noyau.check(doubled).findings[0]
+    assert one.kind == "race"
+    assert "runs with 1 and 2 threads differ" in one.message
+
+
+def test_in_pieces_each_kernel_is_between_guards():
+    runs = TwoRuns(FromReference(doubled, "c"), doubled.instance([DType.F32], [2]))
+    runs([X])
+    assert runs.alike
+    assert runs.other.pieces == 3
+
+
+def test_without_a_compiler_it_is_skipped(monkeypatch):
+    def none():
+        raise BuildError("no compiler")
+
+    monkeypatch.setattr(generated.cc, "find_compiler", none)
+    assert FromReference(doubled, "c").skipped == "no compiler"
+    assert FromReference(doubled, "no_such_language").skipped == "no_such_language is not installed"
+
+
+def test_a_kernel_by_hand_has_its_name_first():
+    @noyau.op("f32[n] -> f32[n]")
+    def double(x):
+        return x + x
+
+    assert [each.name for each in from_reference(double)][:1] == ["c"]
+    double.kernel(lambda x, out: np.add(x, x, out=out), name="c")
+    assert "c" not in [each.name for each in from_reference(double)]
+    assert from_reference(noyau.op(lambda x: x)) == []
+
+
+def test_sizes_that_a_reference_asks_for_have_programs_of_their_own():
+    @noyau.op("f32[n] -> f32")
+    def unrolled(x):
+        total = x[:1].sum()
+        for at in range(1, len(x)):
+            total = total + x[at]
+        return total
+
+    made = FromReference(unrolled, "c")
+    instance = unrolled.instance([DType.F32], [1])
+    for n in (2, 3):
+        given = np.ones(n, np.float32)
+        if made.takes(instance, [given]):
+            assert made.run(instance, [given], How())[0] == n
