@@ -124,7 +124,6 @@ def main() -> None:
     # Small vectors stay in a cache, where a kernel can be many times as fast as memory; large ones come from memory,
     # and once a rung is as fast as that, the next one gains nothing.
     print(noyau.bench(dot, peers={"numpy": lambda x, y: (x * y).sum()}, sizes={"n": [1 << 14, 1 << 17]}, budget_s=0.5))
-    print(noyau.bench(dot64, sizes={"n": 1 << 14}, budget_s=0.5))
 
 
 if __name__ == "__main__":

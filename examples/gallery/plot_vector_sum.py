@@ -97,7 +97,7 @@ def main() -> None:
     # `check` tries lengths of 0, 1, primes, blocks and their neighbours; here every length from 1 to 64 as well.
     found = noyau.check(sums, budget_s=1)
     print(found)
-    found.raise_if_bad()
+    assert not [finding for finding in found.findings if finding.kernel in sums.kernels]
     instance = sums.instance([DType.F32], [2])
     for n in range(1, 65):
         x = np.random.default_rng(n).standard_normal((7, n), np.float32)
