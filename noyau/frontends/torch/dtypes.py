@@ -1,0 +1,87 @@
+"""PyTorch's dtypes and symbolic sizes as noyau's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.ir.dims import Dim, Shape, maximum
+
+TO_TORCH = {
+    DType.F16: torch.float16,
+    DType.BF16: torch.bfloat16,
+    DType.F32: torch.float32,
+    DType.F64: torch.float64,
+    DType.I8: torch.int8,
+    DType.I16: torch.int16,
+    DType.I32: torch.int32,
+    DType.I64: torch.int64,
+    DType.U8: torch.uint8,
+    DType.U16: torch.uint16,
+    DType.U32: torch.uint32,
+    DType.U64: torch.uint64,
+    DType.BOOL: torch.bool,
+}
+_FROM_TORCH = {theirs: ours for ours, theirs in TO_TORCH.items()}
+
+
+def dtype_of(theirs: torch.dtype) -> DType:
+    """The DType of a dtype of torch. UnsupportedError where noyau has none: complex, quantised, float8."""
+    if theirs not in _FROM_TORCH:
+        raise UnsupportedError(f"there is no dtype for {theirs} here: f16, bf16, f32, f64, integers and bool are")
+    return _FROM_TORCH[theirs]
+
+
+def dim_of(size: Any) -> Dim:
+    """An extent: an integer, or what a SymInt is of its symbols. UnsupportedError where a Dim cannot say it."""
+    if isinstance(size, int):
+        return Dim.of(int(size))
+    return _of_expression(size.node.expr)
+
+
+def shape_from(value: torch.Tensor) -> Shape:
+    """The shape of a tensor, a fake one too."""
+    return tuple(dim_of(extent) for extent in value.shape)
+
+
+def _of_expression(expression: Any) -> Dim:
+    """A sympy expression of integers. It is read by the names of its classes: sympy itself is not imported."""
+    kind = type(expression).__name__
+    if expression.is_Integer:
+        return Dim.of(int(expression))
+    if expression.is_Symbol:
+        return Dim.of(str(expression.name))
+    parts = [_of_expression(part) for part in expression.args]
+    match kind:
+        case "Add":
+            return sum(parts, Dim.of(0))
+        case "Mul":
+            return _product(parts)
+        case "FloorDiv" | "CleanDiv" | "IntTrueDiv":
+            return parts[0] // parts[1]
+        case "Mod" | "PythonMod":
+            return parts[0] % parts[1]
+        case "Max":
+            made = parts[0]
+            for part in parts[1:]:
+                made = maximum(made, part)
+            return made
+        case "Min":
+            made = parts[0]
+            for part in parts[1:]:
+                made = made - maximum(made - part, 0)
+            return made
+        case "Pow" if expression.args[1].is_Integer and int(expression.args[1]) > 0:
+            return _product([parts[0]] * int(expression.args[1]))
+        case _:
+            raise UnsupportedError(f"the size {expression} is no polynomial with divisions: {kind} is not in it")
+
+
+def _product(parts: list[Dim]) -> Dim:
+    made = Dim.of(1)
+    for part in parts:
+        made = made * part
+    return made

@@ -1,0 +1,267 @@
+"""ATen's functions cell by cell. Operands are cast to the dtype in which torch computes them."""
+
+from __future__ import annotations
+
+import math
+
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.frontends.torch.sites import ATEN, Handler, Site, promoted
+from noyau.ir.graph import Node
+
+# Functions of one tensor: the result's dtype is the one that torch computes in.
+UNARY = {
+    **{name: name for name in "abs acos acosh asin asinh atan atanh ceil cos cosh erf exp exp2 expm1 floor".split()},
+    **{name: name for name in "log log10 log1p log2 reciprocal rsqrt sigmoid sin sinh sqrt tan tanh".split()},
+    "neg": "negative",
+    "round": "round_even",
+    "trunc": "truncate",
+    "bitwise_not": "bitwise_not",
+}
+# Functions of two tensors, or of a tensor and a number, computed in their common dtype.
+BINARY = {
+    "mul": "multiply",
+    "maximum": "maximum",
+    "minimum": "minimum",
+    "fmax": "fmax",
+    "fmin": "fmin",
+    "fmod": "fmod",
+    "remainder": "floor_mod",
+    "bitwise_and": "bitwise_and",
+    "bitwise_or": "bitwise_or",
+    "bitwise_xor": "bitwise_xor",
+    "bitwise_left_shift": "shift_left",
+    "bitwise_right_shift": "shift_right",
+    "__lshift__": "shift_left",
+    "__rshift__": "shift_right",
+}
+COMPARISONS = {
+    "eq": "equal",
+    "ne": "not_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+}
+LOGICAL = {"logical_and": "logical_and", "logical_or": "logical_or", "logical_xor": "logical_xor"}
+_OF_BOOL = {  # functions of numbers, as torch has them on bools
+    "multiply": "logical_and",
+    "bitwise_and": "logical_and",
+    "bitwise_or": "logical_or",
+    "bitwise_xor": "logical_xor",
+    "bitwise_not": "logical_not",
+    "abs": "identity",
+}
+_WHOLE = frozenset({"ceil", "floor", "round_even", "truncate"})
+
+
+def mapped(site: Site, function: str, *operands: Node) -> Node:
+    """A function of the table, as torch has it on bools too."""
+    if operands[0].dtype is DType.BOOL:
+        function = _OF_BOOL.get(function, function)
+    if operands[0].dtype.kind in ("int", "uint") and function in _WHOLE:
+        function = "identity"
+    return site.tape.map(function, *operands)
+
+
+def in_result(site: Site, position: int) -> Node:
+    """An operand in the dtype of the result."""
+    return site.operand(site.given(position), site.dtype)
+
+
+def unary(function: str) -> Handler:
+    return lambda site: mapped(site, function, in_result(site, 0))
+
+
+def binary(function: str) -> Handler:
+    return lambda site: mapped(site, function, in_result(site, 0), in_result(site, 1))
+
+
+def compared(function: str) -> Handler:
+    def handle(site: Site) -> Node:
+        common = promoted(site.given(0), site.given(1))
+        return mapped(site, function, *(site.operand(site.given(at), common) for at in (0, 1)))
+
+    return handle
+
+
+def logical(function: str) -> Handler:
+    return lambda site: mapped(site, function, *(site.operand(site.given(at), DType.BOOL) for at in (0, 1)))
+
+
+def _add(site: Site) -> Node:
+    return _with_alpha(site, "add")
+
+
+def _subtract(site: Site) -> Node:
+    return _with_alpha(site, "subtract")
+
+
+def _reversed_subtract(site: Site) -> Node:
+    left, right = in_result(site, 1), in_result(site, 0)
+    alpha = site.number(2, "alpha", 1)
+    return mapped(site, "subtract", left, right if alpha == 1 else _times(site, right, alpha))
+
+
+def _with_alpha(site: Site, function: str) -> Node:
+    """a + alpha b; a bool is 0 or 1, and their sum is whether one is."""
+    left, right, alpha = in_result(site, 0), in_result(site, 1), site.number(2, "alpha", 1)
+    if left.dtype is DType.BOOL:
+        return site.tape.map("logical_or", left, right)
+    return mapped(site, function, left, right if alpha == 1 else _times(site, right, alpha))
+
+
+def _times(site: Site, value: Node, factor: float) -> Node:
+    return mapped(site, "multiply", value, site.tape.constant(factor, value.dtype))
+
+
+def _divide(site: Site) -> Node:
+    """a / b: floats, unless it is rounded to an integer: to the one below, or towards 0."""
+    match site.number(2, "rounding_mode", None):
+        case None:
+            return mapped(site, "divide", in_result(site, 0), in_result(site, 1))
+        case "floor":
+            return _floored(site)
+        case "trunc":
+            pair = in_result(site, 0), in_result(site, 1)
+            if site.dtype.is_float:
+                return mapped(site, "truncate", mapped(site, "divide", *pair))
+            return mapped(site, "divide", *pair)
+        case other:
+            raise UnsupportedError(f"aten.div has no rounding mode {other!r}")
+
+
+def _floored(site: Site) -> Node:
+    return mapped(site, "floor_divide", in_result(site, 0), in_result(site, 1))
+
+
+def _power(site: Site) -> Node:
+    return mapped(site, "power", in_result(site, 0), in_result(site, 1))
+
+
+def _where(site: Site) -> Node:
+    condition = site.operand(site.given(0), DType.BOOL)
+    return mapped(site, "where", condition, in_result(site, 1), in_result(site, 2))
+
+
+def _masked_fill(site: Site) -> Node:
+    mask = site.operand(site.given(1), DType.BOOL)
+    return mapped(site, "where", mask, in_result(site, 2), in_result(site, 0))
+
+
+def _clamp(site: Site) -> Node:
+    value = in_result(site, 0)
+    low, high = site.given(1, "min"), site.given(2, "max")
+    if low is not None:
+        value = mapped(site, "maximum", value, site.operand(low, site.dtype))
+    return value if high is None else mapped(site, "minimum", value, site.operand(high, site.dtype))
+
+
+def _relu(site: Site) -> Node:
+    return mapped(site, "maximum", in_result(site, 0), site.tape.constant(0, site.dtype))
+
+
+def _hardtanh(site: Site) -> Node:
+    low, high = (site.tape.constant(site.number(*each), site.dtype) for each in ((1, "min_val", -1), (2, "max_val", 1)))
+    return mapped(site, "minimum", mapped(site, "maximum", in_result(site, 0), low), high)
+
+
+def _leaky_relu(site: Site) -> Node:
+    value, slope = in_result(site, 0), site.number(1, "negative_slope", 0.01)
+    above = mapped(site, "greater", value, site.tape.constant(0, value.dtype))
+    return mapped(site, "where", above, value, _times(site, value, slope))
+
+
+def _elu(site: Site) -> Node:
+    value = in_result(site, 0)
+    alpha, scale, inner = (site.number(*each) for each in ((1, "alpha", 1), (2, "scale", 1), (3, "input_scale", 1)))
+    above = mapped(site, "greater", value, site.tape.constant(0, value.dtype))
+    below = _times(site, mapped(site, "expm1", _times(site, value, inner)), alpha * scale)
+    return mapped(site, "where", above, _times(site, value, scale), below)
+
+
+def _gelu(site: Site) -> Node:
+    """x P(X <= x), exactly or by tanh (Hendrycks and Gimpel, Gaussian Error Linear Units, 2016)."""
+    value = in_result(site, 0)
+    half, one = (site.tape.constant(number, value.dtype) for number in (0.5, 1.0))
+    if site.number(1, "approximate", "none") == "none":
+        bent = mapped(site, "erf", _times(site, value, math.sqrt(0.5)))
+    else:
+        cube = mapped(site, "multiply", mapped(site, "multiply", value, value), value)
+        inner = mapped(site, "add", value, _times(site, cube, 0.044715))
+        bent = mapped(site, "tanh", _times(site, inner, math.sqrt(2 / math.pi)))
+    return mapped(site, "multiply", mapped(site, "multiply", half, value), mapped(site, "add", one, bent))
+
+
+def _silu(site: Site) -> Node:
+    value = in_result(site, 0)
+    return mapped(site, "multiply", value, mapped(site, "sigmoid", value))
+
+
+def _sign(site: Site) -> Node:
+    """1 above 0, -1 below, else 0, also of NaN."""
+    value = in_result(site, 0)
+    if value.dtype is DType.BOOL:
+        return value
+    zero, one = (site.tape.constant(number, value.dtype) for number in (0, 1))
+    above = mapped(site, "where", mapped(site, "greater", value, zero), one, zero)
+    if value.dtype.kind == "uint":
+        return above
+    return mapped(site, "where", mapped(site, "less", value, zero), site.tape.constant(-1, value.dtype), above)
+
+
+def _square(site: Site) -> Node:
+    value = in_result(site, 0)
+    return mapped(site, "multiply", value, value)
+
+
+def _of_floats(function: str) -> Handler:
+    """is_nan and is_inf: of integers, false."""
+
+    def handle(site: Site) -> Node:
+        value = site.value(0)
+        wide = value if value.dtype.is_float else site.tape.cast(value, DType.F32)
+        return site.tape.map(function, wide)
+
+    return handle
+
+
+def _cast(site: Site) -> Node:
+    return site.tape.cast(site.value(0), site.dtype)
+
+
+def _same(site: Site) -> Node:
+    return site.value(0)
+
+
+ATEN.update(
+    {
+        **{f"{name}.default": unary(function) for name, function in UNARY.items()},
+        **{f"{name}.{kind}": binary(f) for name, f in BINARY.items() for kind in ("Tensor", "Scalar", "default")},
+        **{f"{name}.{kind}": compared(f) for name, f in COMPARISONS.items() for kind in ("Tensor", "Scalar")},
+        **{f"{name}.default": logical(function) for name, function in LOGICAL.items()},
+        **{f"add.{kind}": _add for kind in ("Tensor", "Scalar")},
+        **{f"sub.{kind}": _subtract for kind in ("Tensor", "Scalar")},
+        **{f"rsub.{kind}": _reversed_subtract for kind in ("Tensor", "Scalar")},
+        **{f"div.{kind}": _divide for kind in ("Tensor", "Scalar", "Tensor_mode", "Scalar_mode")},
+        **{f"floor_divide.{kind}": _floored for kind in ("default", "Scalar")},
+        **{f"pow.{kind}": _power for kind in ("Tensor_Tensor", "Tensor_Scalar", "Scalar")},
+        **{f"clamp.{kind}": _clamp for kind in ("default", "Tensor")},
+        **{f"where.{kind}": _where for kind in ("self", "ScalarSelf", "ScalarOther", "Scalar")},
+        **{f"masked_fill.{kind}": _masked_fill for kind in ("Scalar", "Tensor")},
+        **{f"{name}.default": _same for name in ("clone", "alias", "detach", "lift_fresh_copy", "contiguous")},
+        "logical_not.default": lambda site: site.tape.map("logical_not", site.operand(site.given(0), DType.BOOL)),
+        "relu.default": _relu,
+        "hardtanh.default": _hardtanh,
+        "leaky_relu.default": _leaky_relu,
+        "elu.default": _elu,
+        "gelu.default": _gelu,
+        "silu.default": _silu,
+        "square.default": _square,
+        "sign.default": _sign,
+        "isnan.default": _of_floats("is_nan"),
+        "isinf.default": _of_floats("is_inf"),
+        "_to_copy.default": _cast,
+        "to.dtype": _cast,
+    }
+)

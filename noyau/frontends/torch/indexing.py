@@ -1,0 +1,165 @@
+"""ATen's lookups and their inverses: embedding, index, gather, and the scatters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.frontends.torch.elementwise import mapped
+from noyau.frontends.torch.sites import ATEN, Handler, Site, along
+from noyau.ir.dims import Dim, Shape, index_name
+from noyau.ir.graph import Gather, Lookup, Node, Scatter
+
+_MONOIDS = {"sum": "sum", "add": "sum", "prod": "prod", "multiply": "prod", "amax": "max", "amin": "min"}
+
+
+def _indices(site: Site, given: Node, extent: Dim, *, wraps: bool) -> Node:
+    """Indices in int64; with `wraps`, those below 0 count from the end."""
+    wide = site.tape.cast(given, DType.I64)
+    if not wraps:
+        return wide
+    below = mapped(site, "less", wide, site.tape.constant(0, DType.I64))
+    return mapped(site, "where", below, mapped(site, "add", wide, site.tape.size(extent, DType.I64)), wide)
+
+
+def _embedding(site: Site) -> Node:
+    table, where = site.value(0), _indices(site, site.value(1), Dim.of(0), wraps=False)
+    at = along(where.shape)
+    index: list[Dim | Lookup] = [Lookup(1, tuple(at)), Dim.of(index_name(len(at)))]
+    return site.tape.emit(Gather(tuple(index)), [table, where], table.dtype, site.shape)
+
+
+def _index_select(site: Site) -> Node:
+    value = site.value(0)
+    axis = site.axis(site.given(1), len(value.shape))
+    where = _indices(site, site.value(2), value.shape[axis], wraps=False)
+    index: list[Dim | Lookup] = list(along(value.shape))
+    index[axis] = Lookup(1, (Dim.of(index_name(axis)),))
+    return site.tape.emit(Gather(tuple(index)), [value, where], value.dtype, site.shape)
+
+
+def _gather(site: Site) -> Node:
+    """out[i, j] = value[where[i, j], j] along an axis."""
+    value = site.value(0)
+    axis = site.axis(site.given(1), len(value.shape))
+    where = _indices(site, site.value(2), value.shape[axis], wraps=False)
+    own = along(where.shape)
+    index: list[Dim | Lookup] = list(own)
+    if index:
+        index[axis] = Lookup(1, tuple(own))
+    return site.tape.emit(Gather(tuple(index)), [value, where], value.dtype, site.shape)
+
+
+def _index(site: Site) -> Node:
+    """value[i, :, j]: arrays of indices, broadcast together; their axes come where the first one stands if they are
+    neighbours, else in front."""
+    value, given = site.value(0), list(site.given(1))
+    places = [at for at, each in enumerate(given) if each is not None]
+    arrays = [site.known(given[at]) for at in places]
+    if any(array.dtype is DType.BOOL for array in arrays):
+        raise UnsupportedError("a mask of bools has a result of unknown shape; it is left to torch")
+    common = site.tape.broadcast([array.shape for array in arrays])
+    first = places[0] if places == list(range(places[0], places[0] + len(places))) else 0
+    at = tuple(Dim.of(index_name(first + k)) for k in range(len(common)))
+    index: list[Dim | Lookup] = []
+    operands, others = [value], _others(len(value.shape) - len(places), first, len(common))
+    for axis in range(len(value.shape)):
+        if axis in places:
+            array = arrays[places.index(axis)]
+            wrapped = _indices(site, array, value.shape[axis], wraps=True)
+            operands.append(site.tape.expand(wrapped, common))
+            index.append(Lookup(len(operands) - 1, at))
+        else:
+            index.append(next(others))
+    return site.tape.emit(Gather(tuple(index)), operands, value.dtype, site.shape)
+
+
+def _others(count: int, first: int, inserted: int) -> Iterator[Dim]:
+    """The indices of the axes that are not looked up, around those that are."""
+    return iter(Dim.of(index_name(k if k < first else k + inserted)) for k in range(count))
+
+
+def _scattered(monoid: str | None) -> Handler:
+    """The inverse of gather: updates merged at the places that are looked up along an axis."""
+
+    def handle(site: Site) -> Node:
+        value = site.value(0)
+        axis = site.axis(site.given(1), len(value.shape))
+        where = _indices(site, site.value(2), value.shape[axis], wraps=False)
+        given = site.given(3)
+        updates = site.operand(given, value.dtype)
+        if updates.shape != where.shape:
+            updates = _begin(site, updates, where.shape) if updates.shape else site.tape.expand(updates, where.shape)
+        own = along(where.shape)
+        index: list[Dim | Lookup] = list(own)
+        if index:
+            index[axis] = Lookup(1, tuple(own))
+        return site.tape.emit(Scatter(tuple(index), monoid), [value, where, updates], value.dtype, value.shape)
+
+    return handle
+
+
+def _begin(site: Site, value: Node, shape: Shape) -> Node:
+    """The first cells of a value, of a smaller shape."""
+    return site.tape.view(value, shape, along(shape))
+
+
+def _reduced(site: Site) -> Node:
+    """scatter_reduce, over what is there."""
+    kind = site.number(4, "reduce", None)
+    if kind not in _MONOIDS or not site.given(5, "include_self", True):
+        raise UnsupportedError(f"scatter_reduce by {kind!r} without what is there is left to torch")
+    return _made(_scattered(_MONOIDS[kind])(site))
+
+
+def _index_add(site: Site) -> Node:
+    """value[where[i]] += updates[i] along an axis."""
+    value = site.value(0)
+    axis = site.axis(site.given(1), len(value.shape))
+    where, updates = _indices(site, site.value(2), value.shape[axis], wraps=False), site.value(3)
+    alpha = site.number(4, "alpha", 1)
+    if alpha != 1:
+        updates = mapped(site, "multiply", updates, site.tape.constant(alpha, updates.dtype))
+    index: list[Dim | Lookup] = list(along(updates.shape))
+    index[axis] = Lookup(1, (Dim.of(index_name(axis)),))
+    return site.tape.emit(Scatter(tuple(index), "sum"), [value, where, updates], value.dtype, value.shape)
+
+
+def _index_put(site: Site) -> Node:
+    """value[i] = updates, or += them, by one array of indices."""
+    value, given = site.value(0), list(site.given(1))
+    places = [at for at, each in enumerate(given) if each is not None]
+    arrays: Sequence[Node] = [site.known(given[at]) for at in places]
+    if len(arrays) != 1 or arrays[0].dtype is DType.BOOL:
+        raise UnsupportedError("index_put by several arrays or a mask is left to torch")
+    axis, rank = places[0], len(arrays[0].shape)
+    where = _indices(site, arrays[0], value.shape[axis], wraps=True)
+    shape = (*value.shape[:axis], *where.shape, *value.shape[axis + 1 :])
+    updates = site.tape.expand(site.operand(site.given(2), value.dtype), shape)
+    at = tuple(Dim.of(index_name(axis + k)) for k in range(rank))
+    index: list[Dim | Lookup] = [Dim.of(index_name(k if k < axis else k + rank - 1)) for k in range(len(value.shape))]
+    index[axis] = Lookup(1, at)
+    monoid = "sum" if site.given(3, "accumulate", False) else None
+    return site.tape.emit(Scatter(tuple(index), monoid), [value, where, updates], value.dtype, value.shape)
+
+
+def _made(result: object) -> Node:
+    assert isinstance(result, Node)
+    return result
+
+
+ATEN.update(
+    {
+        "embedding.default": _embedding,
+        "index_select.default": _index_select,
+        "gather.default": _gather,
+        "index.Tensor": _index,
+        "_unsafe_index.Tensor": _index,
+        **{f"scatter.{kind}": _scattered(None) for kind in ("src", "value")},
+        "scatter_add.default": _scattered("sum"),
+        "scatter_reduce.two": _reduced,
+        "index_add.default": _index_add,
+        **{f"{name}.default": _index_put for name in ("index_put", "_unsafe_index_put")},
+    }
+)

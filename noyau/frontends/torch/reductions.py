@@ -1,0 +1,199 @@
+"""ATen's reductions and scans, and the norms and softmaxes that it keeps whole."""
+
+from __future__ import annotations
+
+from noyau.dtypes import DType
+from noyau.frontends.torch.dtypes import dtype_of
+from noyau.frontends.torch.elementwise import in_result, mapped
+from noyau.frontends.torch.sites import ATEN, Handler, Site
+from noyau.ir.dims import product
+from noyau.ir.graph import Node
+
+
+def _axes(site: Site, position: int, value: Node) -> tuple[int, ...]:
+    return site.axes(site.given(position, "dim"), len(value.shape))
+
+
+def _keeps(site: Site, position: int) -> bool:
+    return bool(site.given(position, "keepdim", False))
+
+
+def folded(monoid: str, *, asks: DType | None = None) -> Handler:
+    """A reduction with `dim` and `keepdim`, computed in the dtype of the result, or in `asks`."""
+
+    def handle(site: Site) -> Node:
+        value = site.operand(site.given(0), asks or site.dtype)
+        return site.tape.reduce(monoid, value, _axes(site, 1, value), keep=_keeps(site, 2))
+
+    return handle
+
+
+def mean_of(site: Site, value: Node, axes: tuple[int, ...], *, less: float = 0) -> Node:
+    """The sum over axes that stay, over how many there are, less some."""
+    total = site.tape.reduce("sum", value, axes, keep=True)
+    count = site.tape.size(product([value.shape[axis] for axis in axes]), value.dtype)
+    if less:
+        zero = site.tape.constant(0, value.dtype)
+        count = mapped(site, "maximum", mapped(site, "subtract", count, site.tape.constant(less, value.dtype)), zero)
+    return mapped(site, "divide", total, count)
+
+
+def _mean(site: Site) -> Node:
+    value = in_result(site, 0)
+    axes = _axes(site, 1, value)
+    made = mean_of(site, value, axes)
+    return made if _keeps(site, 2) else site.tape.drop(made, axes)
+
+
+def _variance_over(site: Site, value: Node, axes: tuple[int, ...], correction: float) -> tuple[Node, Node]:
+    """The variance, by deviations from the mean, and the mean; axes stay."""
+    centre = mean_of(site, value, axes)
+    away = mapped(site, "subtract", value, centre)
+    return mean_of(site, mapped(site, "multiply", away, away), axes, less=correction), centre
+
+
+def _spread(site: Site) -> tuple[Node, Node]:
+    value = site.value(0)
+    correction = site.given(2, "correction")
+    axes = _axes(site, 1, value)
+    spread, centre = _variance_over(site, value, axes, 1 if correction is None else float(correction))
+    if _keeps(site, 3):
+        return spread, centre
+    return site.tape.drop(spread, axes), site.tape.drop(centre, axes)
+
+
+def _variance(site: Site) -> Node:
+    return _spread(site)[0]
+
+
+def _variance_and_mean(site: Site) -> tuple[Node, Node]:
+    return _spread(site)
+
+
+def _ends(largest: str, place: str) -> Handler:
+    """The largest along an axis and where it is, as two results."""
+
+    def handle(site: Site) -> tuple[Node, ...]:
+        value = site.value(0)
+        axes = (site.axis(site.given(1), len(value.shape)),)
+        return tuple(
+            site.tape.reduce(monoid, value, axes if value.shape else (), keep=_keeps(site, 2))
+            for monoid in (largest, place)
+        )
+
+    return handle
+
+
+def _place(monoid: str) -> Handler:
+    """argmax and argmin: without an axis, in the flat value."""
+
+    def handle(site: Site) -> Node:
+        value, axis = site.value(0), site.given(1, "dim")
+        if axis is None:
+            value = site.tape.reshape(value, (product(value.shape),))
+        return site.shaped(
+            site.tape.reduce(monoid, value, (site.axis(axis or 0, len(value.shape)),), keep=_keeps(site, 2))
+        )
+
+    return handle
+
+
+def _truth(monoid: str) -> Handler:
+    """any and all: without an axis, over all."""
+
+    def handle(site: Site) -> Node:
+        value = site.operand(site.given(0), DType.BOOL)
+        return site.tape.cast(site.tape.reduce(monoid, value, _axes(site, 1, value), keep=_keeps(site, 2)), site.dtype)
+
+    return handle
+
+
+def _whole(monoid: str) -> Handler:
+    """A reduction over everything."""
+
+    def handle(site: Site) -> Node:
+        value = in_result(site, 0)
+        return site.tape.reduce(monoid, value, tuple(range(len(value.shape))))
+
+    return handle
+
+
+def _running(monoid: str) -> Handler:
+    def handle(site: Site) -> Node:
+        value = in_result(site, 0)
+        if not value.shape:
+            return value
+        return site.tape.scan(monoid, value, site.axis(site.given(1), len(value.shape)))
+
+    return handle
+
+
+def _logsumexp(site: Site) -> Node:
+    value = in_result(site, 0)
+    return site.tape.reduce("logsumexp", value, _axes(site, 1, value), keep=_keeps(site, 2))
+
+
+def _exponentials(site: Site) -> tuple[Node, Node, Node]:
+    """x - max, exp of it, and the sum of that, over one axis, which stays."""
+    value = in_result(site, 0)
+    axes = (site.axis(site.given(1), len(value.shape)),) if value.shape else ()
+    below = mapped(site, "subtract", value, site.tape.reduce("max", value, axes, keep=True))
+    raised = mapped(site, "exp", below)
+    return below, raised, site.tape.reduce("sum", raised, axes, keep=True)
+
+
+def _softmax(site: Site) -> Node:
+    _, raised, total = _exponentials(site)
+    return mapped(site, "divide", raised, total)
+
+
+def _log_softmax(site: Site) -> Node:
+    below, _, total = _exponentials(site)
+    return mapped(site, "subtract", below, mapped(site, "log", total))
+
+
+def _layer_norm(site: Site) -> tuple[Node, ...]:
+    """The normalised value, the mean and 1 over the spread, as aten.native_layer_norm gives them."""
+    value = site.value(0)
+    wide = site.tape.cast(value, value.dtype.compute)
+    count, eps = len(site.given(1)), float(site.number(4, "eps", 1e-5))
+    axes = tuple(range(len(value.shape) - count, len(value.shape)))
+    variance, centre = _variance_over(site, wide, axes, 0)
+    inverse = mapped(site, "rsqrt", mapped(site, "add", variance, site.tape.constant(eps, wide.dtype)))
+    made = mapped(site, "multiply", mapped(site, "subtract", wide, centre), inverse)
+    for position, function in ((2, "multiply"), (3, "add")):
+        if site.given(position) is not None:
+            made = mapped(site, function, made, site.operand(site.given(position), wide.dtype))
+    results = [site.tape.cast(made, value.dtype), centre, inverse]
+    kinds = [meta.dtype for meta in site.meta]
+    return tuple(site.tape.cast(each, dtype_of(kind)) for each, kind in zip(results, kinds, strict=True))
+
+
+ATEN.update(
+    {
+        **{f"sum.{kind}": folded("sum") for kind in ("dim_IntList",)},
+        "sum.default": _whole("sum"),
+        "prod.default": _whole("prod"),
+        "prod.dim_int": folded("prod"),
+        "amax.default": folded("max"),
+        "amin.default": folded("min"),
+        "max.default": _whole("max"),
+        "min.default": _whole("min"),
+        "max.dim": _ends("max", "argmax"),
+        "min.dim": _ends("min", "argmin"),
+        "argmax.default": _place("argmax"),
+        "argmin.default": _place("argmin"),
+        **{f"any.{kind}": _truth("any") for kind in ("default", "dim", "dims")},
+        **{f"all.{kind}": _truth("all") for kind in ("default", "dim", "dims")},
+        "mean.default": _mean,
+        "mean.dim": _mean,
+        "var.correction": _variance,
+        "var_mean.correction": _variance_and_mean,
+        "cumsum.default": _running("sum"),
+        "cumprod.default": _running("prod"),
+        "logsumexp.default": _logsumexp,
+        "_softmax.default": _softmax,
+        "_log_softmax.default": _log_softmax,
+        "native_layer_norm.default": _layer_norm,
+    }
+)

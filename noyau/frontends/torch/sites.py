@@ -1,0 +1,132 @@
+"""One ATen operator being imported: its operands as values of the graph, and how new ones are emitted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch import fx
+
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.frontends.numpy.tape import Tape
+from noyau.frontends.torch.dtypes import dim_of, dtype_of, shape_from
+from noyau.ir.dims import Dim, Shape, index_name
+from noyau.ir.graph import Node, View
+
+Made: TypeAlias = "Node | Dim | tuple[Node, ...]"
+Handler: TypeAlias = "Callable[[Site], Made]"
+ATEN: dict[str, Handler] = {}  # by the name of the operator, "add.Tensor"; each family file fills its part
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """An operator: `values` has what was imported before it, by the node of torch's graph."""
+
+    tape: Tape
+    node: fx.Node
+    values: dict[fx.Node, Made]
+
+    @property
+    def meta(self) -> Any:
+        """What torch knows of the result: a fake tensor, several, or a size."""
+        return self.node.meta.get("val")
+
+    @property
+    def dtype(self) -> DType:
+        """Of the result."""
+        return dtype_of(self.meta.dtype)
+
+    @property
+    def shape(self) -> Shape:
+        """Of the result."""
+        return shape_from(self.meta)
+
+    def given(self, position: int, name: str = "", default: Any = None) -> Any:
+        """An argument as torch's graph has it."""
+        if position < len(self.node.args):
+            return self.node.args[position]
+        return self.node.kwargs.get(name, default)
+
+    def value(self, position: int, name: str = "") -> Node:
+        """A tensor among the arguments. UnsupportedError for what is none."""
+        return self.known(self.given(position, name))
+
+    def known(self, given: Any) -> Node:
+        found = self.values.get(given) if isinstance(given, fx.Node) else None
+        if not isinstance(found, Node):
+            raise UnsupportedError(f"{self.node.target} is given {given}, which is no tensor that is followed")
+        return found
+
+    def operand(self, given: Any, dtype: DType) -> Node:
+        """A tensor, a number or a size, in a dtype."""
+        found = self.values.get(given) if isinstance(given, fx.Node) else given
+        match found:
+            case Node():
+                return self.tape.cast(found, dtype)
+            case Dim():
+                return self.tape.size(found, dtype)
+            case bool() | int() | float():
+                return self.tape.constant(found, dtype)
+            case _:
+                raise UnsupportedError(f"{self.node.target} is given {given}, which is no tensor and no number")
+
+    def dim(self, given: Any) -> Dim:
+        """A size: an integer or one that torch's graph computes."""
+        found = self.values.get(given) if isinstance(given, fx.Node) else given
+        if isinstance(found, Dim):
+            return found
+        if isinstance(given, fx.Node) and isinstance(given.meta.get("val"), torch.SymInt):
+            return dim_of(given.meta["val"])
+        if isinstance(found, int):
+            return Dim.of(found)
+        raise UnsupportedError(f"{self.node.target} is given {given}, which is no size that is followed")
+
+    def number(self, position: int, name: str, default: Any) -> Any:
+        """A number that is known now. UnsupportedError for one that is not."""
+        found = self.given(position, name, default)
+        if isinstance(found, fx.Node):
+            raise UnsupportedError(f"{self.node.target} is given {found} as {name}, which has no number yet")
+        return found
+
+    def axis(self, given: Any, rank: int) -> int:
+        """An axis from 0 on; of a value without axes, 0."""
+        return int(given) % max(rank, 1)
+
+    def axes(self, given: Any, rank: int) -> tuple[int, ...]:
+        """Axes, each once; none given stands for all."""
+        if given is None or (isinstance(given, list | tuple) and not given):
+            return tuple(range(rank))
+        wanted = given if isinstance(given, list | tuple) else [given]
+        return tuple(sorted({self.axis(axis, rank) for axis in wanted})) if rank else ()
+
+    def shaped(self, value: Node) -> Node:
+        """A value under the shape and the dtype that torch gives the result."""
+        return self.tape.shaped(self.tape.cast(value, self.dtype), self.shape)
+
+    def indexed(self, value: Node, index: Sequence[Dim]) -> Node:
+        """A view of the result's shape."""
+        return self.tape.emit(View(tuple(index)), [value], value.dtype, self.shape)
+
+
+def along(shape: Shape) -> list[Dim]:
+    """The index of a value itself."""
+    return [Dim.of(index_name(axis)) for axis in range(len(shape))]
+
+
+def promoted(*tensors: Any) -> DType:
+    """The dtype in which torch computes with tensors and numbers: categories, and tensors of rank 0 below others."""
+    fakes = [each.meta["val"] if isinstance(each, fx.Node) else each for each in tensors]
+    made = fakes[0].dtype if isinstance(fakes[0], torch.Tensor) else torch.result_type(fakes[0], fakes[0])
+    if len(fakes) > 1:
+        made = torch.result_type(*[_plain(fake) for fake in fakes])
+    return dtype_of(made)
+
+
+def _plain(fake: Any) -> Any:
+    """What decides over promotion, without sizes: a tensor on no device, or the number."""
+    if isinstance(fake, torch.Tensor):
+        return torch.empty([1] * (fake.dim() > 0), dtype=fake.dtype, device="meta")
+    return 0 if isinstance(fake, torch.SymInt) else fake

@@ -1,0 +1,259 @@
+"""ATen's views, and what only moves cells: index maps, pieces side by side, values made of nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.frontends.torch.dtypes import shape_from
+from noyau.frontends.torch.elementwise import mapped
+from noyau.frontends.torch.sites import ATEN, Handler, Site, along
+from noyau.ir.dims import Dim
+from noyau.ir.graph import Iota, Node
+
+_I64 = DType.I64
+_NO_END = 1 << 62  # what torch writes for a slice without an end
+
+
+def _reshape(site: Site) -> Node:
+    return site.tape.reshape(site.value(0), site.shape)
+
+
+def _permute(site: Site) -> Node:
+    value = site.value(0)
+    rank = len(value.shape)
+    return site.tape.transpose(value, [site.axis(axis, rank) for axis in site.given(1)])
+
+
+def _transpose(site: Site) -> Node:
+    value = site.value(0)
+    order = list(range(len(value.shape)))
+    if order:
+        one, two = (site.axis(site.given(at), len(order)) for at in (1, 2))
+        order[one], order[two] = order[two], order[one]
+    return site.tape.transpose(value, order)
+
+
+def _turn(site: Site) -> Node:
+    value = site.value(0)
+    return site.tape.transpose(value, list(range(len(value.shape)))[::-1])
+
+
+def _unsqueeze(site: Site) -> Node:
+    value = site.value(0)
+    return site.tape.restore(value, (site.axis(site.given(1), len(value.shape) + 1),))
+
+
+def _squeeze(site: Site) -> Node:
+    """Axes of 1 gone: all of them, or those that are asked for and are 1."""
+    value = site.value(0)
+    wanted = site.axes(site.given(1, "dim"), len(value.shape))
+    return site.tape.drop(value, [axis for axis in wanted if value.shape[axis] == Dim.of(1)])
+
+
+def _expand(site: Site) -> Node:
+    return site.tape.expand(site.value(0), site.shape)
+
+
+def _end(site: Site, given: object, extent: Dim, otherwise: Dim) -> Dim:
+    """An end of a slice, cut off as Python does: below 0 it counts from the end, beyond the extent it is the extent."""
+    if given is None or (isinstance(given, int) and given >= _NO_END):
+        return otherwise
+    dim = site.dim(given)
+    known, length = dim.constant, extent.constant
+    if known is not None and length is not None:
+        return Dim.of(max(0, min(known + length if known < 0 else known, length)))
+    return extent + dim if known is not None and known < 0 else dim  # torch has seen to it that it is within
+
+
+def _slice(site: Site) -> Node:
+    value = site.value(0)
+    axis = site.axis(site.given(1, "dim", 0), len(value.shape))
+    step, index = int(site.number(4, "step", 1)), along(value.shape)
+    index[axis] = index[axis] * step + _start(site, value, axis, step)
+    return site.indexed(value, index)
+
+
+def _start(site: Site, value: Node, axis: int, step: int) -> Dim:
+    """Where a slice begins; torch has told how long it is, so that only its start matters."""
+    extent, given, stop = value.shape[axis], site.given(2, "start"), site.given(3, "end")
+    reaches_end = stop is None or (isinstance(stop, int) and stop >= _NO_END)
+    if isinstance(given, int) and given < 0 and reaches_end and step == 1:
+        return extent - site.shape[axis]
+    return _end(site, given, extent, Dim.of(0))
+
+
+def _select(site: Site) -> Node:
+    value = site.value(0)
+    axis = site.axis(site.given(1), len(value.shape))
+    place = site.dim(site.given(2))
+    if place.constant is not None and place.constant < 0:
+        place = value.shape[axis] + place
+    index = along(site.shape)
+    index.insert(axis, place)
+    return site.indexed(value, index)
+
+
+def _flip(site: Site) -> Node:
+    value = site.value(0)
+    axes = site.axes(site.given(1), len(value.shape)) if site.given(1) else ()
+    index = [value.shape[k] - 1 - dim if k in axes else dim for k, dim in enumerate(along(value.shape))]
+    return site.indexed(value, index)
+
+
+def _cut(site: Site, value: Node, axis: int, lengths: Sequence[Dim]) -> tuple[Node, ...]:
+    """Pieces of a value, one after the other along an axis."""
+    pieces, start = [], Dim.of(0)
+    for length in lengths:
+        index = along(value.shape)
+        index[axis] = index[axis] + start
+        pieces.append(site.tape.view(value, (*value.shape[:axis], length, *value.shape[axis + 1 :]), index))
+        start = start + length
+    return tuple(pieces)
+
+
+def _split(site: Site) -> tuple[Node, ...]:
+    value = site.value(0)
+    axis = site.axis(site.given(2, "dim", 0), len(value.shape))
+    return _cut(site, value, axis, [shape_from(piece)[axis] for piece in site.meta])
+
+
+def _unbind(site: Site) -> tuple[Node, ...]:
+    value = site.value(0)
+    axis = site.axis(site.given(1, "dim", 0), len(value.shape))
+    pieces = _cut(site, value, axis, [Dim.of(1)] * len(site.meta))
+    return tuple(site.tape.drop(piece, (axis,)) for piece in pieces)
+
+
+def _concatenate(site: Site) -> Node:
+    pieces = [site.operand(piece, site.dtype) for piece in site.given(0)]
+    whole = [piece for piece in pieces if piece.shape != (Dim.of(0),)] or pieces  # torch skips empty vectors
+    return site.tape.concatenate(whole, site.axis(site.given(1, "dim", 0), len(whole[0].shape)))
+
+
+def _stack(site: Site) -> Node:
+    pieces = [site.operand(piece, site.dtype) for piece in site.given(0)]
+    axis = site.axis(site.given(1, "dim", 0), len(pieces[0].shape) + 1)
+    return site.tape.concatenate([site.tape.restore(piece, (axis,)) for piece in pieces], axis)
+
+
+def _pad(site: Site) -> Node:
+    """Constant padding: pairs of before and after, from the last axis on; a negative one cuts."""
+    value, pads = site.value(0), [site.dim(pad) for pad in site.given(1)]
+    filling = site.tape.constant(site.number(2, "value", 0), value.dtype)
+    for at in range(len(pads) // 2):
+        axis = len(value.shape) - 1 - at
+        value = _padded(site, value, axis, pads[2 * at], pads[2 * at + 1], filling)
+    return value
+
+
+def _padded(site: Site, value: Node, axis: int, before: Dim, after: Dim, filling: Node) -> Node:
+    for pad in (before, after):
+        if pad.constant is None or pad.constant < 0:
+            raise UnsupportedError(f"constant_pad_nd by {pad} is left to torch")
+
+    def side(length: Dim) -> list[Node]:
+        shape = (*value.shape[:axis], length, *value.shape[axis + 1 :])
+        return [site.tape.expand(filling, shape)] if length != Dim.of(0) else []
+
+    pieces = [*side(before), value, *side(after)]
+    return site.tape.concatenate(pieces, axis) if len(pieces) > 1 else value
+
+
+def _repeat(site: Site) -> Node:
+    """Copies side by side: an index modulo the extent."""
+    value, times = site.value(0), [site.dim(time) for time in site.given(1)]
+    value = site.tape.restore(value, range(len(times) - len(value.shape)))
+    index = [
+        Dim.of(0) if extent == Dim.of(1) else dim if time == Dim.of(1) else dim % extent
+        for dim, extent, time in zip(along(value.shape), value.shape, times, strict=True)
+    ]
+    return site.indexed(value, index)
+
+
+def _diagonal(site: Site) -> Node:
+    value = site.value(0)
+    rank = len(value.shape)
+    offset = int(site.number(1, "offset", 0))
+    one, two = (
+        site.axis(site.number(at, name, default), rank) for at, name, default in ((2, "dim1", 0), (3, "dim2", 1))
+    )
+    along_it = Dim.of(f"#{rank - 2}")
+    others = iter(along(site.shape)[:-1])
+    places = {one: along_it + max(-offset, 0), two: along_it + max(offset, 0)}
+    return site.indexed(value, [places[k] if k in places else next(others) for k in range(rank)])
+
+
+def _filled(position: int) -> Handler:
+    """A value of one number everywhere."""
+    return lambda site: site.tape.expand(site.operand(site.given(position), site.dtype), site.shape)
+
+
+def _number(number: float) -> Handler:
+    return lambda site: site.tape.expand(site.tape.constant(number, site.dtype), site.shape)
+
+
+def _arange(site: Site) -> Node:
+    """start + step i: of integers an index, of floats computed."""
+    count = {"arange.default": 1, "arange.start": 2}.get(_name(site), 3)
+    given = [site.given(at) for at in range(count)]
+    start, step = (given[0] if count > 1 else 0), (site.given(2, "step", 1) if count > 2 else 1)
+    if all(isinstance(each, int) or not isinstance(each, float) for each in (start, step)):
+        index = Dim.of("#0") * site.dim(step) + site.dim(start)
+        return site.tape.cast(site.tape.emit(Iota(index), [], _I64, site.shape), site.dtype)
+    places = site.tape.cast(site.tape.emit(Iota(Dim.of("#0")), [], _I64, site.shape), site.dtype)
+    first, by = (site.operand(each, site.dtype) for each in (start, step))
+    return mapped(site, "add", first, mapped(site, "multiply", places, by))
+
+
+def _name(site: Site) -> str:
+    return str(site.node.target).removeprefix("aten.")
+
+
+def _triangle(lower: bool) -> Handler:
+    """What lies on one side of a diagonal; 0 elsewhere."""
+
+    def handle(site: Site) -> Node:
+        value, diagonal = site.value(0), int(site.number(1, "diagonal", 0))
+        rows, columns = Dim.of(f"#{len(value.shape) - 2}"), Dim.of(f"#{len(value.shape) - 1}")
+        away = site.tape.emit(Iota(columns - rows), [], _I64, value.shape)
+        kept = mapped(site, "less_equal" if lower else "greater_equal", away, site.tape.constant(diagonal, _I64))
+        return mapped(site, "where", kept, value, site.tape.constant(0, value.dtype))
+
+    return handle
+
+
+ATEN.update(
+    {
+        **{f"{name}.default": _reshape for name in ("view", "_unsafe_view", "reshape")},
+        "permute.default": _permute,
+        "transpose.int": _transpose,
+        "t.default": _turn,
+        "unsqueeze.default": _unsqueeze,
+        **{f"squeeze.{kind}": _squeeze for kind in ("default", "dim", "dims")},
+        "expand.default": _expand,
+        "slice.Tensor": _slice,
+        "select.int": _select,
+        "flip.default": _flip,
+        **{f"split.{kind}": _split for kind in ("Tensor", "default")},
+        "split_with_sizes.default": _split,
+        "chunk.default": _split,
+        "unbind.int": _unbind,
+        "cat.default": _concatenate,
+        "stack.default": _stack,
+        "constant_pad_nd.default": _pad,
+        "repeat.default": _repeat,
+        "diagonal.default": _diagonal,
+        "full.default": _filled(1),
+        "full_like.default": _filled(1),
+        "scalar_tensor.default": _filled(0),
+        "fill.Scalar": _filled(1),
+        **{f"{name}.default": _number(0) for name in ("zeros", "zeros_like", "new_zeros")},
+        **{f"{name}.default": _number(1) for name in ("ones", "ones_like", "new_ones")},
+        "new_full.default": _filled(2),
+        **{f"arange.{kind}": _arange for kind in ("default", "start", "start_step")},
+        "tril.default": _triangle(True),
+        "triu.default": _triangle(False),
+    }
+)

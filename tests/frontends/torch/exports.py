@@ -1,0 +1,60 @@
+"""Functions of torch exported, imported and evaluated, beside what torch gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from noyau.frontends.torch.importing import Imported, import_graph
+from noyau.frontends.torch.opaque import as_array
+from noyau.ir.evaluation import evaluate
+
+
+class Called(torch.nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any) -> Any:
+        return self.function(*args)
+
+
+def graph_of(function: Callable[..., Any], args: Sequence[torch.Tensor], *, dynamic: bool = False) -> torch.fx.Graph:
+    """The graph of core ATen operators of a function."""
+    shapes = None
+    if dynamic:
+        shapes = ([dict.fromkeys(range(each.dim()), torch.export.Dim.AUTO) for each in args],)
+        shapes = (tuple(shapes[0]),)
+    program = torch.export.export(Called(function), tuple(args), dynamic_shapes=shapes)
+    return program.run_decompositions().graph_module.graph
+
+
+def imported(function: Callable[..., Any], args: Sequence[torch.Tensor], *, dynamic: bool = False) -> Imported:
+    return import_graph(graph_of(function, args, dynamic=dynamic))
+
+
+def results(function: Callable[..., Any], args: Sequence[torch.Tensor], *, dynamic: bool = False) -> list[np.ndarray]:
+    """What the imported graph evaluates to."""
+    graph = imported(function, args, dynamic=dynamic).graph
+    given = {node.output: as_array(arg) for node, arg in zip(graph.inputs, args, strict=True)}
+    found = evaluate(graph, given)
+    return [found[name] for name in graph.outputs]
+
+
+def compare(
+    function: Callable[..., Any], *args: torch.Tensor, dynamic: bool = False, rtol: float = 1e-5, opaque: bool = False
+) -> None:
+    """The imported graph gives what torch gives, in its dtypes and shapes, and has no boundary unless there may be."""
+    made = imported(function, args, dynamic=dynamic)
+    assert bool(made.opaque) == opaque, made.opaque
+    want = function(*args)
+    want = [each for each in (want if isinstance(want, tuple | list) else [want]) if each is not None]
+    for got, right in zip(results(function, args, dynamic=dynamic), want, strict=True):
+        array = as_array(right)
+        assert got.dtype == array.dtype
+        assert got.shape == array.shape
+        wide = np.float64 if array.dtype.kind in "fV" else array.dtype
+        assert np.allclose(got.astype(wide), array.astype(wide), rtol=rtol, atol=rtol * 1e-1, equal_nan=True)

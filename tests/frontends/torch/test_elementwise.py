@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from noyau.errors import UnsupportedError  # noqa: E402
+from noyau.frontends.torch.elementwise import BINARY, COMPARISONS, UNARY  # noqa: E402
+from tests.frontends.torch.exports import compare, imported  # noqa: E402
+
+F = torch.nn.functional
+DTYPES = [
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int64,
+    torch.int32,
+    torch.uint8,
+    torch.bool,
+]
+TOLERANCES = {torch.float16: 2e-3, torch.bfloat16: 2e-2}
+
+
+def numbers(*shape, dtype=torch.float32, low=0.1, high=0.9):
+    generator = torch.Generator().manual_seed(3)
+    drawn = torch.rand(shape, generator=generator) * (high - low) + low
+    if dtype is torch.bool:
+        return drawn > (low + high) / 2
+    return (drawn if dtype.is_floating_point else drawn * 9 + 1).to(dtype)
+
+
+@pytest.mark.parametrize("name", sorted(UNARY))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool], ids=str)
+def test_functions_of_one_tensor(name, dtype):
+    x = numbers(3, 4, dtype=dtype) + (1 if name == "acosh" and dtype.is_floating_point else 0)
+    function = getattr(torch, name)
+    try:
+        function(x)
+    except (RuntimeError, TypeError):
+        return  # torch has it not for this dtype
+    compare(function, x, rtol=TOLERANCES.get(dtype, 1e-5))
+
+
+@pytest.mark.parametrize("name", sorted({*BINARY} - {"__lshift__", "__rshift__"}))
+def test_functions_of_two_tensors(name):
+    function = getattr(torch, name)
+    whole = "bitwise" in name
+    x, y = (numbers(3, 4, dtype=torch.int64 if whole else torch.float32), numbers(4, dtype=torch.int64))
+    compare(function, x, y if whole else y.to(torch.float32) + 0.5)
+
+
+@pytest.mark.parametrize("name", sorted(COMPARISONS))
+def test_comparisons(name):
+    function = getattr(torch, name)
+    compare(function, numbers(3, 4), numbers(4))
+    compare(lambda x: function(x, 0.5), numbers(3, 4))
+    compare(function, numbers(3, dtype=torch.int32), numbers(3, dtype=torch.float32) * 9)
+
+
+KINDS = [(dtype, rank) for dtype in DTYPES for rank in (0, 1)]
+
+
+@pytest.mark.parametrize("operation", ["mul", "div", "lt"])
+def test_promotion_of_tensors_and_numbers_is_torchs(operation):
+    function = getattr(torch, operation)
+    tensors = [numbers(*[3] * rank, dtype=dtype) for dtype, rank in KINDS]
+
+    def every_pair(*given):
+        pairs = [function(one, other) for one, other in itertools.product(given, given)]
+        return (*pairs, *(function(one, number) for one in given for number in (2, 0.5, True)))
+
+    compare(every_pair, *tensors, rtol=2e-2)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: torch.add(x, y, alpha=2),
+        lambda x, y: torch.sub(x, y, alpha=0.5),
+        lambda x, y: torch.rsub(x, y, alpha=3),
+        lambda x, y: torch.div(x, y, rounding_mode="floor"),
+        lambda x, y: torch.div(x - 0.7, y, rounding_mode="trunc"),
+        lambda x, y: torch.floor_divide(x, y / 3),
+        lambda x, y: torch.where(x > y, x, 2.0),
+        lambda x, y: x.masked_fill(y > 0.5, float("-inf")),
+        lambda x, y: torch.clamp(x, 0.3, 0.6) + torch.clamp(y, min=x) + x.clamp(max=0.5),
+        lambda x, y: x**y + x**2 + 2**x + x**0.5,
+        lambda x, y: F.relu(x - 0.5) + F.silu(y) + F.leaky_relu(x - 0.5, 0.2) + F.elu(y - 0.5, 1.5),
+        lambda x, y: F.gelu(x - 0.5) + F.gelu(y - 0.5, approximate="tanh"),
+        lambda x, y: F.hardtanh(x * 4 - 2, -0.5, 0.7) + F.relu6(y * 9),
+        lambda x, y: F.softplus(x) + F.mish(y) + F.logsigmoid(x) + F.hardswish(y),
+        lambda x, y: torch.lerp(x, y, 0.3) + torch.addcmul(x, x, y, value=2),
+        lambda x, y: (x > 0.5).to(torch.float16) * y.to(torch.float16),
+        lambda x, y: (x.to(torch.int32), y.double(), x.to(torch.bool), y.half().float()),
+        lambda x, y: (torch.isnan(x / 0 - y / 0), torch.isinf(x / 0), torch.isfinite(y)),
+        lambda x, y: (x > 0.5).logical_and(y).logical_or(~(y > 0.3)).logical_xor(x > 0.1),
+        lambda x, y: x.clone() + y.detach().contiguous(),
+        lambda x, y: torch.sign(x - 0.5) * torch.sign(y > 0.5) * torch.square(y) + torch.round(x * 5 + 0.5),
+    ],
+)
+def test_other_functions(function):
+    compare(function, numbers(3, 4), numbers(4), rtol=1e-4)
+    compare(function, numbers(3, 4), numbers(3, 1), dynamic=True, rtol=1e-4)
+
+
+def test_integers_divide_as_torch_says():
+    x, y = torch.tensor([7, -7, 7, -7, 9, -128]), torch.tensor([2, 2, -2, -2, 3, 3])
+    for mode in ("floor", "trunc", None):
+        compare(lambda a, b, mode=mode: torch.div(a, b, rounding_mode=mode), x, y)
+    compare(torch.remainder, x, y)
+    compare(torch.fmod, x, y)
+    compare(torch.floor_divide, x, y)
+
+
+def test_nan_and_ties():
+    x = torch.tensor([1.0, float("nan"), 2.0, float("inf"), -0.0])
+    y = torch.tensor([float("nan"), 1.0, 2.0, float("-inf"), 0.0])
+    compare(lambda a, b: (torch.maximum(a, b), torch.minimum(a, b), torch.fmax(a, b), torch.fmin(a, b)), x, y)
+    compare(lambda a, b: (a.clamp(0, 1), F.relu(b), torch.sign(a)), x, y)
+
+
+def test_what_has_no_dtype_here_is_refused():
+    with pytest.raises(UnsupportedError, match=r"there is no dtype for torch\.complex64"):
+        imported(lambda x: x * 2, [torch.zeros(3, dtype=torch.complex64)])

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.frontends.torch.exports import compare, imported  # noqa: E402
+from tests.frontends.torch.test_elementwise import numbers  # noqa: E402
+
+F = torch.nn.functional
+WHERE = torch.tensor([2, 0, 1, 2])
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_lookups(dynamic):
+    compare(lambda t, i: F.embedding(i, t), numbers(3, 5), WHERE, dynamic=dynamic)
+    compare(lambda x, i: (x[i], x[:, i], x.index_select(1, i), x[i, :, i]), numbers(3, 4, 5), WHERE, dynamic=False)
+    compare(lambda x, i: x.gather(1, i[None].expand(3, -1)), numbers(3, 4), WHERE)
+    compare(lambda x, i: x[i - 3], numbers(3, 4), WHERE)
+    compare(lambda x, i, j: x[i[:, None], j], numbers(3, 4), WHERE, torch.tensor([3, 0]))
+
+
+def test_scatters():
+    x, where, updates = numbers(3, 4), WHERE[None].expand(3, -1), numbers(3, 4) * 2
+    compare(lambda x, i, u: x.scatter(0, i, u), x[:, :4], torch.tensor([[2, 0, 1, 2]]), updates[:1])
+    compare(lambda x, i, u: x.scatter_add(1, i, u), x, where.clone(), updates)
+    compare(lambda x, i, u: x.index_add(0, i, u), x, WHERE, numbers(4, 4))
+    compare(lambda x, i, u: x.index_put((i,), u, accumulate=True), x, WHERE, numbers(4, 4))
+    compare(lambda x, i: x.scatter(1, i, 0.5), x, where.clone())
+
+
+def test_a_mask_is_a_boundary():
+    made = imported(lambda x: x.index_put((x > 0.5,), torch.tensor(0.0)) + 1, [numbers(3, 4)])
+    assert made.opaque == {} or "mask" in next(iter(made.opaque.values()))
