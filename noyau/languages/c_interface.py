@@ -135,11 +135,11 @@ def extent_of(launch: Launch) -> Dim:
 
 def item_bytes(kernel: Kernel, launch: Launch) -> Dim:
     """The bytes that one item moves: those of the buffers that the launch touches, over its items, and one more. Of a
-    buffer that is looked into, nobody knows."""
+    buffer that is looked into alone, nobody knows."""
     stored = {name for s in every_statement(launch.body) if isinstance(s, Store) for name in s.buffers}
     loads = [e for e in every_expression(launch.body) if isinstance(e, Load)]
-    looked_into = {e.buffer for e in loads if any(name.startswith("#at") for d in e.index for name in d.names)}
-    touched = stored | {e.buffer for e in loads} - looked_into
+    read = {e.buffer for e in loads if not any(name.startswith("#at") for d in e.index for name in d.names)}
+    touched = stored | read
     total = sum((_bytes(buffer) for buffer in kernel.buffers if buffer.name in touched), Dim.of(0))
     extent = extent_of(launch)
     whole = total // extent

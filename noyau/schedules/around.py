@@ -49,6 +49,20 @@ def write_around(kernel: Kernel, least_bytes: int) -> Kernel:
     return replace(kernel, launches=tuple(launches))
 
 
+def in_whole_tiles(kernel: Kernel) -> Kernel:
+    """Launches whose items would be single cells, in tiles of cells: a compiler rounds otherwise in the rest of a loop
+    than in its vectors, so a cell must be in the same place of its loop however the work is cut."""
+    return replace(kernel, launches=tuple(replace(each, body=_in_tiles(each.body)) for each in kernel.launches))
+
+
+def _in_tiles(body: Statements) -> Statements:
+    *before, last = body
+    if not isinstance(last, Loop) or last.axis is not Axis.THREADS:
+        return body
+    straight = all(isinstance(s, Let | Store) for s in last.body)
+    return (*before, _tiled(last)) if straight else body
+
+
 @dataclass(frozen=True, slots=True)
 class _Around:
     """What is written around the caches, and what is read next."""

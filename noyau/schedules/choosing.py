@@ -10,7 +10,7 @@ from noyau.ir.dims import Dim
 from noyau.ir.loops import Call, Expr, Fold, Kernel, Let, Loop
 from noyau.ir.walk import every_statement, rewrite
 from noyau.schedules.ahead import fetch_ahead
-from noyau.schedules.around import write_around
+from noyau.schedules.around import in_whole_tiles, write_around
 from noyau.schedules.columns import columns
 from noyau.schedules.folds import MANY
 from noyau.schedules.full import BLOCK, full
@@ -43,7 +43,7 @@ def schedule(kernel: Kernel, options: Options = USUAL) -> Kernel:
     flat = nan_apart(flatten(kernel))
     made = each(flat, [launch.body for launch in flat.launches], partial(_one, options=options))
     made = fetch_ahead(made)
-    return write_around(made, options.around_bytes) if options.around_bytes else made
+    return in_whole_tiles(write_around(made, options.around_bytes) if options.around_bytes else made)
 
 
 def _one(kernel: Kernel, options: Options) -> Kernel:

@@ -19,7 +19,7 @@ from noyau.schedules.steps import minimum
 
 Statements = tuple[Statement, ...]
 
-BLOCK = 2048  # values that lanes take in before they join the total
+BLOCK = 512  # values that lanes take in before they join the total: each lane adds few, as NumPy's pairwise sum does
 LONG = 512  # values of a row from which more lanes than FEW take less time than their merge
 FEW, MANY = 16, 32
 PARTS = {

@@ -73,11 +73,11 @@ static int32_t full_sum_0(const noyau_call *call, int64_t begin, int64_t end)
     for (int64_t block = begin; block < end; ++block) {
         const int64_t length = noyau_minimum_i64(65536, n - block * 65536);
         double v1_2_sum = 0.0;
-        for (int64_t block_2 = 0; block_2 < length / 2048; ++block_2) {
+        for (int64_t block_2 = 0; block_2 < length / 512; ++block_2) {
             float v1_2_lanes_sum[32] = {0};
-            for (int64_t r1 = 0; r1 < 64; ++r1) {
+            for (int64_t r1 = 0; r1 < 16; ++r1) {
                 for (int64_t lane = 0; lane < 32; ++lane) {
-                    const float x_i = x[block * 65536 + block_2 * 2048 + r1 * 32 + lane];
+                    const float x_i = x[block * 65536 + block_2 * 512 + r1 * 32 + lane];
                     v1_2_lanes_sum[lane] += x_i;
                 }
             }
@@ -91,15 +91,15 @@ static int32_t full_sum_0(const noyau_call *call, int64_t begin, int64_t end)
             v1_2_sum += (double)v1_2_lanes_sum[0];
         }
         float v1_2_lanes_sum[32] = {0};
-        for (int64_t r1 = 0; r1 < (length % 2048) / 32; ++r1) {
+        for (int64_t r1 = 0; r1 < (length % 512) / 32; ++r1) {
             for (int64_t lane = 0; lane < 32; ++lane) {
-                const float x_i = x[block * 65536 + (length / 2048) * 2048 + r1 * 32 + lane];
+                const float x_i = x[block * 65536 + (length / 512) * 512 + r1 * 32 + lane];
                 v1_2_lanes_sum[lane] += x_i;
             }
         }
         NOYAU_LANES
-        for (int64_t lane = 0; lane < (length % 2048) % 32; ++lane) {
-            const float x_i = x[block * 65536 + (length / 2048) * 2048 + ((length % 2048) / 32) * 32 + lane];
+        for (int64_t lane = 0; lane < (length % 512) % 32; ++lane) {
+            const float x_i = x[block * 65536 + (length / 512) * 512 + ((length % 512) / 32) * 32 + lane];
             v1_2_lanes_sum[lane] += x_i;
         }
         NOYAU_LANES

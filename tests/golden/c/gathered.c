@@ -120,11 +120,11 @@ static int32_t gathered_0(const noyau_call *call, int64_t begin, int64_t end)
         const int64_t at = ids_i;
         if (at < 0 || at >= words) return NOYAU_INDEX_OUT_OF_BOUNDS;
         double v4_sum = 0.0;
-        for (int64_t block = 0; block < n / 2048; ++block) {
+        for (int64_t block = 0; block < n / 512; ++block) {
             float v4_lanes_sum[16] = {0};
-            for (int64_t r1 = 0; r1 < 128; ++r1) {
+            for (int64_t r1 = 0; r1 < 32; ++r1) {
                 for (int64_t lane = 0; lane < 16; ++lane) {
-                    const float table_i = table[at * n + block * 2048 + r1 * 16 + lane];
+                    const float table_i = table[at * n + block * 512 + r1 * 16 + lane];
                     const float v3 = table_i * table_i;
                     v4_lanes_sum[lane] += v3;
                 }
@@ -137,16 +137,16 @@ static int32_t gathered_0(const noyau_call *call, int64_t begin, int64_t end)
             v4_sum += (double)v4_lanes_sum[0];
         }
         float v4_lanes_sum[16] = {0};
-        for (int64_t r1 = 0; r1 < (n % 2048) / 16; ++r1) {
+        for (int64_t r1 = 0; r1 < (n % 512) / 16; ++r1) {
             for (int64_t lane = 0; lane < 16; ++lane) {
-                const float table_i = table[at * n + (n / 2048) * 2048 + r1 * 16 + lane];
+                const float table_i = table[at * n + (n / 512) * 512 + r1 * 16 + lane];
                 const float v3 = table_i * table_i;
                 v4_lanes_sum[lane] += v3;
             }
         }
         NOYAU_LANES
-        for (int64_t lane = 0; lane < (n % 2048) % 16; ++lane) {
-            const float table_i = table[at * n + (n / 2048) * 2048 + ((n % 2048) / 16) * 16 + lane];
+        for (int64_t lane = 0; lane < (n % 512) % 16; ++lane) {
+            const float table_i = table[at * n + (n / 512) * 512 + ((n % 512) / 16) * 16 + lane];
             const float v3 = table_i * table_i;
             v4_lanes_sum[lane] += v3;
         }

@@ -231,13 +231,13 @@ static int32_t log_softmax_f64_0(const noyau_call *call, int64_t begin, int64_t 
         v1_nan[0] |= v1_nan[1];
         const double v1 = v1_nan[0] != 0 ? NAN : v1_max[0];
         double v6_sum = 0.0;
-        for (int64_t block = 0; block < n / 2048; ++block) {
+        for (int64_t block = 0; block < n / 512; ++block) {
             double v6_lanes_sum[16] = {0};
-            for (int64_t r2 = 0; r2 < 128; ++r2) {
-                NOYAU_PREFETCH(&x[(i0 + 1) * n + block * 2048 + r2 * 16]);
-                NOYAU_PREFETCH(&x[(i0 + 1) * n + block * 2048 + r2 * 16 + 8]);
+            for (int64_t r2 = 0; r2 < 32; ++r2) {
+                NOYAU_PREFETCH(&x[(i0 + 1) * n + block * 512 + r2 * 16]);
+                NOYAU_PREFETCH(&x[(i0 + 1) * n + block * 512 + r2 * 16 + 8]);
                 for (int64_t lane = 0; lane < 16; ++lane) {
-                    const double x_i = x[i0 * n + block * 2048 + r2 * 16 + lane];
+                    const double x_i = x[i0 * n + block * 512 + r2 * 16 + lane];
                     const double v4 = x_i - v1;
                     const double v5 = noyau_exp_f64(v4);
                     v6_lanes_sum[lane] += v5;
@@ -251,19 +251,19 @@ static int32_t log_softmax_f64_0(const noyau_call *call, int64_t begin, int64_t 
             v6_sum += v6_lanes_sum[0];
         }
         double v6_lanes_sum[16] = {0};
-        for (int64_t r2 = 0; r2 < (n % 2048) / 16; ++r2) {
-            NOYAU_PREFETCH(&x[(i0 + 1) * n + (n / 2048) * 2048 + r2 * 16]);
-            NOYAU_PREFETCH(&x[(i0 + 1) * n + (n / 2048) * 2048 + r2 * 16 + 8]);
+        for (int64_t r2 = 0; r2 < (n % 512) / 16; ++r2) {
+            NOYAU_PREFETCH(&x[(i0 + 1) * n + (n / 512) * 512 + r2 * 16]);
+            NOYAU_PREFETCH(&x[(i0 + 1) * n + (n / 512) * 512 + r2 * 16 + 8]);
             for (int64_t lane = 0; lane < 16; ++lane) {
-                const double x_i = x[i0 * n + (n / 2048) * 2048 + r2 * 16 + lane];
+                const double x_i = x[i0 * n + (n / 512) * 512 + r2 * 16 + lane];
                 const double v4 = x_i - v1;
                 const double v5 = noyau_exp_f64(v4);
                 v6_lanes_sum[lane] += v5;
             }
         }
         NOYAU_LANES
-        for (int64_t lane = 0; lane < (n % 2048) % 16; ++lane) {
-            const double x_i = x[i0 * n + (n / 2048) * 2048 + ((n % 2048) / 16) * 16 + lane];
+        for (int64_t lane = 0; lane < (n % 512) % 16; ++lane) {
+            const double x_i = x[i0 * n + (n / 512) * 512 + ((n % 512) / 16) * 16 + lane];
             const double v4 = x_i - v1;
             const double v5 = noyau_exp_f64(v4);
             v6_lanes_sum[lane] += v5;

@@ -223,12 +223,12 @@ static int32_t log_softmax_streamed_0(const noyau_call *call, int64_t begin, int
         v1_nan[0] |= v1_nan[1];
         const float v1 = v1_nan[0] != 0 ? NAN : v1_max[0];
         double v6_sum = 0.0;
-        for (int64_t block = 0; block < n / 2048; ++block) {
+        for (int64_t block = 0; block < n / 512; ++block) {
             float v6_lanes_sum[16] = {0};
-            for (int64_t r2 = 0; r2 < 128; ++r2) {
-                NOYAU_PREFETCH(&x[(i0 + 1) * n + block * 2048 + r2 * 16]);
+            for (int64_t r2 = 0; r2 < 32; ++r2) {
+                NOYAU_PREFETCH(&x[(i0 + 1) * n + block * 512 + r2 * 16]);
                 for (int64_t lane = 0; lane < 16; ++lane) {
-                    const float x_i = x[i0 * n + block * 2048 + r2 * 16 + lane];
+                    const float x_i = x[i0 * n + block * 512 + r2 * 16 + lane];
                     const float v4 = x_i - v1;
                     const float v5 = noyau_exp_f32(v4);
                     v6_lanes_sum[lane] += v5;
@@ -242,18 +242,18 @@ static int32_t log_softmax_streamed_0(const noyau_call *call, int64_t begin, int
             v6_sum += (double)v6_lanes_sum[0];
         }
         float v6_lanes_sum[16] = {0};
-        for (int64_t r2 = 0; r2 < (n % 2048) / 16; ++r2) {
-            NOYAU_PREFETCH(&x[(i0 + 1) * n + (n / 2048) * 2048 + r2 * 16]);
+        for (int64_t r2 = 0; r2 < (n % 512) / 16; ++r2) {
+            NOYAU_PREFETCH(&x[(i0 + 1) * n + (n / 512) * 512 + r2 * 16]);
             for (int64_t lane = 0; lane < 16; ++lane) {
-                const float x_i = x[i0 * n + (n / 2048) * 2048 + r2 * 16 + lane];
+                const float x_i = x[i0 * n + (n / 512) * 512 + r2 * 16 + lane];
                 const float v4 = x_i - v1;
                 const float v5 = noyau_exp_f32(v4);
                 v6_lanes_sum[lane] += v5;
             }
         }
         NOYAU_LANES
-        for (int64_t lane = 0; lane < (n % 2048) % 16; ++lane) {
-            const float x_i = x[i0 * n + (n / 2048) * 2048 + ((n % 2048) / 16) * 16 + lane];
+        for (int64_t lane = 0; lane < (n % 512) % 16; ++lane) {
+            const float x_i = x[i0 * n + (n / 512) * 512 + ((n % 512) / 16) * 16 + lane];
             const float v4 = x_i - v1;
             const float v5 = noyau_exp_f32(v4);
             v6_lanes_sum[lane] += v5;

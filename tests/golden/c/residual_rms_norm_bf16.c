@@ -160,12 +160,12 @@ static int32_t residual_rms_norm_bf16_0(const noyau_call *call, int64_t begin, i
         const float v8 = (float)n;
         const float v10_i = noyau_bf16_to_f32(v10[0]);
         double v5_sum = 0.0;
-        for (int64_t block = 0; block < n / 2048; ++block) {
+        for (int64_t block = 0; block < n / 512; ++block) {
             float v5_lanes_sum[16] = {0};
-            for (int64_t r1 = 0; r1 < 128; ++r1) {
+            for (int64_t r1 = 0; r1 < 32; ++r1) {
                 for (int64_t lane = 0; lane < 16; ++lane) {
-                    const float x_i = noyau_bf16_to_f32(x[i0 * n + block * 2048 + r1 * 16 + lane]);
-                    const float v_r_i = noyau_bf16_to_f32(r[i0 * n + block * 2048 + r1 * 16 + lane]);
+                    const float x_i = noyau_bf16_to_f32(x[i0 * n + block * 512 + r1 * 16 + lane]);
+                    const float v_r_i = noyau_bf16_to_f32(r[i0 * n + block * 512 + r1 * 16 + lane]);
                     const float v3_2 = x_i + v_r_i;
                     const float v4 = v3_2 * v3_2;
                     v5_lanes_sum[lane] += v4;
@@ -179,19 +179,19 @@ static int32_t residual_rms_norm_bf16_0(const noyau_call *call, int64_t begin, i
             v5_sum += (double)v5_lanes_sum[0];
         }
         float v5_lanes_sum[16] = {0};
-        for (int64_t r1 = 0; r1 < (n % 2048) / 16; ++r1) {
+        for (int64_t r1 = 0; r1 < (n % 512) / 16; ++r1) {
             for (int64_t lane = 0; lane < 16; ++lane) {
-                const float x_i = noyau_bf16_to_f32(x[i0 * n + (n / 2048) * 2048 + r1 * 16 + lane]);
-                const float v_r_i = noyau_bf16_to_f32(r[i0 * n + (n / 2048) * 2048 + r1 * 16 + lane]);
+                const float x_i = noyau_bf16_to_f32(x[i0 * n + (n / 512) * 512 + r1 * 16 + lane]);
+                const float v_r_i = noyau_bf16_to_f32(r[i0 * n + (n / 512) * 512 + r1 * 16 + lane]);
                 const float v3_2 = x_i + v_r_i;
                 const float v4 = v3_2 * v3_2;
                 v5_lanes_sum[lane] += v4;
             }
         }
         NOYAU_LANES
-        for (int64_t lane = 0; lane < (n % 2048) % 16; ++lane) {
-            const float x_i = noyau_bf16_to_f32(x[i0 * n + (n / 2048) * 2048 + ((n % 2048) / 16) * 16 + lane]);
-            const float v_r_i = noyau_bf16_to_f32(r[i0 * n + (n / 2048) * 2048 + ((n % 2048) / 16) * 16 + lane]);
+        for (int64_t lane = 0; lane < (n % 512) % 16; ++lane) {
+            const float x_i = noyau_bf16_to_f32(x[i0 * n + (n / 512) * 512 + ((n % 512) / 16) * 16 + lane]);
+            const float v_r_i = noyau_bf16_to_f32(r[i0 * n + (n / 512) * 512 + ((n % 512) / 16) * 16 + lane]);
             const float v3_2 = x_i + v_r_i;
             const float v4 = v3_2 * v3_2;
             v5_lanes_sum[lane] += v4;

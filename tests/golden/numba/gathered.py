@@ -22,12 +22,12 @@ def gathered_0(table, ids, v5, v2, words, n, begin, end):
         if not 0 <= at < words:
             return 1
         v4_sum = 0.0
-        for block in range(n // 2048):
+        for block in range(n // 512):
             for lane in range(64):
                 v4_lanes_sum[lane] = f32(0.0)
-            for r1 in range(32):
+            for r1 in range(8):
                 for lane in range(64):
-                    table_i = table[at, block * 2048 + r1 * 64 + lane]
+                    table_i = table[at, block * 512 + r1 * 64 + lane]
                     v3 = table_i * table_i
                     v4_lanes_sum[lane] += v3
             half = 32
@@ -38,13 +38,13 @@ def gathered_0(table, ids, v5, v2, words, n, begin, end):
             v4_sum += f64(v4_lanes_sum[0])
         for lane in range(64):
             v4_lanes_sum[lane] = f32(0.0)
-        for r1 in range((n % 2048) // 64):
+        for r1 in range((n % 512) // 64):
             for lane in range(64):
-                table_i = table[at, u64((n // 2048) * 2048 + r1 * 64 + lane)]
+                table_i = table[at, u64((n // 512) * 512 + r1 * 64 + lane)]
                 v3 = table_i * table_i
                 v4_lanes_sum[lane] += v3
-        for lane in range((n % 2048) % 64):
-            table_i = table[at, u64((n // 2048) * 2048 + ((n % 2048) // 64) * 64 + lane)]
+        for lane in range((n % 512) % 64):
+            table_i = table[at, u64((n // 512) * 512 + ((n % 512) // 64) * 64 + lane)]
             v3 = table_i * table_i
             v4_lanes_sum[lane] += v3
         half = 32

@@ -28,13 +28,13 @@ def residual_rms_norm_0(v10, x, r, w, v17, v3, n, begin, end):
         v10_i = v10
         v8 = f32(n)
         v5_sum = 0.0
-        for block in range(n // 2048):
+        for block in range(n // 512):
             for lane in range(64):
                 v5_lanes_sum[lane] = f32(0.0)
-            for r1 in range(32):
+            for r1 in range(8):
                 for lane in range(64):
-                    x_i = x[i0, block * 2048 + r1 * 64 + lane]
-                    v_r_i = r[i0, block * 2048 + r1 * 64 + lane]
+                    x_i = x[i0, block * 512 + r1 * 64 + lane]
+                    v_r_i = r[i0, block * 512 + r1 * 64 + lane]
                     v3_2 = x_i + v_r_i
                     v4 = v3_2 * v3_2
                     v5_lanes_sum[lane] += v4
@@ -46,16 +46,16 @@ def residual_rms_norm_0(v10, x, r, w, v17, v3, n, begin, end):
             v5_sum += f64(v5_lanes_sum[0])
         for lane in range(64):
             v5_lanes_sum[lane] = f32(0.0)
-        for r1 in range((n % 2048) // 64):
+        for r1 in range((n % 512) // 64):
             for lane in range(64):
-                x_i = x[i0, u64((n // 2048) * 2048 + r1 * 64 + lane)]
-                v_r_i = r[i0, u64((n // 2048) * 2048 + r1 * 64 + lane)]
+                x_i = x[i0, u64((n // 512) * 512 + r1 * 64 + lane)]
+                v_r_i = r[i0, u64((n // 512) * 512 + r1 * 64 + lane)]
                 v3_2 = x_i + v_r_i
                 v4 = v3_2 * v3_2
                 v5_lanes_sum[lane] += v4
-        for lane in range((n % 2048) % 64):
-            x_i = x[i0, u64((n // 2048) * 2048 + ((n % 2048) // 64) * 64 + lane)]
-            v_r_i = r[i0, u64((n // 2048) * 2048 + ((n % 2048) // 64) * 64 + lane)]
+        for lane in range((n % 512) % 64):
+            x_i = x[i0, u64((n // 512) * 512 + ((n % 512) // 64) * 64 + lane)]
+            v_r_i = r[i0, u64((n // 512) * 512 + ((n % 512) // 64) * 64 + lane)]
             v3_2 = x_i + v_r_i
             v4 = v3_2 * v3_2
             v5_lanes_sum[lane] += v4

@@ -96,15 +96,15 @@ def softmax_inner_0(x, v9, n, begin, end):
             half //= 2
         v1 = f32(np.nan) if v1_nan[0] != i32(0) else v1_max[0]
         v6_sum = 0.0
-        for block in range(n // 2048):
+        for block in range(n // 512):
             for lane in range(64):
                 v6_lanes_sum[lane] = f32(0.0)
-            for r2 in range(32):
+            for r2 in range(8):
                 for lane in range(64):
-                    x_i = x[i0, block * 2048 + r2 * 64 + lane]
+                    x_i = x[i0, block * 512 + r2 * 64 + lane]
                     v4 = x_i - v1
                     v5 = noyau_exp_f32(v4)
-                    kept_v5_2[block * 2048 + r2 * 64 + lane] = v5
+                    kept_v5_2[block * 512 + r2 * 64 + lane] = v5
                     v6_lanes_sum[lane] += v5
             half = 32
             while half > 0:
@@ -114,18 +114,18 @@ def softmax_inner_0(x, v9, n, begin, end):
             v6_sum += f64(v6_lanes_sum[0])
         for lane in range(64):
             v6_lanes_sum[lane] = f32(0.0)
-        for r2 in range((n % 2048) // 64):
+        for r2 in range((n % 512) // 64):
             for lane in range(64):
-                x_i = x[i0, u64((n // 2048) * 2048 + r2 * 64 + lane)]
+                x_i = x[i0, u64((n // 512) * 512 + r2 * 64 + lane)]
                 v4 = x_i - v1
                 v5 = noyau_exp_f32(v4)
-                kept_v5_2[u64((n // 2048) * 2048 + r2 * 64 + lane)] = v5
+                kept_v5_2[u64((n // 512) * 512 + r2 * 64 + lane)] = v5
                 v6_lanes_sum[lane] += v5
-        for lane in range((n % 2048) % 64):
-            x_i = x[i0, u64((n // 2048) * 2048 + ((n % 2048) // 64) * 64 + lane)]
+        for lane in range((n % 512) % 64):
+            x_i = x[i0, u64((n // 512) * 512 + ((n % 512) // 64) * 64 + lane)]
             v4 = x_i - v1
             v5 = noyau_exp_f32(v4)
-            kept_v5_2[u64((n // 2048) * 2048 + ((n % 2048) // 64) * 64 + lane)] = v5
+            kept_v5_2[u64((n // 512) * 512 + ((n % 512) // 64) * 64 + lane)] = v5
             v6_lanes_sum[lane] += v5
         half = 32
         while half > 0:
