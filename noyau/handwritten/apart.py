@@ -133,7 +133,7 @@ class Apart:
         """The ways there are, the best first: a script is not run again if that can be avoided."""
         home = home_of(self.op)
         again = [self.again(home)] if home else []
-        copied = [] if _no_copy() else [Way(ForkedWorker(self.op.name), {"held": str(self.folder)}, "")]
+        copied = [] if _no_copy(self.op) else [Way(ForkedWorker(self.op.name), {"held": str(self.folder)}, "")]
         yield from (*copied, *again) if runs_as_script(self.op) else (*again, *copied)
         yield Way(None, {}, "it ran in this process, which it could have ended")
 
@@ -250,11 +250,12 @@ def _op_of(source: Mapping[str, Any]) -> Op[..., Any]:
     return _HELD[source["held"]] if "held" in source else reloaded(Home(**source["home"]))
 
 
-def _no_copy() -> bool:
-    """Whether a copy of this process may hang: of threads that were started here only one is there."""
+def _no_copy(op: Op[..., Any]) -> bool:
+    """Whether kernels of an op may hang in a copy of this process: of threads that were started here only one is
+    there. Those of numba's OpenMP matter to kernels of numba alone."""
     if not hasattr(os, "fork") or any(name in sys.modules for name in _NOT_COPIED):
         return True
-    numba = sys.modules.get("numba")
+    numba = sys.modules.get("numba") if any(k.language == "numba" for k in op.kernels.values()) else None
     try:
         return numba is not None and numba.threading_layer() == "omp"
     except ValueError:  # it has started none yet

@@ -103,7 +103,7 @@ def test_what_takes_longer_than_memory():
 
 def test_rows_that_have_a_stride():
     text = c.source(check(schedule(lower(softmax(), "kernel", {"x": "inner"}), PLAIN)))
-    assert "NOYAU_PREFETCH(&x[(i0 + 1) * x_stride0 + block * 2048 + r2 * 32 + 16]);" in text
+    assert "NOYAU_PREFETCH(&x[(i0 + 1) * x_stride0 + block * 512 + r2 * 32 + 16]);" in text
     rows = rows_of(schedule(lower(rms_norm(), "kernel", {"x": "inner"}), PLAIN))
     assert (rows["x"].length, rows["x"].start) == (Dim.of("n"), shape_of([Dim.of("#i0") + 1, 0]))
     (made,) = fetch(rows.values(), Loop("#i1", Dim.of("n"), Axis.LANES, ()), Dim.of("#t") * 128, 128)
