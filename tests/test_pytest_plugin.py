@@ -26,9 +26,14 @@ def test_double(noyau_check):
 """
 
 
+@pytest.fixture(autouse=True)
+def found_from_anywhere(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(noyau.__file__).parent.parent))
+
+
 def outcomes(pytester: pytest.Pytester, text: str, **wanted: int) -> pytest.RunResult:
     pytester.makepyfile(text)
-    found = pytester.runpytest("-p", "noyau.pytest_plugin", "-p", "no:cacheprovider")
+    found = pytester.runpytest_subprocess("-p", "noyau.pytest_plugin", "-p", "no:cacheprovider")
     found.assert_outcomes(**wanted)
     return found
 

@@ -46,7 +46,7 @@ class FromReference:
         try:
             if self.language == "c":
                 cc.find_compiler()
-            elif importlib.util.find_spec(self.language) is None:
+            elif not _is_there(self.language):
                 return f"{self.language} is not installed"
         except BuildError as error:
             return str(error)
@@ -120,3 +120,10 @@ def from_reference(op: Op[..., Any]) -> list[FromReference]:
     """The generated kernels of an op, one for each language there is; none without a signature."""
     found = [FromReference(op, language) for language in GENERATED] if op.signature is not None else []
     return [each for each in found if each.name not in op.kernels]
+
+
+def _is_there(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):
+        return False
