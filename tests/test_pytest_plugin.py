@@ -29,6 +29,7 @@ def test_double(noyau_check):
 @pytest.fixture(autouse=True)
 def found_from_anywhere(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(noyau.__file__).parent.parent))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # where noyau is installed, it would come twice
 
 
 def outcomes(pytester: pytest.Pytester, text: str, **wanted: int) -> pytest.RunResult:
