@@ -13,7 +13,7 @@ import numpy as np
 
 from noyau.benching.inputs import Views
 from noyau.benching.torch_tensors import as_tensors
-from noyau.dispatching.choosing import Choice, Choosing, Chosen
+from noyau.dispatching.choosing import REFERENCE, Choice, Choosing, Chosen
 from noyau.dispatching.entries import entry
 from noyau.dispatching.generating import GENERATED, Wanted
 from noyau.dispatching.keys import key_of, wanted_by
@@ -31,7 +31,6 @@ from noyau.timing.trials import Candidate
 Array = np.ndarray
 Arrays = tuple[Array, ...]
 Function = Callable[..., object]
-REFERENCE = "reference"
 
 
 @dataclass(frozen=True, slots=True)

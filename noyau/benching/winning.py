@@ -6,10 +6,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from noyau.benching.candidates import REFERENCE
 from noyau.benching.records import At
+from noyau.builders.records import today
+from noyau.dispatching.choosing import REFERENCE
 from noyau.dispatching.generating import GENERATED, Wanted, generate
-from noyau.dispatching.records import Winner, record, text_digest, today
+from noyau.dispatching.records import Winner, record, text_digest
 from noyau.errors import OutputError
 from noyau.handwritten.trusting import ineligible
 from noyau.ops import Op

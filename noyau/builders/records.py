@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,11 @@ from typing import Any
 from noyau.builders import cache as disk
 
 _SUFFIX = ".json"
+
+
+def today() -> str:
+    """The day, as records have it."""
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
 
 
 def recall(key: str) -> Any:

@@ -16,6 +16,7 @@ from noyau.dispatching.keys import fitted, frozen, wanted_by
 from noyau.references import narrowed, runs_as_written
 from noyau.runtimes.numpy.dlpack import as_array, given_back, leading, speaks
 from noyau.runtimes.numpy.doors import MISS, write
+from noyau.runtimes.numpy.plain import packed
 from noyau.signatures.binding import Bound, bind
 from noyau.signatures.types import Signature
 
@@ -113,9 +114,7 @@ class Calls:
 
     def finished(self, results: Sequence[Array], bound: Bound, out: Any) -> Any:
         """Results as the reference returns them: one, or a tuple; scalars as NumPy's; written to `out` if given."""
-        pairs = zip(results, bound.instance.outputs, strict=True)
-        parts = tuple(result[()] if value.scalar else result for result, value in pairs)
-        made = parts[0] if len(parts) == 1 else parts
+        made = packed(results, [value.scalar for value in bound.instance.outputs])
         return made if out is None else write(self.description.name, made, out, bound.arrays)
 
     def warn(self, chosen: Chosen) -> None:

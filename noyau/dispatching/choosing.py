@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from noyau.builders import records
+from noyau.builders.records import today
 from noyau.descriptions import Description
 from noyau.dispatching.generating import GENERATED, Wanted, generate
 from noyau.dispatching.keys import Key, key_of
-from noyau.dispatching.records import Winner, bounds, recalled, smoke_key, text_digest, today
+from noyau.dispatching.records import Winner, bounds, recalled, smoke_key, text_digest
 from noyau.dispatching.running import Built, build
 from noyau.dispatching.smoke import smoke
 from noyau.errors import BuildError, MissingExtraError, NoyauError, OutputError, UnsupportedError

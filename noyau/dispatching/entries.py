@@ -8,7 +8,6 @@ from typing import Any, TypeAlias, assert_never
 
 import numpy as np
 
-from noyau.builders.native import Native
 from noyau.dispatching.choosing import Choice, Chosen
 from noyau.dispatching.generating import Wanted
 from noyau.dispatching.layouts import PACKED, Layout
@@ -16,18 +15,18 @@ from noyau.dispatching.runners import Runner
 from noyau.dispatching.running import Built
 from noyau.dtypes import DType
 from noyau.errors import InputError, UnsupportedError
-from noyau.handwritten.calling import FunctionKernel, built
+from noyau.handwritten.calling import FunctionKernel, built, call_kernel
 from noyau.handwritten.kernels import HandKernel
 from noyau.runtimes.numpy import plain
 from noyau.runtimes.numpy.doors import MISS, Argument, Door, write
 from noyau.runtimes.numpy.threads import threads
+from noyau.signatures.binding import TAKES
 from noyau.signatures.types import Family, Signature, Term, Value
 
 Array = np.ndarray
 Run: TypeAlias = Callable[..., list[Array]]
 Entry: TypeAlias = Callable[[tuple[Any, ...], Any], Any]  # arguments, out -> results, or MISS
 _ALONE = {Family.FLOAT: DType.F64, Family.INT: DType.I64}  # of a Python number that no array stands beside
-_NUMBERS = {"float": (int, float), "int": (int,), "uint": (int,), "bool": (bool,)}
 
 
 def entry(called: str, signature: Signature, chosen: Chosen) -> Entry | None:
@@ -45,10 +44,8 @@ def run(choice: Choice, wanted: Wanted, arrays: Sequence[Array]) -> list[Array]:
     match choice.made:
         case Built():
             return choice.made(*arrays, threads=threads())
-        case HandKernel(language="c"):
-            return Native(*built(choice.made, wanted.instance, wanted.constants))(*arrays)
         case HandKernel():
-            return FunctionKernel(choice.made, wanted.instance, wanted.constants)(*arrays)
+            return call_kernel(choice.made, wanted.instance, arrays, wanted.constants)
         case None:
             raise UnsupportedError("the reference is no kernel")
 
@@ -62,7 +59,7 @@ def arguments_of(signature: Signature, wanted: Wanted, *, packed: bool = False) 
 
 
 def _argument(signature: Signature, term: Term, value: Value, wanted: Wanted, layout: Layout) -> Argument:
-    numbers = _NUMBERS[value.dtype.kind] if _takes_numbers(signature, term, value) else ()
+    numbers = TAKES[value.dtype.kind] if _takes_numbers(signature, term, value) else ()
     return Argument(value.dtype, len(value.shape), layout, numbers=numbers, equals=wanted.integers.get(value.name))
 
 
@@ -129,8 +126,7 @@ def _plainly(
         results = run(*arrays)
     except InputError:
         return MISS
-    made = tuple(result[()] if scalar else result for result, scalar in zip(results, scalars, strict=True))
-    whole = made[0] if len(made) == 1 else made
+    whole = plain.packed(results, scalars)
     return whole if out is None else write(called, whole, out, arguments)
 
 

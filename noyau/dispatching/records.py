@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -42,10 +41,6 @@ class Winner:
     def distance(self, cells: int) -> float:
         """How far a call is from it: of sizes, what counts is their ratio."""
         return abs(math.log((cells + 1) / (self.cells + 1)))
-
-
-def today() -> str:
-    return datetime.datetime.now(datetime.UTC).date().isoformat()
 
 
 def recalled(description: Description, wanted: Wanted) -> tuple[Winner, ...]:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from noyau.builders.records import today
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import CheckError, InputError, NoyauError
 from noyau.ir.graph import names_of
 from noyau.judging.bindings import spell
 from noyau.judging.deciding import Timing, decide
 from noyau.judging.kernels import Judged
-from noyau.judging.remembering import keep_timing, recall_timing, timing_key, today
+from noyau.judging.remembering import keep_timing, recall_timing, timing_key
 from noyau.original import Original
 from noyau.passes.partition import Group
 from noyau.passes.traffic import traffic

@@ -16,6 +16,7 @@ import numpy as np
 
 from noyau.builders import cache as disk
 from noyau.builders import records
+from noyau.builders.records import today
 from noyau.checking.certificate import Certificate, Errors, Failure, Outcome
 from noyau.checking.values import Case
 from noyau.ir.graph import Constant, Graph
@@ -33,10 +34,6 @@ class Recalled:
 
     comparison: Comparison
     timed_on: str
-
-
-def today() -> str:
-    return datetime.datetime.now(datetime.UTC).date().isoformat()
 
 
 def certificate_key(library_key: str, graph: Graph, captured: Sequence[Case], made_up: bool, seed: int) -> str:

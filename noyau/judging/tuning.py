@@ -18,10 +18,10 @@ import numpy as np
 from noyau.builders import cache as disk
 from noyau.builders import cc, records
 from noyau.builders.native import Native
+from noyau.builders.records import today
 from noyau.errors import NoyauError, UnsupportedError
 from noyau.ir.graph import Constant
 from noyau.judging.kernels import Judged, compiled
-from noyau.judging.remembering import today
 from noyau.languages import c
 from noyau.lowering.nest import lower
 from noyau.passes.rewriting import nameless

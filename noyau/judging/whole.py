@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from noyau.builders import cc, records
+from noyau.builders.records import today
 from noyau.dtypes import from_numpy
 from noyau.errors import CheckError, NoyauError, UnsupportedError
 from noyau.judging.benching import Arrays, Bench, Scene, stamps
 from noyau.judging.bindings import spell
 from noyau.judging.deciding import Timing, deciding, overall
 from noyau.judging.kernels import Judged
-from noyau.judging.remembering import timing_key, today
+from noyau.judging.remembering import timing_key
 from noyau.original import foreign
 from noyau.planning import Planned
 from noyau.runtimes.onnxruntime import open_session

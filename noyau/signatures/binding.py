@@ -15,7 +15,7 @@ from noyau.signatures.types import Family, Instance, Rest, Signature, Term, is_i
 
 Array = np.ndarray
 _WEAK = {bool: DType.BOOL, int: DType.I64, float: DType.F64}  # Python numbers, and their dtypes where nothing else says
-_TAKES = {"float": (int, float), "int": (int,), "uint": (int,), "bool": (bool,)}
+TAKES = {"float": (int, float), "int": (int,), "uint": (int,), "bool": (bool,)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def _scalar(term: Term, given: object, families: dict[Family, DType], fitting: S
         dtype = families.setdefault(term.element, usual)
     else:
         dtype = term.element
-    fits = type(given) in _TAKES[dtype.kind] and not dtype_fault(term, dtype, {})
+    fits = type(given) in TAKES[dtype.kind] and not dtype_fault(term, dtype, {})
     if fits and dtype.kind in ("int", "uint"):
         limits = np.iinfo(dtype.numpy)
         fits = limits.min <= given <= limits.max

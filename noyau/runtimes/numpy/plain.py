@@ -27,7 +27,11 @@ def call(native: Native, arguments: Sequence[Argument], scalars: Sequence[bool],
         run = native.bound(*arrays)
     except InputError:  # no shapes of this kernel
         return None
-    results = run()
+    return packed(run(), scalars)
+
+
+def packed(results: Sequence[np.ndarray], scalars: Sequence[bool]) -> Any:
+    """Results as a caller gets them: one, or a tuple; those that are scalars as NumPy's."""
     made = tuple(result[()] if scalar else result for result, scalar in zip(results, scalars, strict=True))
     return made[0] if len(made) == 1 else made
 
