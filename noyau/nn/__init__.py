@@ -1,0 +1,54 @@
+"""Ops that models are made of: norms, softmax and the cross-entropy, activations, rotary embedding.
+
+Each is a plain op: a reference in NumPy, traced into one kernel, with the certificate of every op (`noyau.check`).
+Other ops may call them, and are then one kernel with them. They are named as in torch.nn.functional, where they have a
+name there. The axis that is normed, summed or picked from is the last one."""
+
+from __future__ import annotations
+
+from noyau.nn.activations import geglu, gelu, silu, swiglu
+from noyau.nn.expressions import log_sigmoid_mul_sum, piecewise_linear
+from noyau.nn.losses import cross_entropy, cross_entropy_each, cross_entropy_mean, cross_entropy_sum
+from noyau.nn.norms import add_layer_norm, add_rms_norm, layer_norm, rms_norm
+from noyau.nn.positions import rope
+from noyau.nn.softmaxes import log_softmax, softmax
+
+CATALOGUE = (
+    rms_norm,
+    add_rms_norm,
+    layer_norm,
+    add_layer_norm,
+    softmax,
+    log_softmax,
+    cross_entropy_mean,
+    cross_entropy_sum,
+    cross_entropy_each,
+    gelu,
+    silu,
+    swiglu,
+    geglu,
+    rope,
+    piecewise_linear,
+    log_sigmoid_mul_sum,
+)
+
+__all__ = [
+    "CATALOGUE",
+    "add_layer_norm",
+    "add_rms_norm",
+    "cross_entropy",
+    "cross_entropy_each",
+    "cross_entropy_mean",
+    "cross_entropy_sum",
+    "geglu",
+    "gelu",
+    "layer_norm",
+    "log_sigmoid_mul_sum",
+    "log_softmax",
+    "piecewise_linear",
+    "rms_norm",
+    "rope",
+    "silu",
+    "softmax",
+    "swiglu",
+]

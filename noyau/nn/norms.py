@@ -1,0 +1,53 @@
+"""Norms over the last axis, alone or of the sum with a residual."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from noyau.nn.widths import Floats, rounded, wide
+from noyau.ops import op
+
+
+@op("float[*batch, n], float[n] -> float[*batch, n]")
+def rms_norm(x: Floats, weight: Floats, *, eps: float = 1e-6) -> Floats:
+    """x / sqrt(mean(x^2) + eps) * weight, the mean over the last axis (Zhang and Sennrich 2019).
+
+    x: float[*batch, n]; weight: float[n]; gives float[*batch, n]. SignatureError where the shapes do not fit, or the
+    dtypes are not alike."""
+    wide_x = wide(x)
+    mean = np.mean(wide_x * wide_x, axis=-1, keepdims=True)
+    return rounded(wide_x / np.sqrt(mean + eps) * weight, x)
+
+
+@op("float[*batch, n], float[*batch, n], float[n] -> out: float[*batch, n], total: float[*batch, n]")
+def add_rms_norm(x: Floats, residual: Floats, weight: Floats, *, eps: float = 1e-6) -> tuple[Floats, Floats]:
+    """`rms_norm` of total = x + residual, and total, which the next residual is.
+
+    x, residual: float[*batch, n]; weight: float[n]; gives (normed, total), both float[*batch, n]. The norm is of total
+    as it is returned, rounded to its dtype. SignatureError as for `rms_norm`."""
+    total = x + residual
+    return rms_norm(total, weight, eps=eps), total
+
+
+@op("float[*batch, n], float[n], float[n] -> float[*batch, n]")
+def layer_norm(x: Floats, weight: Floats, bias: Floats, *, eps: float = 1e-5) -> Floats:
+    """(x - mean(x)) / sqrt(var(x) + eps) * weight + bias over the last axis (Ba, Kiros and Hinton 2016).
+
+    The variance is the mean of (x - mean(x))^2, never E[x^2] - E[x]^2. x: float[*batch, n]; weight, bias: float[n];
+    gives float[*batch, n]. SignatureError where the shapes do not fit, or the dtypes are not alike."""
+    wide_x = wide(x)
+    centred = wide_x - np.mean(wide_x, axis=-1, keepdims=True)
+    variance = np.mean(centred * centred, axis=-1, keepdims=True)
+    return rounded(centred / np.sqrt(variance + eps) * weight + bias, x)
+
+
+@op("float[*batch, n], float[*batch, n], float[n], float[n] -> out: float[*batch, n], total: float[*batch, n]")
+def add_layer_norm(
+    x: Floats, residual: Floats, weight: Floats, bias: Floats, *, eps: float = 1e-5
+) -> tuple[Floats, Floats]:
+    """`layer_norm` of total = x + residual, and total, which the next residual is.
+
+    x, residual: float[*batch, n]; weight, bias: float[n]; gives (normed, total), both float[*batch, n]. The norm is of
+    total as it is returned, rounded to its dtype. SignatureError as for `layer_norm`."""
+    total = x + residual
+    return layer_norm(total, weight, bias, eps=eps), total
