@@ -112,11 +112,8 @@ static int same(py *mine, py *other) {
     return found == 1;
 }
 
-/* Reads an array that is as its end says: extents, then strides in cells, go to `dims`. */
-static int read_array(const argument_end *end, py *object, void **data, int64_t *dims) {
-    const array_fields *array = inside(object);
-    if (array->nd != end->rank || !(array->flags & ALIGNED) || !same(end->descr, array->descr)) return 0;
-    const int packed = array->flags & C_CONTIGUOUS;
+/* Whether cells lie as their end says: extents, then strides in cells, go to `dims`. */
+static int read_cells(const argument_end *end, const array_fields *array, int packed, void **data, int64_t *dims) {
     if (packed != (end->layout == PACKED)) return 0;
     if (end->layout == PERMUTED && !is_packed(array, end->axes, end->item)) return 0;
     if (end->layout >= INNER && layout_of(array, end->item) != end->layout) return 0;
@@ -129,6 +126,12 @@ static int read_array(const argument_end *end, py *object, void **data, int64_t 
     }
     *data = array->data;
     return end->ones < 0 || end->ones == ones;
+}
+
+static int read_array(const argument_end *end, py *object, void **data, int64_t *dims) {
+    const array_fields *array = inside(object);
+    if (array->nd != end->rank || !(array->flags & ALIGNED) || !same(end->descr, array->descr)) return 0;
+    return read_cells(end, array, array->flags & C_CONTIGUOUS, data, dims);
 }
 
 enum { F32 = 1, U8 = 2, I8 = 3, U16 = 4, I16 = 5, I32 = 6, I64 = 7, BOOL = 9, F64 = 11, U32 = 12, U64 = 13 };

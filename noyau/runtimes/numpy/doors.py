@@ -86,7 +86,7 @@ class Door:
         self.arguments = tuple(arguments)
         self.scalars = tuple(scalars) or (False,) * self.native.outputs
         self.called = called or self.native.name
-        self._require_fitting()
+        require_fitting(self.called, self.native, self.arguments, len(self.scalars))
         made = library()
         self.in_c = made is not None and made.doors
         self.call: Callable[..., Any] = in_c(self, made) if made is not None and made.doors else in_python(self)
@@ -99,15 +99,15 @@ class Door:
         """The dtype of each result."""
         return self.native.dtypes[self.native.inputs :]
 
-    def _require_fitting(self) -> None:
-        """CheckError where the arguments, or the results, are not those of the kernel."""
-        native = self.native
-        wanted = list(zip(native.dtypes, native.ranks, strict=True))[: native.inputs]
-        if [(end.dtype, end.rank) for end in self.arguments] != wanted or len(self.scalars) != native.outputs:
-            raise CheckError(f"{self.called}: its door has other arguments or results than its kernel, {native.name}")
+
+def require_fitting(called: str, native: Native, arguments: Sequence[Argument], results: int) -> None:
+    """CheckError where the arguments, or the number of results, are not those of the kernel."""
+    wanted = list(zip(native.dtypes, native.ranks, strict=True))[: native.inputs]
+    if [(end.dtype, end.rank) for end in arguments] != wanted or results != native.outputs:
+        raise CheckError(f"{called}: its door has other arguments or results than its kernel, {native.name}")
 
 
-class _Argument(ctypes.Structure):
+class ArgumentEnd(ctypes.Structure):
     """`argument_end` of door.c."""
 
     _fields_ = (
@@ -117,13 +117,13 @@ class _Argument(ctypes.Structure):
     )
 
 
-class _Result(ctypes.Structure):
+class ResultEnd(ctypes.Structure):
     """`result_end` of door.c."""
 
     _fields_ = (("descr", ctypes.c_void_p), ("item", ctypes.c_int32), ("scalar", ctypes.c_int32))
 
 
-class _Door(ctypes.Structure):
+class DoorEnds(ctypes.Structure):
     """`door` of door.c."""
 
     _fields_ = (
@@ -133,24 +133,36 @@ class _Door(ctypes.Structure):
 
 
 def in_c(door: Door, library: Library) -> Callable[..., Any]:
-    """The call of a door as a function in C. What its structures point to lives as long as it does."""
-    native, kept = door.native, list[Any]()
-    kernel = ctypes.CDLL(str(door.path))
-    arguments = [_argument(end, kept) for end in door.arguments]
+    """The call of a door as a function in C."""
     results = [
-        _Result(id(dtype.numpy), dtype.bytes, scalar) for dtype, scalar in zip(door.results, door.scalars, strict=True)
+        ResultEnd(id(dtype.numpy), dtype.bytes, scalar)
+        for dtype, scalar in zip(door.results, door.scalars, strict=True)
     ]
-    ends = (_Argument * max(1, len(arguments)))(*arguments), (_Result * max(1, len(results)))(*results)
-    dims = sum(2 * end.rank for end in door.arguments)
-    most = max(native.ranks[native.inputs :], default=0)
-    address = ctypes.addressof(ctypes.c_char.in_dll(kernel, door.symbol))
-    made = _Door(address, ctypes.addressof(ends[0]), ctypes.addressof(ends[1]), dims, most, LEAST_BYTES)
-    kept += [made, *ends, kernel, [dtype.numpy for dtype in door.results]]
-    failures = tuple((kind, f"{door.called}: {told}") for kind, told in _FAILURES)
-    made_in_c: Callable[..., Any] = library.door(
-        (ctypes.addressof(made), MISS, empty, partial(write, door.called), failures, kept)
+    made, kept = ends_of(door.path, door.symbol, door.native, door.arguments, results)
+    kept.append([dtype.numpy for dtype in door.results])
+    held = (ctypes.addressof(made), MISS, empty, partial(write, door.called), failures(door.called), kept)
+    return library.door(held)
+
+
+def ends_of(
+    path: Path, symbol: str, native: Native, arguments: Sequence[Argument], results: Sequence[ResultEnd]
+) -> tuple[DoorEnds, list[Any]]:
+    """What a door in C is told of a kernel; and what must live as long as the door does."""
+    kept, kernel = list[Any](), ctypes.CDLL(str(path))
+    ends = (
+        (ArgumentEnd * max(1, len(arguments)))(*(_argument(end, kept) for end in arguments)),
+        (ResultEnd * max(1, len(results)))(*results),
     )
-    return made_in_c
+    dims = sum(2 * end.rank for end in arguments)
+    most = max(native.ranks[native.inputs :], default=0)
+    address = ctypes.addressof(ctypes.c_char.in_dll(kernel, symbol))
+    made = DoorEnds(address, ctypes.addressof(ends[0]), ctypes.addressof(ends[1]), dims, most, LEAST_BYTES)
+    return made, [*kept, made, *ends, kernel]
+
+
+def failures(called: str) -> tuple[tuple[type[Exception], str], ...]:
+    """The error for each status of a kernel."""
+    return tuple((kind, f"{called}: {told}") for kind, told in _FAILURES)
 
 
 def in_python(door: Door) -> Callable[..., Any]:
@@ -166,14 +178,14 @@ def in_python(door: Door) -> Callable[..., Any]:
     return called
 
 
-def _argument(end: Argument, kept: list[Any]) -> _Argument:
+def _argument(end: Argument, kept: list[Any]) -> ArgumentEnd:
     """An argument for C; what it points to goes to `kept`."""
     dtype, integral = end.dtype.numpy, end.dtype.kind in ("int", "uint", "bool")
     axes = (ctypes.c_int32 * max(1, end.rank))(*(end.layout.axes or range(end.rank)))
     equals = None if end.equals is None else np.array(end.equals, dtype)
     by_python = None if integral or end.dtype in (DType.F32, DType.F64) else partial(plain.number, dtype)
     kept += [dtype, axes, equals, by_python]
-    return _Argument(
+    return ArgumentEnd(
         id(dtype),
         id(dtype.type) if end.rank == 0 and reads_scalars(dtype) else None,
         None if by_python is None else id(by_python),

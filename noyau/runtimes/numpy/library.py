@@ -24,6 +24,7 @@ _FUNCTIONS = tuple(
     "PyObject_GetItem PyObject_RichCompareBool Py_IncRef Py_DecRef PyEval_SaveThread PyEval_RestoreThread".split()
 )
 _NEW_FROM_DESCR = 94  # the place of PyArray_NewFromDescr in NumPy's table, of its stable ABI
+FILES = (("languages", "noyau.h"), ("runtimes", "numpy", "threads.c"), ("runtimes", "numpy", "door.c"))
 _NOTHING: tuple[()] = ()
 _OBJECTS = (np.ndarray, tuple, bool, int, float, True, None, _NOTHING)
 
@@ -49,11 +50,11 @@ class Library:
     loaded: ctypes.CDLL
     doors: bool
 
-    def door(self, held: tuple[Any, ...]) -> Callable[..., Any]:
+    def door(self, held: tuple[Any, ...], name: str = "noyau_door") -> Callable[..., Any]:
         """A function of Python's, `door(arguments, out=None)`, that is given what it holds at every call."""
         make = _PYTHON.PyCFunction_NewEx
         make.restype, make.argtypes = ctypes.py_object, (_POINTER, ctypes.py_object, _POINTER)
-        method = ctypes.addressof(ctypes.c_char.in_dll(self.loaded, "noyau_door_method"))
+        method = ctypes.addressof(ctypes.c_char.in_dll(self.loaded, f"{name}_method"))
         made: Callable[..., Any] = make(method, held, None)
         return made
 
@@ -61,9 +62,13 @@ class Library:
 @cache
 def library() -> Library | None:
     """The runtime's C, from the cache or built; None where it cannot be built."""
-    folders = (("languages", "noyau.h"), ("runtimes", "numpy", "threads.c"), ("runtimes", "numpy", "door.c"))
+    return load(*FILES)
+
+
+def load(*paths: tuple[str, ...]) -> Library | None:
+    """The texts of these files of the package as one library of its own; None where it cannot be built."""
     texts = ["#define _POSIX_C_SOURCE 200809L"]  # -std=c11 alone hides threads and signals
-    texts += [files("noyau").joinpath(*path).read_text(encoding="ascii") for path in folders]
+    texts += [files("noyau").joinpath(*path).read_text(encoding="ascii") for path in paths]
     try:
         loaded = ctypes.CDLL(str(cc.compile_library(["\n".join(texts)])))
     except (BuildError, OSError):

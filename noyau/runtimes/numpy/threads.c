@@ -17,6 +17,7 @@
 
 enum { PIECE_BYTES = 32768, PIECES_A_THREAD = 8, MOST_THREADS = 1024, LINE = 64, LOOKS = 200 };
 enum { WAKING_BYTES = 1 << 20, SERIES_NS = 200000 }; /* what is large; what comes so soon is of a series */
+enum { TEAM_BYTES = 131072 }; /* a team of another runtime is woken for: as much as torch splits */
 enum { WORKER_STACK = 8 << 20, SPARE_BYTES = 16 << 20, STACK_SCRATCH = 4096 };
 
 /* The work of one launch; whoever takes a piece runs the items [piece * items, ...). */
@@ -47,6 +48,34 @@ static struct {
     pthread_cond_t wake, ended;
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER,
           .wanted = 1, .busy = ATOMIC_FLAG_INIT};
+
+enum { CHANGES_VALUES = 0xe040 }; /* flush to zero, rounding, denormals are zero */
+
+/* Has this thread calculate as by default; what it did before. */
+static unsigned int use_default_floats(void) {
+#if defined(__SSE2__)
+    const unsigned int before = _mm_getcsr();
+    if (before & CHANGES_VALUES) _mm_setcsr(before & ~(unsigned int)CHANGES_VALUES);
+    return before;
+#else
+    return 0;
+#endif
+}
+
+static void return_floats(unsigned int before) {
+#if defined(__SSE2__)
+    if (before & CHANGES_VALUES) _mm_setcsr(before);
+#else
+    (void)before;
+#endif
+}
+
+/* Threads of another runtime, where they are to do the work instead: `run` has each of so many threads call a function,
+   its caller's among them, and returns when all have; `most` is how many there may be now. */
+static struct {
+    void (*run)(void (*each)(void *), void *data, unsigned threads, unsigned flags);
+    int (*most)(void);
+} team;
 
 static void run_pieces(launch_work *work) {
     for (;;) {
@@ -138,8 +167,16 @@ static int64_t now_ns(void) {
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+/* The same on threads of another runtime, which may treat denormals in another way. */
+static void run_as_team(void *data) {
+    const unsigned int before = use_default_floats();
+    run_pieces(data);
+    return_floats(before);
+}
+
 /* Whether a launch of so much traffic is worth its workers: they are awake, it is large, or it is of a series. */
 static int is_worth_waking(double bytes) {
+    if (team.run) return bytes >= TEAM_BYTES;
     if (bytes >= WAKING_BYTES || atomic_load(&pool.asleep) < atomic_load(&pool.workers)) return 1;
     const int64_t now = now_ns();
     return now - atomic_exchange_explicit(&pool.last_ns, now, memory_order_relaxed) < SERIES_NS;
@@ -148,8 +185,9 @@ static int is_worth_waking(double bytes) {
 /* How many threads a launch is worth: each has at least PIECE_BYTES of traffic. */
 static int threads_for(int64_t extent, int64_t item_bytes) {
     const double bytes = (double)extent * (double)(item_bytes > 0 ? item_bytes : 1), worth = bytes / PIECE_BYTES;
-    int64_t most = atomic_load_explicit(&pool.wanted, memory_order_relaxed);
-    if (most < 2 || worth < 2 || !is_worth_waking(bytes)) return 1;
+    if (worth < 2 || !is_worth_waking(bytes)) return 1;
+    int64_t most = team.most ? team.most() : atomic_load_explicit(&pool.wanted, memory_order_relaxed);
+    if (most < 2) return 1;
     if (worth < (double)most) most = (int64_t)worth;
     return (int)(most < extent ? most : extent);
 }
@@ -159,13 +197,14 @@ static int32_t run_launch(const noyau_kernel *kernel, const noyau_call *call) {
     if (extent <= 0) return NOYAU_OK;
     const int64_t item_bytes = kernel->item_bytes(call->sizes, call->launch);
     const int threads = threads_for(extent, item_bytes);
-    if (threads < 2 || atomic_flag_test_and_set_explicit(&pool.busy, memory_order_acquire))
+    if (threads < 2 || (!team.run && atomic_flag_test_and_set_explicit(&pool.busy, memory_order_acquire)))
         return kernel->run(call, 0, extent);
     const int64_t least = item_bytes < PIECE_BYTES ? PIECE_BYTES / (item_bytes > 0 ? item_bytes : 1) : 1;
     int64_t items = (extent + threads * PIECES_A_THREAD - 1) / (threads * PIECES_A_THREAD);
     if (items < least) items = least;
     if (items >= 1024) items = (items + LINE - 1) / LINE * LINE;
     launch_work work = {kernel, call, extent, items, 0, NOYAU_OK};
+    if (team.run) return team.run(run_as_team, &work, (unsigned)threads, 0), atomic_load(&work.status);
     share(&work, threads);
     atomic_store_explicit(&pool.last_ns, now_ns(), memory_order_relaxed);
     atomic_flag_clear_explicit(&pool.busy, memory_order_release);
@@ -226,15 +265,9 @@ static int32_t run_with_scratch(const noyau_kernel *kernel, noyau_call *call, vo
 /* Runs a kernel whose sizes are bound: all launches, with scratch, which `scratch` points to within the buffers. Floats
    are as they are by default, whatever the caller's thread does with denormals and rounding. */
 static int32_t noyau_run(const noyau_kernel *kernel, noyau_call *call, void **scratch) {
-#if defined(__SSE2__)
-    enum { CHANGES_VALUES = 0xe040 }; /* flush to zero, rounding, denormals are zero */
-    const unsigned int before = _mm_getcsr();
-    if (before & CHANGES_VALUES) _mm_setcsr(before & ~(unsigned int)CHANGES_VALUES);
-#endif
+    const unsigned int before = use_default_floats();
     const int32_t status = kernel->scratch ? run_with_scratch(kernel, call, scratch) : run_launches(kernel, call);
-#if defined(__SSE2__)
-    if (before & CHANGES_VALUES) _mm_setcsr(before);
-#endif
+    return_floats(before);
     return status;
 }
 

@@ -1,0 +1,1 @@
+"""Kernels on tensors of PyTorch, and ops as operators of it."""

@@ -1,0 +1,66 @@
+"""Tensors of the CPU as NumPy arrays of the same memory, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+import ml_dtypes
+import numpy as np
+import torch
+
+from noyau.dtypes import DType
+
+DTYPES: Mapping[DType, torch.dtype] = {
+    DType.BOOL: torch.bool,
+    DType.I8: torch.int8,
+    DType.I16: torch.int16,
+    DType.I32: torch.int32,
+    DType.I64: torch.int64,
+    DType.U8: torch.uint8,
+    DType.U16: torch.uint16,
+    DType.U32: torch.uint32,
+    DType.U64: torch.uint64,
+    DType.F16: torch.float16,
+    DType.BF16: torch.bfloat16,
+    DType.F32: torch.float32,
+    DType.F64: torch.float64,
+}
+_BY_TORCH = {spelling: dtype for dtype, spelling in DTYPES.items()}
+_BITS = {1: torch.uint8, 2: torch.int16}  # in which the cells of a dtype that NumPy lacks are handed over
+
+
+def from_torch(dtype: torch.dtype) -> DType | None:
+    """The DType of a dtype of torch, or None where noyau has none (complex, float8, quantised)."""
+    return _BY_TORCH.get(dtype)
+
+
+@cache
+def _numpy(dtype: torch.dtype) -> np.dtype | None:
+    """What NumPy calls a dtype that it has by ml_dtypes alone."""
+    name = str(dtype).removeprefix("torch.")
+    return np.dtype(getattr(ml_dtypes, name)) if hasattr(ml_dtypes, name) else None
+
+
+@cache
+def _torch(dtype: np.dtype) -> torch.dtype | None:
+    """The same from the other side."""
+    return getattr(torch, dtype.name, None) if hasattr(ml_dtypes, dtype.name) else None
+
+
+def array_of(tensor: torch.Tensor) -> np.ndarray:
+    """The cells of a tensor on the CPU where they lie, without its gradient. TypeError for a dtype that NumPy cannot
+    hold."""
+    plain = tensor.detach()
+    own = _numpy(plain.dtype)
+    found: np.ndarray = plain.numpy() if own is None else plain.view(_BITS[plain.itemsize]).numpy().view(own)
+    return found
+
+
+def tensor_of(array: np.ndarray) -> torch.Tensor:
+    """An array as a tensor of the same memory, which lives as long as either is used. What may not be written, or has
+    negative strides, is copied."""
+    if not array.flags.writeable or min(array.strides, default=0) < 0:
+        array = np.array(array)
+    own = _torch(array.dtype)
+    return torch.from_numpy(array) if own is None else torch.from_numpy(array.view(f"i{array.itemsize}")).view(own)

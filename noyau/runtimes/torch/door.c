@@ -1,0 +1,141 @@
+/* A call of a kernel on tensors of PyTorch. Before this text stand noyau.h, threads.c and door.c of the NumPy runtime.
+
+   Tensors are read by DLPack's exchange interface for C (dlpack.h 1.3, `DLPackExchangeAPI`), which their type carries:
+   its addresses come from Python, and nothing of PyTorch's own headers is needed. */
+
+typedef struct { /* DLTensor */
+    void *data;
+    int32_t device_type, device_id;
+    int32_t rank;
+    uint8_t code, bits;
+    uint16_t lanes;
+    int64_t *shape, *strides;
+    uint64_t byte_offset;
+} tensor_view;
+
+static struct {
+    int (*read)(py *, tensor_view *); /* 0, or -1 with an error of Python's */
+    py *tensor, *parameter;           /* the types of what is read */
+} torch;
+
+enum { ON_THE_CPU = 1, MOST_RANK = 64 };
+enum { LARGE = FAILURES + 1 }; /* what `self` of a door for tensors holds besides */
+enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_BOOL = 6 };
+
+/* DLPack's code and bits of ONNX's element types, as code << 8 | bits. */
+static int kind_of(int32_t onnx) {
+    static const int kinds[] = {
+        [F32] = DL_FLOAT << 8 | 32, [U8] = DL_UINT << 8 | 8,   [I8] = DL_INT << 8 | 8,     [U16] = DL_UINT << 8 | 16,
+        [I16] = DL_INT << 8 | 16,   [I32] = DL_INT << 8 | 32,  [I64] = DL_INT << 8 | 64,   [BOOL] = DL_BOOL << 8 | 8,
+        [10] = DL_FLOAT << 8 | 16,  [F64] = DL_FLOAT << 8 | 64, [U32] = DL_UINT << 8 | 32, [U64] = DL_UINT << 8 | 64,
+        [16] = DL_BFLOAT << 8 | 16,
+    };
+    const int known = sizeof kinds / sizeof kinds[0];
+    return onnx > 0 && onnx < known && kinds[onnx] ? kinds[onnx] : -1;
+}
+
+/* Reads a tensor's head; 0 for what has no memory on the CPU. */
+static int view_tensor(py *object, tensor_view *view) {
+    if (torch.read(object, view)) return python.error_clear(), 0;
+    return view->device_type == ON_THE_CPU && view->lanes == 1 && view->rank <= MOST_RANK;
+}
+
+static int read_tensor(const argument_end *end, py *object, void **data, int64_t *dims) {
+    tensor_view view;
+    if (!view_tensor(object, &view) || view.rank != end->rank) return 0;
+    if ((view.code << 8 | view.bits) != kind_of(end->onnx)) return 0;
+    intptr_t extents[MOST_RANK], strides[MOST_RANK];
+    int32_t axes[MOST_RANK];
+    for (int32_t axis = 0; axis < view.rank; axis++) {
+        extents[axis] = view.shape[axis];
+        strides[axis] = view.strides[axis] * end->item;
+        axes[axis] = axis;
+    }
+    const array_fields cells = {(char *)view.data + view.byte_offset, view.rank, extents, strides, NULL, NULL, 0};
+    if ((uintptr_t)cells.data % (uintptr_t)end->item) return 0;
+    return read_cells(end, &cells, is_packed(&cells, axes, end->item), data, dims);
+}
+
+static int is_tensor(py *object) { return type_of(object) == torch.tensor || type_of(object) == torch.parameter; }
+
+static int read_given(const argument_end *end, py *object, void **data, void *slot, int64_t *dims) {
+    if (is_tensor(object)) {
+        if (!(end->takes & ARRAYS) || !read_tensor(end, object, data, dims)) return 0;
+    } else {
+        if (end->rank || !read_number(end, object, slot)) return 0;
+        *data = slot;
+    }
+    return !end->equals || !memcmp(*data, end->equals, (size_t)end->item);
+}
+
+/* A tensor of any values, and where its cells are. What is large lies in memory that was used before. */
+static py *make_tensor(py *self, const door *door, const result_end *end, int32_t rank, const int64_t *dims, void **data) {
+    double bytes = end->item;
+    for (int32_t axis = 0; axis < rank; axis++) bytes *= (double)dims[axis];
+    py *given = python.tuple_new(1), *shape = given ? shape_tuple(rank, dims) : NULL;
+    if (!shape) return given ? python.drop(given), NULL : NULL;
+    python.tuple_put(given, 0, shape);
+    py *made = python.call(python.tuple_item(self, bytes < (double)door->made_apart ? EMPTY : LARGE), given, end->descr);
+    python.drop(given);
+    tensor_view view;
+    if (made && torch.read(made, &view)) return python.drop(made), NULL;
+    if (made) *data = (char *)view.data + view.byte_offset;
+    return made;
+}
+
+static py *tensors_made(py *self, const door *door, void **buffers, const int64_t *sizes) {
+    const noyau_kernel *kernel = door->kernel;
+    py *results[kernel->outputs + 1];
+    int64_t dims[door->most_dims + 1];
+    int32_t made = 0;
+    for (; made < kernel->outputs; made++) {
+        kernel->shape(sizes, made, dims);
+        results[made] = make_tensor(self, door, &door->results[made], kernel->ranks[kernel->inputs + made], dims,
+                                    &buffers[kernel->inputs + made]);
+        if (!results[made]) break;
+    }
+    const int32_t status = made == kernel->outputs ? run_kernel(kernel, buffers, sizes) : NOYAU_OK;
+    if (made == kernel->outputs && status == NOYAU_OK) return packed(door, results);
+    for (int32_t k = 0; k < made; k++) python.drop(results[k]);
+    return status == NOYAU_OK ? NULL : failure(self, status);
+}
+
+/* tensor_door(arguments): the results, or MISS where the arguments are not of the door's key. */
+static py *noyau_tensor_door_call(py *self, py *const *given, ptrdiff_t count) {
+    const door *door = python.long_address(python.tuple_item(self, DOOR));
+    const noyau_kernel *kernel = door->kernel;
+    py *miss = python.tuple_item(self, MISS);
+    const int32_t inputs = kernel->inputs;
+    if (count != 1 || type_of(given[0]) != python.tuple || python.tuple_size(given[0]) != inputs) return returned(miss);
+    void *buffers[inputs + kernel->outputs + kernel->scratch + 1];
+    int64_t dims[door->dims + 1], sizes[kernel->sizes + 1], *next = dims;
+    const int64_t *shapes[inputs + 1];
+    _Alignas(SLOT) unsigned char slots[inputs + 1][SLOT];
+    for (int32_t k = 0; k < inputs; k++) {
+        const argument_end *end = &door->arguments[k];
+        if (!read_given(end, python.tuple_item(given[0], k), &buffers[k], slots[k], next)) return returned(miss);
+        shapes[k] = next;
+        next += 2 * end->rank;
+    }
+    if (kernel->bind(shapes, sizes) || !has_shapes(door, sizes)) return returned(miss);
+    return tensors_made(self, door, buffers, sizes);
+}
+
+NOYAU_EXPORT method noyau_tensor_door_method;
+method noyau_tensor_door_method = {"tensor_door", noyau_tensor_door_call, 0x80 /* METH_FASTCALL */,
+                                   "tensor_door(arguments): the results, or MISS"};
+
+/* How tensors are read, and their types. */
+NOYAU_EXPORT void noyau_tensor_door_open(int (*read)(py *, tensor_view *), py *tensor, py *parameter);
+void noyau_tensor_door_open(int (*read)(py *, tensor_view *), py *tensor, py *parameter) {
+    torch.read = read;
+    torch.tensor = tensor;
+    torch.parameter = parameter;
+}
+
+/* Launches are shared with the team of an OpenMP that is loaded already: its GOMP_parallel and omp_get_max_threads. */
+NOYAU_EXPORT void noyau_team_open(void (*run)(void (*)(void *), void *, unsigned, unsigned), int (*most)(void));
+void noyau_team_open(void (*run)(void (*)(void *), void *, unsigned, unsigned), int (*most)(void)) {
+    team.run = run;
+    team.most = most;
+}

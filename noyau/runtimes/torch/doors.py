@@ -1,0 +1,96 @@
+"""The way from a call on tensors to a kernel, in C where torch lets C read its tensors."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from noyau.builders.native import Native
+from noyau.dtypes import DType
+from noyau.runtimes.numpy import memory
+from noyau.runtimes.numpy.doors import MISS, Argument, Door, ResultEnd, ends_of, failures, require_fitting
+from noyau.runtimes.numpy.library import Library
+from noyau.runtimes.torch.arrays import DTYPES, array_of, tensor_of
+from noyau.runtimes.torch.library import library
+
+_CPU = torch.device("cpu")
+
+
+class TensorDoor:
+    """A kernel of a built library on tensors of the CPU: `call(arguments)` takes a tuple of them, and Python numbers
+    where `arguments` says so, and gives a new tensor, or a tuple of several. MISS where an argument is not as
+    `arguments` says: of another dtype, rank or layout, of a subclass, elsewhere than on the CPU; or the kernel refuses
+    the sizes.
+
+    Gradients, modes of torch and views that negate are the caller's business: the door sees memory alone. Launches run
+    on torch's own threads, as many as `torch.get_num_threads()`; results of 1 MiB or more lie in memory that earlier
+    ones have left.
+
+    A call raises InputError where an index is out of bounds, MemoryError, CheckError for a status without a meaning.
+    Making it raises BuildError where the library cannot be loaded, CheckError where the kernel takes something else."""
+
+    def __init__(self, path: Path, symbol: str, arguments: Sequence[Argument], called: str | None = None) -> None:
+        self.path, self.symbol = path, symbol
+        self.native = Native(path, symbol)
+        self.arguments = tuple(arguments)
+        self.called = called or self.native.name
+        require_fitting(self.called, self.native, self.arguments, self.native.outputs)
+        made = library()
+        self.in_c = made is not None
+        self.call: Callable[[tuple[Any, ...]], Any] = in_python(self) if made is None else in_c(self, made)
+
+    def __call__(self, arguments: tuple[Any, ...]) -> Any:
+        return self.call(arguments)
+
+    @property
+    def results(self) -> tuple[DType, ...]:
+        """The dtype of each result."""
+        return self.native.dtypes[self.native.inputs :]
+
+
+def in_c(door: TensorDoor, library: Library) -> Callable[[tuple[Any, ...]], Any]:
+    """The call of a door as a function in C."""
+    said = [{"dtype": DTYPES[dtype], "device": _CPU} for dtype in door.results]
+    results = [ResultEnd(id(each), dtype.bytes, 0) for each, dtype in zip(said, door.results, strict=True)]
+    made, kept = ends_of(door.path, door.symbol, door.native, door.arguments, results)
+    held = (ctypes.addressof(made), MISS, torch.empty, None, failures(door.called), pooled, [*kept, said])
+    return library.door(held, "noyau_tensor_door")
+
+
+def in_python(door: TensorDoor) -> Callable[[tuple[Any, ...]], Any]:
+    """The same where C cannot read tensors: on NumPy arrays of their memory, by a door of the NumPy runtime."""
+    return partial(through_arrays, Door(door.path, door.symbol, door.arguments, called=door.called).call)
+
+
+def through_arrays(call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """What a door for arrays makes of tensors, as tensors; or MISS."""
+    if any(isinstance(each, torch.Tensor | np.ndarray | np.generic) and not is_plain(each) for each in arguments):
+        return MISS
+    made = call(tuple(array_of(each) if isinstance(each, torch.Tensor) else each for each in arguments))
+    if made is MISS:
+        return MISS
+    return tuple(map(tensor_of, made)) if isinstance(made, tuple) else tensor_of(made)
+
+
+def is_plain(tensor: Any) -> bool:
+    """Whether it is a tensor, of no subclass but Parameter, that is cells of the CPU's memory, of a dtype that noyau
+    has."""
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        return False
+    dense = tensor.device.type == "cpu" and tensor.layout is torch.strided
+    return dense and not tensor.is_neg() and tensor.dtype in DTYPES.values()
+
+
+def pooled(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """As torch.empty, for a large result: in memory that may have been used before. MemoryError as there."""
+    del device  # that of the memory
+    return tensor_of(memory.empty(shape, _NUMPY[dtype]))
+
+
+_NUMPY: dict[torch.dtype, np.dtype] = {spelling: dtype.numpy for dtype, spelling in DTYPES.items()}

@@ -1,0 +1,186 @@
+"""A built program on tensors of the CPU: kernels by their doors, and torch between them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from noyau.dispatching.layouts import INNER, PACKED, STRIDED, Layout, Order
+from noyau.dispatching.libraries import product, slope_of
+from noyau.dispatching.programs import KernelStep
+from noyau.dispatching.runners import solver
+from noyau.dispatching.running import Built, BuiltKernel
+from noyau.dtypes import DType
+from noyau.ir.dims import Dim
+from noyau.ir.evaluation import Evaluator
+from noyau.ir.graph import Constant, Contract, Graph, Input, Node, View
+from noyau.ir.loops import Role
+from noyau.runtimes.numpy.doors import MISS, Argument
+from noyau.runtimes.numpy.threads import threads
+from noyau.runtimes.torch.arrays import DTYPES, array_of, tensor_of
+from noyau.runtimes.torch.doors import TensorDoor
+
+Tensor: TypeAlias = torch.Tensor
+Sizes = Mapping[str, int]
+Step = Callable[[list[Tensor], Sizes], Sequence[Tensor]]
+_LAYOUTS = {layout.order.value: layout for layout in (PACKED, INNER, STRIDED)}
+
+
+def host(built: Built) -> Callable[..., list[Tensor]]:
+    """A built program as a function of tensors of the CPU, in the order of its inputs, that gives a list of new ones;
+    no result shares memory with an input.
+
+    What does not lie as the kernels want it is copied. Gradients are the caller's business: call it where none are
+    recorded. The function raises InputError where shapes do not fit or an index is out of bounds."""
+    return Host(built)
+
+
+class Host:
+    """The program with everything looked up that does not depend on a call."""
+
+    def __init__(self, built: Built) -> None:
+        program = built.generated.program
+        graph, wanted = program.graph, built.generated.wanted
+        self.solve = solver(graph)
+        self.layouts = [wanted.layout(at) for at in range(len(graph.inputs))]
+        constants = {n.output: n.kind.value for n in graph.nodes if isinstance(n.kind, Constant)}
+        made = [name for step in program.steps for name in step.graph.outputs]
+        names = [node.output for node in graph.inputs]
+        places = {name: at for at, name in enumerate(dict.fromkeys([*names, *constants, *made]))}
+        self.room = [None] * (len(places) - len(names))
+        self.constants = [(places[name], tensor_of(value)) for name, value in constants.items()]
+        self.steps = [
+            (call, [places[n.output] for n in step.graph.inputs], [places[name] for name in step.graph.outputs])
+            for call, step in zip(_calls(built), program.steps, strict=True)
+        ]
+        self.results = [places[name] for name in graph.outputs]
+
+    def __call__(self, *tensors: Tensor) -> list[Tensor]:
+        given = [laid_out(tensor, layout) for tensor, layout in zip(tensors, self.layouts, strict=True)]
+        sizes = self.solve(given)
+        values: list[Any] = [*given, *self.room]
+        for place, value in self.constants:
+            values[place] = value
+        for call, read, made in self.steps:
+            results = call([values[place] for place in read], sizes)
+            for place, result in zip(made, results, strict=True):
+                values[place] = result
+        return [values[place] for place in self.results]
+
+
+def laid_out(tensor: Tensor, layout: Layout) -> Tensor:
+    """A tensor as kernels of this layout take it, its axes in the order of memory; a copy where it lies otherwise."""
+    match layout.order:
+        case Order.PACKED:
+            return tensor.contiguous()
+        case Order.PERMUTED:
+            return tensor.permute(layout.axes).contiguous()
+        case _:
+            return tensor
+
+
+def _calls(built: Built) -> list[Step]:
+    kernels = iter(built.kernels)
+    return [
+        _kernel(built, step, next(kernels)) if isinstance(step, KernelStep) else partial(_library, step.graph)
+        for step in built.generated.program.steps
+    ]
+
+
+def _kernel(built: Built, step: KernelStep, kernel: BuiltKernel) -> Step:
+    if built.library is None:
+        return lambda given, sizes: _through_arrays(kernel, given)
+    layouts = [_LAYOUTS[buffer.layout] for buffer in step.kernel.of(Role.INPUT)]
+    pairs = zip(step.graph.inputs, layouts, strict=True)
+    ends = [Argument(node.dtype, len(node.shape), layout) for node, layout in pairs]
+    return partial(_through, TensorDoor(built.library, f"{step.kernel.name}_kernel", ends).call, kernel)
+
+
+def _through(door: Callable[..., Any], kernel: BuiltKernel, given: list[Tensor], sizes: Sizes) -> Sequence[Tensor]:
+    """By the door; packed where a library left it otherwise; as arrays where no door takes it, which tells why not."""
+    made = door(tuple(given))
+    if made is MISS:
+        made = door(tuple(tensor.contiguous() for tensor in given))
+    if made is MISS:
+        return _through_arrays(kernel, given)
+    return made if isinstance(made, tuple) else [made]
+
+
+def _through_arrays(kernel: BuiltKernel, given: Sequence[Tensor]) -> list[Tensor]:
+    return [tensor_of(array) for array in kernel(*map(array_of, given), threads=threads())]
+
+
+def _library(graph: Graph, given: Sequence[Tensor], sizes: Sizes) -> list[Tensor]:
+    """What torch does: one value of a graph of views and constants."""
+    values = dict(zip((node.output for node in graph.inputs), given, strict=True))
+    evaluator = Evaluator(False, sizes)
+    for node in graph.nodes:
+        if not isinstance(node.kind, Input):
+            values[node.output] = _value(node, [values[name] for name in node.inputs], evaluator, sizes)
+    return [values[name] for name in graph.outputs]
+
+
+def _value(node: Node, operands: list[Tensor], evaluator: Evaluator, sizes: Sizes) -> Tensor:
+    match node.kind:
+        case Contract(equation) if node.dtype is not DType.BOOL:
+            return contract(equation, operands, node.dtype)
+        case View(index):
+            seen = view(operands[0], index, evaluator.shape(node), sizes)
+            if seen is not None:
+                return seen
+        case Constant(value):
+            return tensor_of(value)
+    made = evaluator.value(node, [array_of(tensor) for tensor in operands], {})
+    return tensor_of(np.asarray(made, node.dtype.numpy))
+
+
+def view(tensor: Tensor, index: Sequence[Dim], shape: Sequence[int], sizes: Sizes) -> Tensor | None:
+    """The cells of a tensor at `index`, over the axes of `shape`, as a view of it; None where no strides say that."""
+    if 0 in shape:
+        return tensor.new_empty(tuple(shape))
+    first = {**sizes, **{f"#{axis}": 0 for axis in range(len(shape))}}
+    start, strides = tensor.storage_offset(), [0] * len(shape)
+    for dim, stride in zip(index, tensor.stride(), strict=True):
+        start += int(dim.evaluate(first)) * stride
+        for axis in range(len(shape)):
+            slope = slope_of(dim, axis)
+            if slope is None:
+                return None
+            strides[axis] += int(slope.evaluate(sizes)) * stride
+    return None if min(strides, default=0) < 0 else tensor.as_strided(tuple(shape), tuple(strides), start)
+
+
+def contract(equation: str, operands: Sequence[Tensor], dtype: DType) -> Tensor:
+    """An einsum of two operands by torch.matmul: in `dtype` where both have it, for half types with sums in float32 as
+    torch has them; else in what arithmetic on it is done in."""
+    own = DTYPES[dtype]
+    inner = own if all(operand.dtype is own for operand in operands) else DTYPES[dtype.compute]
+    how = product(equation)
+    left, right = (
+        _matrices(operand.to(inner), how.alone[at], how.orders[at], how.batch, how.sides[at])
+        for at, operand in enumerate(operands)
+    )
+    made: Tensor = torch.matmul(left[0], right[0])
+    if how.sides != ((1, 1), (1, 1)):
+        made = made.reshape(left[1] + right[2])
+    return (made if how.turned is None else made.permute(how.turned)).to(own)
+
+
+def _matrices(
+    tensor: Tensor, alone: tuple[int, ...], order: tuple[int, ...] | None, batch: int, sides: tuple[int, int]
+) -> tuple[Tensor, tuple[int, ...], tuple[int, ...]]:
+    """The tensor as a stack of matrices, its extents before the columns, and those of the columns."""
+    if alone:
+        tensor = tensor.sum(alone, dtype=tensor.dtype)
+    if order is not None:
+        tensor = tensor.permute(order)
+    middle = batch + sides[0]
+    shape = tuple(tensor.shape)
+    if sides != (1, 1):
+        tensor = tensor.reshape(*shape[:batch], math.prod(shape[batch:middle]), math.prod(shape[middle:]))
+    return tensor, shape[:middle], shape[middle:]
