@@ -44,6 +44,7 @@ LAYERS = {
     "noyau.builders": ("noyau.errors", "noyau.dtypes"),
     "noyau.passes": ("noyau.errors", "noyau.dtypes", "noyau.ir", "noyau.lowering"),  # what cannot be lowered is cut
     "noyau.frontends": ("noyau.errors", "noyau.dtypes", "noyau.ir", "noyau.passes"),
+    "noyau.derivatives": ("noyau.errors", "noyau.dtypes", "noyau.ir", "noyau.passes"),
     "noyau.schedules": ("noyau.errors", "noyau.dtypes", "noyau.ir"),
     "noyau.lowering": ("noyau.errors", "noyau.dtypes", "noyau.ir"),
     "noyau.languages": ("noyau.errors", "noyau.dtypes", "noyau.ir", "noyau.lowering", "noyau.schedules"),

@@ -1,0 +1,72 @@
+"""What reductions give back to the cells that they took in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from noyau.derivatives.writing import Writer
+from noyau.errors import UnsupportedError
+from noyau.ir.dims import product
+from noyau.ir.graph import Node, Reduce, Scan
+
+LINEAR = frozenset({"sum"})  # monoids that hand a gradient on as it is
+
+
+def reduce_back(writer: Writer, node: Node, kind: Reduce, operand: Node, gradient: Node) -> Node:
+    """The gradient of what a reduction took in. max and min share it evenly among ties; of a row with a NaN, which
+    equals nothing, it is NaN. UnsupportedError where the monoid has no derivative."""
+    exact = operand.dtype.compute
+    wide, axes, above = writer.cast(operand, exact), kind.axes, writer.cast(gradient, exact)
+    match kind.monoid:
+        case "sum":
+            return writer.restore(gradient, axes, operand.shape)
+        case "max" | "min" | "max_apart" | "min_apart":
+            return _shared(writer, wide, writer.cast(node, exact), above, axes)
+        case "prod":
+            others = _product_of_others(writer, wide, axes)
+            return writer.call("multiply", writer.restore(above, axes, operand.shape), others)
+        case "logsumexp":
+            return _softmax(writer, wide, writer.cast(node, exact), above, axes)
+        case "variance":
+            return _from_the_mean(writer, wide, above, axes)
+        case _:
+            raise UnsupportedError(f"{node.output}: the monoid {kind.monoid} has no derivative")
+
+
+def _shared(writer: Writer, operand: Node, result: Node, gradient: Node, axes: Sequence[int]) -> Node:
+    """Evenly among the cells that equal the result."""
+    shape, none = operand.shape, writer.like(0.0, operand)
+    hits = writer.call("equal", operand, writer.restore(result, axes, shape))
+    count = writer.sum(writer.call("where", hits, writer.like(1.0, operand), none), axes)
+    share = writer.call("where", hits, writer.restore(gradient, axes, shape), none)
+    return writer.call("divide", share, writer.restore(count, axes, shape))
+
+
+def _product_of_others(writer: Writer, operand: Node, axes: Sequence[int]) -> Node:
+    """For each cell the product of those before and of those behind it, so that zeros need no care."""
+    axis, rest = axes[-1], axes[:-1]
+    before, behind = (writer.scan(Scan("prod", axis, True, back), operand) for back in (False, True))
+    others = writer.call("multiply", before, behind)
+    if not rest:
+        return others
+    outer = _product_of_others(writer, writer.reduce("prod", operand, [axis]), rest)
+    return writer.call("multiply", others, writer.restore(outer, [axis], operand.shape))
+
+
+def _softmax(writer: Writer, operand: Node, result: Node, gradient: Node, axes: Sequence[int]) -> Node:
+    """exp(x - logsumexp(x)); 0 where each x is -inf."""
+    shape = operand.shape
+    none = writer.call("equal", result, writer.like(-float("inf"), result))
+    finite = writer.call("where", none, writer.like(0.0, result), result)
+    share = writer.call("exp", writer.call("subtract", operand, writer.restore(finite, axes, shape)))
+    return writer.call("multiply", writer.restore(gradient, axes, shape), share)
+
+
+def _from_the_mean(writer: Writer, operand: Node, gradient: Node, axes: Sequence[int]) -> Node:
+    """2 / n times the distance from the mean."""
+    shape, total = operand.shape, writer.sum(operand, axes)
+    count = writer.count(product(shape[axis] for axis in axes), total.dtype, total.shape)
+    mean = writer.restore(writer.call("divide", total, count), axes, shape)
+    twice = writer.call("multiply", writer.like(2.0, gradient), gradient)
+    share = writer.restore(writer.call("divide", twice, count), axes, shape)
+    return writer.call("multiply", share, writer.call("subtract", operand, mean))
