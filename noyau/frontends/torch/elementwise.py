@@ -52,6 +52,7 @@ _OF_BOOL = {  # functions of numbers, as torch has them on bools
     "bitwise_not": "logical_not",
     "abs": "identity",
 }
+_OF_ANY = frozenset({"equal", "not_equal"})  # which of two bools is larger is asked of numbers
 _WHOLE = frozenset({"ceil", "floor", "round_even", "truncate"})
 
 
@@ -80,6 +81,8 @@ def binary(function: str) -> Handler:
 def compared(function: str) -> Handler:
     def handle(site: Site) -> Node:
         common = promoted(site.given(0), site.given(1))
+        if common is DType.BOOL and function not in _OF_ANY:
+            common = DType.U8
         return mapped(site, function, *(site.operand(site.given(at), common) for at in (0, 1)))
 
     return handle
@@ -262,6 +265,7 @@ ATEN.update(
         "isnan.default": _of_floats("is_nan"),
         "isinf.default": _of_floats("is_inf"),
         "_to_copy.default": _cast,
+        "prims.convert_element_type.default": _cast,
         "to.dtype": _cast,
     }
 )

@@ -36,9 +36,9 @@ def imported(function: Callable[..., Any], args: Sequence[torch.Tensor], *, dyna
     return import_graph(graph_of(function, args, dynamic=dynamic))
 
 
-def results(function: Callable[..., Any], args: Sequence[torch.Tensor], *, dynamic: bool = False) -> list[np.ndarray]:
-    """What the imported graph evaluates to."""
-    graph = imported(function, args, dynamic=dynamic).graph
+def results(made: Imported, args: Sequence[torch.Tensor]) -> list[np.ndarray]:
+    """What an imported graph evaluates to."""
+    graph = made.graph
     given = {node.output: as_array(arg) for node, arg in zip(graph.inputs, args, strict=True)}
     found = evaluate(graph, given)
     return [found[name] for name in graph.outputs]
@@ -52,9 +52,10 @@ def compare(
     assert bool(made.opaque) == opaque, made.opaque
     want = function(*args)
     want = [each for each in (want if isinstance(want, tuple | list) else [want]) if each is not None]
-    for got, right in zip(results(function, args, dynamic=dynamic), want, strict=True):
+    for place, (got, right) in enumerate(zip(results(made, args), want, strict=True)):
         array = as_array(right)
-        assert got.dtype == array.dtype
-        assert got.shape == array.shape
+        assert got.dtype == array.dtype, f"result {place}"
+        assert got.shape == array.shape, f"result {place}"
         wide = np.float64 if array.dtype.kind in "fV" else array.dtype
-        assert np.allclose(got.astype(wide), array.astype(wide), rtol=rtol, atol=rtol * 1e-1, equal_nan=True)
+        got, array = got.astype(wide), array.astype(wide)
+        assert np.allclose(got, array, rtol=rtol, atol=rtol * 1e-1, equal_nan=True), f"result {place}: {got}, {array}"
