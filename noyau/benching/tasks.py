@@ -12,7 +12,7 @@ from noyau.benching.candidates import Calling, Entry, Function, of_functions, of
 from noyau.benching.inputs import Arrays, Drawn, drawn_by, usual_numbers, varied
 from noyau.benching.truth import by_function, by_op
 from noyau.benching.work import Work, work_of_arrays, work_of_graph
-from noyau.dispatching.generating import Wanted, traced
+from noyau.dispatching.generating import Wanted, spelling, traced
 from noyau.dispatching.keys import wanted_by
 from noyau.dtypes import DType
 from noyau.errors import InputError, NoyauError, SignatureError
@@ -54,8 +54,8 @@ def op_tasks(
         calling = Calling(drawn.views, scalars, tuple(value.dtype.numpy for value in bound.instance.outputs))
         others = (replace(entry, is_peer=True) for entry in of_functions(peers, calling))
         entries = (*of_op(op, bound, constants, calling), *others)
-        check = _op_check(op, entries[0], bound, calling)
         wanted = wanted_by(op.signature, bound, constants)
+        check = _op_check(op, entries[0], bound, wanted, calling)
         work = _op_work(op, wanted, bound)
         yield Task(bound.sizes, drawn, _apart(entries), check, work, wanted=wanted, cells=largest(bound))
 
@@ -74,13 +74,15 @@ def _apart(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     return tuple(entries)
 
 
-def _op_check(op: Op[..., Any], reference: Entry, bound: Bound, calling: Calling) -> Check:
+def _op_check(op: Op[..., Any], judge: Entry, bound: Bound, wanted: Wanted, calling: Calling) -> Check:
     """By the certificate; in float64, where the reference itself would be the truth, against a longer one."""
-    assert reference.returning is not None
+    assert judge.returning is not None
     if any(value.dtype is DType.F64 for value in bound.instance.inputs):
-        return by_function(reference.returning, calling.dtypes)
-    graph = graph_of(op.description.reference, bound.instance, op.description.reference.constants)
-    return by_op(graph, calling.views, calling.dtypes)
+        return by_function(judge.returning, calling.dtypes)
+    reference = op.description.reference
+    graph = graph_of(reference, bound.instance, reference.constants)
+    spelt = spelling(reference, wanted)
+    return by_op(graph, calling.views, calling.dtypes, spelt)
 
 
 def _op_inputs(op: Op[..., Any], args: Arguments | None, numbers: dict[str, int], seed: int) -> tuple[Drawn, Bound]:

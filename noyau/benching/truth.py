@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from noyau.benching.inputs import Views
+from noyau.checking.values import Spelt
 from noyau.dtypes import from_numpy
 from noyau.errors import NoyauError
 from noyau.ir.graph import Graph
@@ -15,9 +16,10 @@ from noyau.timing.trials import Candidate, called
 from noyau.timing.verifying import Arrays, Check, arrays_of, by_graph, by_reference
 
 
-def by_op(graph: Graph, views: Views, dtypes: Sequence[np.dtype[Any]]) -> Check:
-    """By the certificate against an op's reference, of which `graph` is made. Results of other widths are narrowed."""
-    judged = by_graph(graph)
+def by_op(graph: Graph, views: Views, dtypes: Sequence[np.dtype[Any]], spelt: Spelt | None = None) -> Check:
+    """By the certificate against an op's reference, of which `graph` is made, and `spelt` traced. Results of other
+    widths are narrowed."""
+    judged = by_graph(graph, spelt)
 
     def check(inputs: Arrays, outputs: Arrays) -> str:
         misfit = _count(outputs, len(dtypes))

@@ -12,6 +12,8 @@ import numpy as np
 
 from noyau.checking.adversarial import NORMAL, CaseMaker, Pattern, cells, schedule
 from noyau.checking.inputs import printable
+from noyau.checking.values import Spelt
+from noyau.dispatching.generating import Wanted, spelling
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import InputError, SignatureError
 from noyau.ir.graph import Graph
@@ -19,7 +21,7 @@ from noyau.ops import Op
 from noyau.references import graph_of
 from noyau.signatures.binding import bind
 from noyau.signatures.instances import instance_of, sizing_integers
-from noyau.signatures.making import made_by, usual_sizes
+from noyau.signatures.making import in_dtypes, made_by, usual_sizes
 from noyau.signatures.types import Family, Instance, Signature
 
 Array = np.ndarray
@@ -43,10 +45,11 @@ _DTYPES = {
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One set of inputs, `made_of` something in words: `make` gives those of other sizes too, None where there are
-    none."""
+    none. `graph` is the reference as one Opaque, `spelt` the same traced."""
 
     instance: Instance
     graph: Graph
+    spelt: Spelt
     made_of: str
     sizes: Sizes
     make: Make
@@ -151,6 +154,7 @@ def _by_signature(op: Op[..., Any], instance: Instance, integers: Sizes, wanted:
     """Adversarial inputs: patterns and sizes in turns."""
     reference = op.description.reference
     graph = graph_of(reference, instance, reference.constants)
+    spelt = spelling(reference, Wanted(instance, reference.constants, integers))
     has_floats = any(value.dtype.is_float for value in instance.inputs)
     spent, plan = 0, schedule(graph, wanted, False, has_floats)
     for number, (sizes, pattern) in enumerate(chain(_edges(instance), plan)):
@@ -168,7 +172,7 @@ def _by_signature(op: Op[..., Any], instance: Instance, integers: Sizes, wanted:
             )
 
         spent += cells(graph, sizes)
-        yield Attempt(instance, graph, pattern.label, sizes, make)
+        yield Attempt(instance, graph, spelt, pattern.label, sizes, make)
         if spent > TOTAL:
             return
 
@@ -189,33 +193,42 @@ def _agreeing(instance: Instance, sizes: Sizes) -> list[str]:
 def _by_maker(
     op: Op[..., Any], signature: Signature, wanted: Sizes, seed: int, accepts: Callable[[Instance], bool]
 ) -> Iterator[Attempt]:
-    """What the maker gives: at its usual sizes with several seeds, then each size at awkward ones."""
+    """What the maker gives: at its usual sizes with several seeds, then each size at awkward ones, then, where the op
+    takes a family of floats, the usual ones in its other dtypes."""
     assert op.inputs is not None
     parameters = list(inspect.signature(op.inputs).parameters.values())[1:]
     usual = {parameter.name: int(wanted.get(parameter.name, parameter.default)) for parameter in parameters}
-    plans = [(usual, seed + k) for k in range(SEEDS)]
-    plans += [({**usual, name: size}, seed) for name in usual for size in AWKWARD if size != usual[name]]
-    for sizes, chosen in plans:
+    has_family = any(term.element is Family.FLOAT for term in signature.inputs)
+    plans: list[tuple[Sizes, int, DType | None]] = [(usual, seed + k, None) for k in range(SEEDS)]
+    plans += [({**usual, name: size}, seed, None) for name in usual for size in AWKWARD if size != usual[name]]
+    plans += [(usual, seed, dtype) for dtype in _DTYPES[Family.FLOAT] if has_family]
+    first = None
+    for sizes, chosen, dtype in plans:
 
-        def make(other: Sizes, chosen: int = chosen) -> tuple[Array, ...] | None:
-            return _bound(op, signature, other, chosen, strict=other == usual)[1]
+        def make(other: Sizes, chosen: int = chosen, dtype: DType | None = dtype) -> tuple[Array, ...] | None:
+            return _bound(op, signature, other, chosen, dtype, strict=other == usual)[1]
 
-        instance, arrays = _bound(op, signature, sizes, chosen, strict=sizes == usual)
-        if instance is None or arrays is None or not accepts(instance):
+        instance, arrays = _bound(op, signature, sizes, chosen, dtype, strict=sizes == usual)
+        first = first or instance
+        if instance is None or arrays is None or not accepts(instance) or (dtype and instance == first):
             continue
         reference = op.description.reference
-        yield Attempt(instance, graph_of(reference, instance, reference.constants), "inputs(rng)", sizes, make)
+        graph = graph_of(reference, instance, reference.constants)
+        spelt = spelling(reference, Wanted(instance, reference.constants))
+        yield Attempt(instance, graph, spelt, "inputs(rng)", sizes, make)
 
 
 def _bound(
-    op: Op[..., Any], signature: Signature, sizes: Sizes, seed: int, *, strict: bool
+    op: Op[..., Any], signature: Signature, sizes: Sizes, seed: int, dtype: DType | None, *, strict: bool
 ) -> tuple[Instance | None, tuple[Array, ...] | None]:
-    """What the maker gives and what it binds. Where it has nothing for these sizes: None, but at its usual ones, an
-    InputError."""
+    """What the maker gives, in `dtype` where one of the family is asked for, and what it binds. Where it has nothing
+    for these sizes: None, but at its usual ones, an InputError."""
     reference = op.description.reference
     assert op.inputs is not None
     try:
         given = made_by(op.inputs, np.random.default_rng(seed), sizes, reference.parameters, op.name)
+        if dtype is not None:
+            given = in_dtypes(given, signature, [dtype] * len(given))
         bound = bind(signature, given, op.known(reference.constants), f"inputs= of {op.name}")
     except SignatureError:
         if strict:

@@ -56,12 +56,15 @@ def check(
     runs it. SignatureError and InputError where the reference or the inputs do not fit the signature."""
     end_loading()
     require_tolerance(tolerance)
-    require_sizes(op, sizes or {})
-    with Apart(op, patience_s) as apart:
-        reference = op.description.reference
-        candidates: list[Candidate] = [ByHand(kernel, reference, apart) for kernel in op.kernels.values()]
-        candidates += from_reference(op) if generated else []
-        found = [_Check(op, each, tolerance, budget_s).run(sizes or {}, seed) for each in candidates]
+    found: list[KernelCheck] = []
+    for form in op.forms:
+        require_sizes(form, sizes or {})
+        with Apart(form, patience_s) as apart:
+            reference = form.description.reference
+            candidates: list[Candidate] = [ByHand(kernel, reference, apart) for kernel in form.kernels.values()]
+            candidates += from_reference(form) if generated else []
+            checks = [_Check(form, each, tolerance, budget_s / len(op.forms)).run(sizes or {}, seed) for each in candidates]
+        found += checks if form is op else [replace(each, name=f"{each.name}: {form.signature}") for each in checks]
     return Checked(op.name, op.description.place, tuple(found), tolerance)
 
 
@@ -231,7 +234,7 @@ class _Check:
     ) -> tuple[Outcome, str]:
         """The outcome of a case, and what the kernel was given, in words."""
         case = Case(attempt.label, arrays)
-        judge = trial(attempt.graph, kernel, self.tolerance)
+        judge = trial(attempt.graph, kernel, self.tolerance, attempt.spelt)
         with np.errstate(all="ignore"):
             outcome = judge.outcome(case, number)
         failures = tuple(replace(f, note=f.note.removeprefix("ended with CheckError: ")) for f in outcome.failures)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from noyau.checking.values import Array, Arrays, FloatJudge, Judge, KernelFunction, Trial
+from noyau.checking.values import Array, Arrays, FloatJudge, Judge, KernelFunction, Spelt, Trial
 from noyau.errors import InputError
 from noyau.ir.graph import Graph
 
@@ -23,9 +23,9 @@ def told_tolerance(tolerance: float | None) -> str:
     return "" if tolerance is None else f"allowed by request: {tolerance:g} * max(1, |want|)"
 
 
-def trial(graph: Graph, kernel: KernelFunction, tolerance: float | None) -> Trial:
+def trial(graph: Graph, kernel: KernelFunction, tolerance: float | None, spelt: Spelt | None = None) -> Trial:
     """What judges a kernel: by the certificate, or by a tolerance."""
-    return Trial(graph, kernel) if tolerance is None else TolerantTrial(graph, kernel, tolerance)
+    return Trial(graph, kernel, spelt) if tolerance is None else TolerantTrial(graph, kernel, tolerance)
 
 
 class TolerantTrial(Trial):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from noyau.descriptions import Description
 from noyau.dispatching.layouts import PACKED, Layout, laid_out, strided_names
 from noyau.dispatching.programs import Program, program
-from noyau.errors import UnsupportedError
+from noyau.errors import NoyauError, UnsupportedError
 from noyau.frontends.numpy.tracing import follow
 from noyau.ir.graph import Graph, Input, Node, constant
 from noyau.languages import c, numba
@@ -95,6 +96,19 @@ def traced(reference: Reference, wanted: Wanted) -> Graph:
     """The graph of a reference, with every input of the instance, in order. UnsupportedError with the line of what
     cannot be traced."""
     return followed(reference, wanted)[0]
+
+
+def spelling(reference: Reference, wanted: Wanted) -> Callable[[], Graph | None]:
+    """The graph of a reference, traced when it is first asked for; None where it cannot be."""
+
+    @cache
+    def spelt() -> Graph | None:
+        try:
+            return traced(reference, wanted)
+        except NoyauError:
+            return None
+
+    return spelt
 
 
 def followed(reference: Reference, wanted: Wanted) -> tuple[Graph, Mapping[str, int]]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 
-from noyau.checking.adversarial import NORMAL, CaseMaker, Pattern, fits, schedule, shrunk, spell
+from noyau.checking.adversarial import NORMAL, CaseMaker, Pattern, fits, schedule, shrunk, spell, usual_sizes
 from noyau.checking.certificate import Certificate
 from noyau.checking.native import certify_native
 from noyau.checking.values import Case
@@ -19,13 +19,13 @@ from noyau.dispatching.running import Built
 from noyau.ir.graph import Graph
 from noyau.references import graph_of
 from noyau.signatures.binding import bind
-from noyau.signatures.making import made_by
+from noyau.signatures.making import in_dtypes, made_by
 
 Array = np.ndarray
 ENOUGH_S = 0.1  # after which no further case is begun
 MOST = 8
 CELLS = 1 << 13  # of the largest array
-EDGES = (33, 1, 16)  # of all sizes: beyond a block of lanes, one, a whole block
+EDGES = (33, 1, 16, 5)  # of all sizes: beyond a block of lanes, one, a whole block, a few
 
 
 def smoke(description: Description, built: Built, seed: int = 0) -> Certificate:
@@ -35,7 +35,7 @@ def smoke(description: Description, built: Built, seed: int = 0) -> Certificate:
     judged_by = graph_of(description.reference, wanted.instance, wanted.constants)
     cases = islice(_until(ENOUGH_S, _cases(description, generated, seed)), MOST)
     with np.errstate(all="ignore"):
-        return certify_native(judged_by, built, cases, name=generated.called)
+        return certify_native(judged_by, built, cases, name=generated.called, spelt=lambda: generated.graph)
 
 
 def _until(limit_s: float, cases: Iterator[Case]) -> Iterator[Case]:
@@ -48,9 +48,11 @@ def _until(limit_s: float, cases: Iterator[Case]) -> Iterator[Case]:
 
 
 def _cases(description: Description, generated: Generated, seed: int) -> Iterator[Case]:
-    """Small inputs of the key: by the op's maker where it has one, else such as the traced graph takes."""
-    makes = _made if description.inputs else _drawn
-    for label, arrays in makes(description, generated, seed):
+    """Small inputs of the key: by the op's maker where that gives some, else such as the traced graph takes."""
+    made = _made(description, generated, seed) if description.inputs else iter(())
+    first = next(made, None)
+    found = _drawn(description, generated, seed) if first is None else chain([first], made)
+    for label, arrays in found:
         laid = [lie(array, generated.wanted.layout(at)) for at, array in enumerate(arrays)]
         yield Case(label, tuple(laid))
 
@@ -69,8 +71,8 @@ def _drawn(description: Description, generated: Generated, seed: int) -> Iterato
 def _plan(graph: Graph, maker: CaseMaker) -> Iterator[tuple[Mapping[str, int], Pattern]]:
     """Usual sizes, all sizes at an edge as far as the arrays stay small, then other numbers."""
     patterns = schedule(graph, {}, False, maker.has_floats)
-    usual, normal = next(patterns, ({}, NORMAL))
-    yield usual, normal
+    usual = usual_sizes(graph, {})  # which may not fit, where the graph demands that two are alike
+    yield from islice(patterns, 1)
     last = next(iter(list(usual)[-1:]), None)
     edges = [shrunk(graph, dict.fromkeys(usual, edge), CELLS, last) for edge in EDGES]
     yield from ((sizes, NORMAL) for sizes in edges if fits(graph, sizes))
@@ -84,6 +86,7 @@ def _made(description: Description, generated: Generated, seed: int) -> Iterator
     for number in range(MOST):
         rng = np.random.default_rng([seed, number])
         given = made_by(maker, rng, {}, description.reference.parameters, description.name)
+        given = in_dtypes(given, signature, generated.wanted.instance.dtypes)
         bound = bind(signature, given, known, f"inputs= of {description.name}")
         if bound.instance == generated.wanted.instance:
             yield f"inputs(rng), seed {number}", list(bound.arrays)

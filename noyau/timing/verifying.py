@@ -8,7 +8,7 @@ import numpy as np
 
 from noyau.checking.certificate import Failure
 from noyau.checking.floats import moved
-from noyau.checking.values import Case, Judge, certify, judge_of
+from noyau.checking.values import Case, Judge, Spelt, certify, judge_of
 from noyau.dtypes import from_numpy
 from noyau.errors import InputError
 from noyau.ir.dims import shape_of
@@ -21,12 +21,13 @@ Reference = Callable[..., object]
 _MOVED_RUNS = 8
 
 
-def by_graph(graph: Graph) -> Check:
+def by_graph(graph: Graph, spelt: Spelt | None = None) -> Check:
     """What is wrong with outputs for inputs, in the graph's order, or nothing: by the certificate, against float64."""
 
     def check(inputs: Arrays, outputs: Arrays) -> str:
         given = tuple(np.array(array) for array in inputs)
-        certificate = certify(graph, lambda _: outputs, [Case("a timed run", given)], name="the timed run")
+        case = Case("a timed run", given)
+        certificate = certify(graph, lambda _: outputs, [case], name="the timed run", spelt=spelt)
         return "" if certificate.ok else certificate.summary()
 
     return check
