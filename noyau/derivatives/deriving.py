@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from noyau.derivatives.contracting import contract_back
-from noyau.derivatives.functions import CHOOSING, FLAT
+from noyau.derivatives.functions import CHOOSING, FLAT, PLAIN
 from noyau.derivatives.indexing import gather_back, scatter_back, select_back
 from noyau.derivatives.maps import map_back, silenced
 from noyau.derivatives.reductions import LINEAR, reduce_back
@@ -57,10 +57,13 @@ class Derived:
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """What a value's reader gives back to it. `masked`: where it is 0, the value was not chosen."""
+    """What a value's reader gives back to it. `masked`: where it is 0, the value was not chosen, so that 0 is all that
+    it hands on, also through a derivative that is infinite or NaN there. `doubt`: it went through such derivatives, and
+    is to be taken for 0 wherever this value is."""
 
     value: Node
-    masked: bool
+    masked: bool = False
+    doubt: Node | None = None
 
 
 def derive(graph: Graph, wanted: Sequence[str]) -> Derived:
@@ -133,50 +136,62 @@ class _Deriving:
     def given(self, name: str) -> Node:
         """The gradient of an output, as an input."""
         node, called = self.graph[name], gradient_name(name)
-        if called in self.writer.nodes:
+        if self.writer.fresh(called) != called:
             raise UnsupportedError(f"{called} is a value of the graph; the gradient of {name} must bear that name")
-        self.writer.counts[called] = 1
         made = self.writer.add(Node(called, Input(), (), node.dtype, node.shape))
         if name in self.reached:
-            self.found[name] = [Gradient(made, False)]
+            self.found[name] = [Gradient(made)]
         return made
 
     def total(self, node: Node) -> Gradient:
         """The sum of what a value's readers gave back; half types are summed in float32."""
         parts = self.found[node.output]
-        if len(parts) == 1:
-            return Gradient(self.writer.cast(parts[0].value, node.dtype), parts[0].masked)
-        total = self.writer.cast(parts[0].value, node.dtype.compute)
+        doubts = {part.doubt and part.doubt.output for part in parts}
+        if len(doubts) > 1:
+            parts = [self.settled(part) for part in parts]
+        exact = node.dtype if len(parts) == 1 else node.dtype.compute
+        total = self.writer.cast(parts[0].value, exact)
         for part in parts[1:]:
-            total = self.writer.call("add", total, self.writer.cast(part.value, node.dtype.compute))
-        return Gradient(self.writer.cast(total, node.dtype), all(part.masked for part in parts))
+            total = self.writer.call("add", total, self.writer.cast(part.value, exact))
+        return Gradient(self.writer.cast(total, node.dtype), all(part.masked for part in parts), parts[0].doubt)
+
+    def settled(self, gradient: Gradient) -> Gradient:
+        """The gradient without doubt."""
+        if gradient.doubt is None:
+            return gradient
+        return Gradient(silenced(self.writer, gradient.value, gradient.doubt), gradient.masked)
 
     def result(self, name: str) -> str:
         """The gradient of an input under a name of its own."""
         node, called = self.graph[name], self.writer.fresh(gradient_name(name))
         self.writer.stem = called
         if name in self.found:
-            made = self.total(node).value
+            made = self.settled(self.total(node)).value
         else:
             made = self.writer.number(0.0, node.dtype, node.shape)
         return self.writer.add(Node(called, Map("identity"), (made.output,), node.dtype, node.shape)).output
 
     def back(self, node: Node, gradient: Gradient) -> None:
         """Give a value's gradient back to what it was made of."""
+        function = node.kind.function if isinstance(node.kind, Map) else ""
+        if not function or function in CHOOSING:
+            gradient = self.settled(gradient)
+        masked, doubt = _keeps_mask(node, gradient.masked), gradient.doubt
+        if function and function not in PLAIN and gradient.masked:
+            doubt = doubt or gradient.value
         operands = [self.graph[name] for name in node.inputs]
         for position, operand in enumerate(operands):
             if operand.output in self.reached:
                 made = self.one(node, operands, gradient, position)
                 if made is not None:
-                    masked = _keeps_mask(node, gradient.masked)
-                    self.found.setdefault(operand.output, []).append(Gradient(made, masked))
+                    self.found.setdefault(operand.output, []).append(Gradient(made, masked, doubt))
 
     def one(self, node: Node, operands: Sequence[Node], gradient: Gradient, position: int) -> Node | None:
         """The gradient of one operand, or None where it is 0."""
         writer, operand, above = self.writer, operands[position], gradient.value
         match node.kind:
             case Map(function):
-                return map_back(writer, node, function, operands, above, position, masked=gradient.masked)
+                return map_back(writer, node, function, operands, above, position)
             case Reduce(monoid, axes):
                 made = reduce_back(writer, node, node.kind, operand, above)
                 if not gradient.masked or monoid in LINEAR:
@@ -221,7 +236,7 @@ def _keeps_mask(node: Node, masked: bool) -> bool:
     match node.kind:
         case Map(function):
             return masked or function in CHOOSING
-        case View() | Select() | Reduce():
+        case View() | Select() | Reduce() | Gather() | Scatter():
             return masked
         case _:
             return False

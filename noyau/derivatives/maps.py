@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from noyau.derivatives.functions import DERIVATIVES, FLAT, PLAIN, Term
+from noyau.derivatives.functions import DERIVATIVES, FLAT, Term
 from noyau.derivatives.writing import Writer
 from noyau.errors import UnsupportedError
 from noyau.ir.graph import Node
 
 
 def map_back(
-    writer: Writer, node: Node, function: str, operands: Sequence[Node], gradient: Node, position: int, *, masked: bool
+    writer: Writer, node: Node, function: str, operands: Sequence[Node], gradient: Node, position: int
 ) -> Node | None:
     """The gradient of the operand at a position, in the dtype that the function computes in; None where it is 0
-    everywhere. `masked`: where the gradient is 0 the value was not chosen, so that 0 is what it gives back, also where
-    its derivative is infinite or NaN. UnsupportedError where the table has no derivative."""
+    everywhere. UnsupportedError where the table has no derivative."""
     if function in FLAT:
         return None
     rules = DERIVATIVES.get(function, ())
@@ -27,7 +26,7 @@ def map_back(
     exact = node.dtype.compute
     given = [writer.cast(each, exact) if each.dtype.is_float else each for each in (*operands, node, gradient)]
     found: Node = rule(*(Term(writer, each) for each in given)).value
-    return silenced(writer, found, given[-1]) if masked and function not in PLAIN else found
+    return found
 
 
 def silenced(writer: Writer, value: Node, gradient: Node) -> Node:

@@ -78,7 +78,7 @@ def _cut(graph: Graph, gradient: Graph, read: Iterable[str]) -> set[str]:
         seen.add(name)
         node = gradient[name]
         network.join(f"{name}<", f"{name}>", _price(graph, node))
-        if is_dear(node):
+        if name in graph.by_name and is_dear(node):
             network.join(SOURCE, f"{name}<", inf)
         for operand in node.inputs:
             network.join(f"{operand}>", f"{name}<", inf)

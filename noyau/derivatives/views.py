@@ -115,7 +115,7 @@ def _invert(work: _Inverting, part: Part) -> None:
     match len(part.source), len(part.result):
         case 1, 0:
             _place(work, part.source[0], part.entries[0])
-        case 1, _ if part.entries[0] == Dim.of(index_name(part.result[0])) * step_of(work.source[part.source[0]]):
+        case 1, 1 if _is_one_or_all(part, step_of(work.source[part.source[0]])):
             _narrow(work, part.source[0], part.result[0])
         case 1, _:
             _slice(work, part)
@@ -125,11 +125,23 @@ def _invert(work: _Inverting, part: Part) -> None:
             _merged(work, part)
 
 
+def _is_one_or_all(part: Part, step: Dim) -> bool:
+    """Whether an axis is only known when it runs to be 1, so that its one cell is read everywhere, or not to be."""
+    return step.constant is None and part.entries[0] == Dim.of(index_name(part.result[0])) * step
+
+
 def _place(work: _Inverting, axis: int, at: Dim) -> None:
     """The one cell that was read, among zeros."""
-    work.value = work.writer.view(work.value, (*work.value.shape, ONE), indices(len(work.value.shape)))
+    writer, extent, rank = work.writer, work.source[axis], len(work.value.shape)
     work.axes.append(-1 - axis)
-    _pad(work, axis, at)
+    if extent.constant is not None:
+        work.value = writer.view(work.value, (*work.value.shape, ONE), indices(rank))
+        _pad(work, axis, at)
+        return
+    shape = (*work.value.shape, extent)  # of a size that may be 0: there would be no place for the cell
+    cells = writer.view(work.value, shape, indices(rank))
+    there = writer.call("equal", writer.iota(index_name(rank), shape), writer.iota(at, shape))
+    work.value = writer.call("where", there, cells, writer.like(0.0, cells))
 
 
 def _pad(work: _Inverting, axis: int, start: Dim) -> None:

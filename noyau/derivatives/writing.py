@@ -26,7 +26,7 @@ class Writer:
         for node in graph.nodes:
             if not isinstance(node.kind, Input):
                 self.made.setdefault((node.kind, node.inputs, node.dtype, node.shape), node)
-        self.counts: dict[str, int] = {}
+        self.taken, self.counts = set(self.nodes), dict[str, int]()
         self.stem = "value"
 
     def emit(self, kind: Kind, operands: Sequence[Node], dtype: DType, shape: Shape) -> Node:
@@ -41,11 +41,12 @@ class Writer:
         return node
 
     def fresh(self, stem: str) -> str:
-        """A name that no value has."""
+        """A name that no value has, and none will be given again."""
         while True:
             count = self.counts[stem] = self.counts.get(stem, 0) + 1
             name = stem if count == 1 else f"{stem}_{count}"
-            if name not in self.nodes:
+            if name not in self.taken:
+                self.taken.add(name)
                 return name
 
     # The algebra of nodes.
