@@ -21,6 +21,7 @@ _I64S = ctypes.POINTER(_I64)
 _STATUSES = {1: "an index is outside the axis that it looks into", 2: "there is not enough memory for its scratch"}
 
 Order = Callable[[int], Iterable[int]]
+Empty = Callable[[tuple[int, ...], np.dtype], np.ndarray]  # memory for a result
 
 
 class _Call(ctypes.Structure):
@@ -78,8 +79,9 @@ class Native:
         pieces: int = 1,
         order: Order = range,
         threads: int = 1,
+        empty: Empty | None = None,
     ) -> list[np.ndarray]:
-        """The outputs for these inputs; written to `out` where it is given.
+        """The outputs for these inputs, in memory that `empty` gives; written to `out` where it is given.
 
         Each launch is cut into `pieces` (fewer where it has fewer items), run in the order that `order(count)` lists
         them, by `threads` threads. Inputs of another layout than the kernel takes are copied. InputError where an array
@@ -88,7 +90,7 @@ class Native:
         inputs = [self._laid_out(number, array) for number, array in enumerate(self._counted(arrays))]
         sizes = self._bind(inputs)
         shapes = self._shapes(sizes)
-        outputs = self._allocate(shapes) if out is None else self._accept(out, shapes, inputs)
+        outputs = self._allocate(shapes, empty) if out is None else self._accept(out, shapes, inputs)
         scratch = [_aligned(size) for size in self._scratch_bytes(sizes)]
         self._run([*inputs, *outputs, *scratch], sizes, pieces, order, threads)
         return outputs
@@ -172,12 +174,9 @@ class Native:
                 raise InputError(f"{self.name}: output {number} would have the shape {shapes[-1]}; give larger inputs")
         return shapes
 
-    def _allocate(self, shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
-        dtypes = self.dtypes[self.inputs :]
-        return [
-            _aligned(math.prod(shape) * dtype.numpy.itemsize).view(dtype.numpy).reshape(shape)
-            for shape, dtype in zip(shapes, dtypes, strict=True)
-        ]
+    def _allocate(self, shapes: Sequence[tuple[int, ...]], empty: Empty | None = None) -> list[np.ndarray]:
+        dtypes = [dtype.numpy for dtype in self.dtypes[self.inputs :]]
+        return list(map(empty or _empty, shapes, dtypes))
 
     def _accept(
         self, out: Sequence[np.ndarray], shapes: Sequence[tuple[int, ...]], inputs: Sequence[np.ndarray]
@@ -316,6 +315,10 @@ def _each(run: Callable[[tuple[int, int]], int], spans: Sequence[tuple[int, int]
 def _integers(values: Sequence[int]) -> ctypes.Array[_I64]:
     """An int64 array for C, never of length 0."""
     return (_I64 * max(1, len(values)))(*values)
+
+
+def _empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    return _aligned(math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
 
 
 def _aligned(size: int) -> np.ndarray:

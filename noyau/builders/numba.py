@@ -24,7 +24,7 @@ import numpy as np
 
 from noyau.builders import cache as disk
 from noyau.builders.guards import PLAIN, SCRATCH_POISONS, Guarded, poison_of
-from noyau.builders.native import has_layout
+from noyau.builders.native import Empty, Order, has_layout
 from noyau.dtypes import DType
 from noyau.errors import BuildError, CheckError, InputError, MissingExtraError
 from noyau.ir.loops import Buffer, Kernel, Role
@@ -40,7 +40,6 @@ KEPT = 512  # modules on disk
 _STATUSES = {1: "an index is outside the axis that it looks into"}
 _SCRATCH = re.compile(r"^    (\w+) = np\.empty\(\(", re.MULTILINE)
 
-Order = Callable[[int], Iterable[int]]
 Calls = list[tuple[Callable[..., int | None], tuple[Any, ...]]]
 
 
@@ -65,8 +64,9 @@ class Compiled:
         pieces: int = 1,
         order: Order = range,
         threads: int = 1,
+        empty: Empty | None = None,
     ) -> list[np.ndarray]:
-        """The outputs for these inputs; written to `out` where it is given.
+        """The outputs for these inputs, in memory that `empty` gives; written to `out` where it is given.
 
         Each launch is cut into `pieces` (fewer where it has fewer items), run in the order that `order(count)` lists
         them, by `threads` threads. Inputs of another layout than the kernel takes are copied. InputError where an array
@@ -76,7 +76,7 @@ class Compiled:
         sizes = bind_sizes(self.kernel, inputs, {})
         shapes = self._shapes(sizes)
         dtypes = [buffer.dtype.numpy for buffer in self.kernel.of(Role.OUTPUT)]
-        outputs = list(map(np.empty, shapes, dtypes)) if out is None else self._accept(out, shapes, inputs)
+        outputs = list(map(empty or np.empty, shapes, dtypes)) if out is None else self._accept(out, shapes, inputs)
         self._run(inputs, outputs, max(pieces, threads), order, threads)
         return outputs
 
@@ -162,7 +162,7 @@ class Compiled:
         pieces: int,
         order: Order,
         threads: int,
-        empty: Callable[..., np.ndarray] = np.empty,
+        empty: Empty = np.empty,
     ) -> None:
         for calls in self._plan(inputs, outputs, pieces, order, empty):
             for status in _each(calls, threads):
@@ -174,7 +174,7 @@ class Compiled:
         outputs: Sequence[np.ndarray],
         pieces: int,
         order: Order,
-        empty: Callable[..., np.ndarray],
+        empty: Empty,
     ) -> list[Calls]:
         """The calls of each launch: the text's function runs in Python, and each call that it makes is noted."""
         planned: list[Calls] = [[] for _ in self._launches]
@@ -260,15 +260,15 @@ def _file(text: str) -> Path:
     return path
 
 
-def _shrink(folder: Path, newest: Path) -> None:
+def _shrink(home: Path, newest: Path) -> None:
     """Remove the modules that were made first, beyond those that are kept."""
-    aged = sorted((path for path in folder.iterdir() if path != newest), key=lambda path: path.lstat().st_mtime_ns)
+    aged = sorted((path for path in home.iterdir() if path != newest), key=lambda path: path.lstat().st_mtime_ns)
     for path in aged[: max(0, len(aged) + 1 - KEPT)]:
         for file in [*path.glob("__pycache__/*"), *path.glob("*.py")]:
             file.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # another process is faster
-            (path / "__pycache__").rmdir()
-            path.rmdir()
+        for folder in (path / "__pycache__", path):
+            with contextlib.suppress(OSError):  # there is none, or another process is faster
+                folder.rmdir()
 
 
 def _parameters(function: Any) -> Sequence[str]:

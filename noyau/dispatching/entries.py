@@ -19,12 +19,14 @@ from noyau.handwritten.calling import FunctionKernel, built, call_kernel
 from noyau.handwritten.kernels import HandKernel
 from noyau.runtimes.numpy import plain
 from noyau.runtimes.numpy.doors import MISS, Argument, Door, write
+from noyau.runtimes.numpy.memory import empty
 from noyau.runtimes.numpy.threads import threads
 from noyau.signatures.binding import TAKES
 from noyau.signatures.types import Family, Signature, Term, Value
 
 Array = np.ndarray
 Run: TypeAlias = Callable[..., list[Array]]
+Into: TypeAlias = Callable[[Sequence[Array], Sequence[Array]], bool]
 Entry: TypeAlias = Callable[[tuple[Any, ...], Any], Any]  # arguments, out -> results, or MISS
 _ALONE = {Family.FLOAT: DType.F64, Family.INT: DType.I64}  # of a Python number that no array stands beside
 
@@ -86,7 +88,8 @@ def _door(called: str, signature: Signature, choice: Choice, wanted: Wanted) -> 
             by_hand: Entry = Door(*made, arguments_of(signature, wanted, packed=True), scalars, called).call
             return by_hand
         case Built():
-            return partial(_plainly, called, arguments_of(signature, wanted), scalars, in_memory(choice.made))
+            made = choice.made
+            return partial(_plainly, called, arguments_of(signature, wanted), scalars, in_memory(made), into=into(made))
         case HandKernel():
             by_python = FunctionKernel(choice.made, wanted.instance, wanted.constants)
             return partial(_plainly, called, arguments_of(signature, wanted), scalars, as_called(by_python, wanted))
@@ -98,7 +101,24 @@ def in_memory(made: Built) -> Run:
     """A program on arrays whose axes are in the order of memory, as doors read them."""
     if made.generated.program.single is None:
         return Runner(made)
-    return lambda *arrays: made.kernels[0](*arrays, threads=threads())
+    return lambda *arrays: made.kernels[0](*arrays, threads=threads(), empty=empty)
+
+
+def into(made: Built) -> Into | None:
+    """What writes the results of a program of one kernel to the arrays of `out`, where that takes them as they are."""
+    if made.generated.program.single is None:
+        return None
+
+    def write_into(arrays: Sequence[Array], out: Sequence[Array]) -> bool:
+        if not all(isinstance(target, np.ndarray) for target in out):
+            return False
+        try:
+            made.kernels[0](*arrays, out=out, threads=threads())
+        except InputError:
+            return False
+        return True
+
+    return write_into
 
 
 def as_called(run: Run, wanted: Wanted) -> Run:
@@ -115,6 +135,8 @@ def _plainly(
     run: Run,
     arguments: tuple[Any, ...],
     out: Any = None,
+    *,
+    into: Into | None = None,
 ) -> Any:
     """A door in Python, to what is not one kernel in C. What it refuses, it misses: the whole way tells why."""
     if len(arguments) != len(ends):
@@ -122,8 +144,11 @@ def _plainly(
     arrays = [plain.read(end, each) for end, each in zip(ends, arguments, strict=True)]
     if any(array is None for array in arrays):
         return MISS
+    given = [array for array in arrays if array is not None]
+    if into is not None and out is not None and into(given, out if isinstance(out, tuple) else (out,)):
+        return out
     try:
-        results = run(*arrays)
+        results = run(*given)
     except InputError:
         return MISS
     whole = plain.packed(results, scalars)

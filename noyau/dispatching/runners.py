@@ -16,6 +16,7 @@ from noyau.ir.binding import bind, require
 from noyau.ir.dims import Dim, Shape
 from noyau.ir.graph import Constant, Contract, Graph, Input, Node
 from noyau.runtimes.numpy.doors import MISS, Argument, Door
+from noyau.runtimes.numpy.memory import empty
 from noyau.runtimes.numpy.threads import threads
 
 Array = np.ndarray
@@ -112,7 +113,7 @@ def _library(step: LibraryStep) -> Step:
 def _kernel(built: Built, step: KernelStep, native: BuiltKernel) -> Step:
     """A kernel by its door; by its slow way where there is no door, or what a library made is not packed."""
     if built.library is None or any(buffer.strides for buffer in step.kernel.buffers):
-        return lambda given, sizes: native(*given, threads=threads())
+        return lambda given, sizes: native(*given, threads=threads(), empty=empty)
     ends = [Argument(node.dtype, len(node.shape), PACKED) for node in step.graph.inputs]
     return partial(_through, Door(built.library, f"{step.kernel.name}_kernel", ends).call, native)
 
@@ -120,5 +121,5 @@ def _kernel(built: Built, step: KernelStep, native: BuiltKernel) -> Step:
 def _through(door: Callable[..., Any], native: BuiltKernel, given: list[Array], sizes: Sizes) -> Sequence[Array]:
     made = door(tuple(given), None)
     if made is MISS:
-        return native(*map(np.ascontiguousarray, given), threads=threads())
+        return native(*map(np.ascontiguousarray, given), threads=threads(), empty=empty)
     return made if isinstance(made, tuple) else [made]

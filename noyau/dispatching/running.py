@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias, assert_never
 import numpy as np
 
 from noyau.builders import cc
-from noyau.builders.native import Native, Order
+from noyau.builders.native import Empty, Native, Order
 from noyau.dispatching import libraries
 from noyau.dispatching.generating import Generated
 from noyau.dispatching.programs import KernelStep, LibraryStep, Step
@@ -25,7 +25,9 @@ Call: TypeAlias = "Callable[[BuiltKernel, Sequence[Array]], list[Array]]"
 class BuiltKernel(Protocol):
     """A kernel that was built: called plainly, and between guard zones."""
 
-    def __call__(self, *arrays: Array, out: Sequence[Array] | None = None, threads: int = 1) -> list[Array]: ...
+    def __call__(
+        self, *arrays: Array, out: Sequence[Array] | None = None, threads: int = 1, empty: Empty | None = None
+    ) -> list[Array]: ...
 
     def call_guarded(self, *arrays: Array, pieces: int = 1, order: Order = range) -> list[Array]: ...
 

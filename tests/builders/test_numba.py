@@ -164,8 +164,11 @@ def test_what_is_kept_is_cleared_with_the_cache(empty_cache):
 
 def test_old_modules_make_room(empty_cache, monkeypatch):
     monkeypatch.setattr(building, "KEPT", 2)
-    paths = [building._file(f"x = {number}\n") for number in range(4)]
-    assert [path.exists() for path in paths] == [False, False, True, True]
+    paths = []
+    for number in range(4):
+        paths.append(building._file(f"x = {number}\n"))
+        os.utime(paths[-1].parent, (number, number))  # file systems tell times apart by milliseconds
+    assert [path.parent.exists() for path in paths] == [False, False, True, True]
     assert building._file("x = 3\n") == paths[3]
 
 

@@ -5,9 +5,11 @@ import pytest
 
 import noyau
 from noyau.dispatching.choosing import Choice, Chosen
-from noyau.dispatching.entries import arguments_of, entry, run
+from noyau.dispatching.entries import arguments_of, entry, into, run
+from noyau.dispatching.generating import generate
 from noyau.dispatching.keys import wanted_by
 from noyau.dispatching.layouts import Layout, Order
+from noyau.dispatching.running import build
 from noyau.errors import InputError, UnsupportedError
 from noyau.runtimes.numpy.doors import MISS
 from noyau.signatures.binding import bind
@@ -139,3 +141,39 @@ def test_which_python_numbers_are_taken():
     taken = [argument.numbers for argument in arguments_of(five.signature, wanted(five, *given))]
     assert taken[0] == taken[2] == ()
     assert Order.PACKED is Layout().order
+
+
+@pytest.fixture(scope="module")
+def in_numba():
+    pytest.importorskip("numba")
+    op, x = scale_op(), numbers(300_000)
+    built = build(generate(op.description, wanted(op, x, 2.0), "numba"))
+    chosen = Chosen(wanted(op, x, 2.0), ((Choice("numba", "numba", "asked for", built), float("inf")),), ())
+    return built, entry(op.name, op.signature, chosen), x
+
+
+def test_numba_writes_its_results_where_they_are_wanted(in_numba):
+    built, door, x = in_numba
+    out = np.zeros_like(x)
+    assert into(built)([x, np.float32(2)], (out,))
+    assert np.array_equal(out, 2 * x)
+    assert door((x, 3.0), out) is out
+    assert np.array_equal(out, 3 * x)
+
+
+def test_what_numba_does_not_write_to_is_copied_to(in_numba):
+    built, door, x = in_numba
+    wide = np.zeros(2 * x.size, np.float32)
+    assert not into(built)([x, np.float32(2)], (wide[::2],))
+    assert not into(built)([x, np.float32(2)], ("nothing",))
+    door((x, 3.0), wide[::2])
+    assert np.array_equal(wide[::2], 3 * x)
+    assert not wide[1::2].any()
+    with pytest.raises(InputError, match="shares memory with an argument"):
+        door((x, 3.0), x)
+
+
+def test_large_results_of_numba_lie_in_memory_that_was_used_before(in_numba):
+    _, door, x = in_numba
+    addresses = {door((x, 2.0), None).ctypes.data for _ in range(4)}
+    assert len(addresses) == 1
