@@ -325,7 +325,11 @@ def summary(records: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
                 told = f"{mean:.2f}x in the geometric mean of {len(found)}, at worst {found[worst]:.2f}x ({worst})"
                 yield f"{ours} against {peer}: {told}"
         for name, each in known.items():
-            least_s = min(time_s for time_s in each["times_s"][ours].values() if time_s is not None)
+            times = [time_s for time_s in each["times_s"][ours].values() if time_s is not None]
+            if not times:
+                yield f"  {name}: not timed, for it is wrong: {each['wrong'].get(ours)}"
+                continue
+            least_s = min(times)
             share = least_s / each["bound_s"]
             kind = "copy" if each["copy_s"] >= each["functions_s"] else "functions"
             first = f"first call {each['first_call_s']:.2f} s"
