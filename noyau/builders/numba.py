@@ -208,8 +208,8 @@ class Compiled:
         ]
         scratch: list[Guarded] = []
 
-        def empty(shape: tuple[int, ...], dtype: type) -> np.ndarray:
-            size = math.prod(shape) * np.dtype(dtype).itemsize
+        def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+            size = math.prod(shape) * np.dtype(dtype).itemsize  # the text gives np.float32 and its like
             scratch.append(Guarded.poisoned(f"scratch {len(scratch)}", (size,), DType.U8, SCRATCH_POISONS[poison]))
             return scratch[-1].array.view(dtype).reshape(shape)
 

@@ -88,8 +88,8 @@ def _door(called: str, signature: Signature, choice: Choice, wanted: Wanted) -> 
             by_hand: Entry = Door(*made, arguments_of(signature, wanted, packed=True), scalars, called).call
             return by_hand
         case Built():
-            made = choice.made
-            return partial(_plainly, called, arguments_of(signature, wanted), scalars, in_memory(made), into=into(made))
+            ends, program = arguments_of(signature, wanted), choice.made
+            return partial(_plainly, called, ends, scalars, in_memory(program), into=into(program))
         case HandKernel():
             by_python = FunctionKernel(choice.made, wanted.instance, wanted.constants)
             return partial(_plainly, called, arguments_of(signature, wanted), scalars, as_called(by_python, wanted))
