@@ -77,6 +77,14 @@ def made_by(
     return made
 
 
+def in_dtypes(given: Sequence[Any], signature: Signature, dtypes: Sequence[DType]) -> tuple[Any, ...]:
+    """What a maker gives, where the signature says a family of floats in these dtypes: a maker gives one of them."""
+    alike = zip(given, signature.inputs, dtypes, strict=True)
+    return tuple(
+        np.asarray(array).astype(dtype.numpy) if term.element is Family.FLOAT else array for array, term, dtype in alike
+    )
+
+
 def _in_order(given: Mapping[str, Any], parameters: Sequence[str], called: str) -> tuple[Any, ...]:
     if set(given) != set(parameters):
         told = f"names {', '.join(map(str, given))}, and it takes {', '.join(parameters)}"
