@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from noyau.checking.ops import check
     from noyau.dispatching.tuning import tune
     from noyau.handwritten.buffers import Buffer
+    from noyau.higher_order.making import map, reduce, zip
     from noyau.ops import Op, ReferenceWarning, op
     from noyau.optimizing import Optimized
     from noyau.paths.ends import Between
@@ -30,13 +31,16 @@ __all__ = [
     "bench",
     "check",
     "extract",
+    "map",
     "op",
     "optimize",
     "profile",
+    "reduce",
     "reference",
     "show",
     "threads",
     "tune",
+    "zip",
 ]
 
 # Public names that stand in modules which are imported when the first of them is asked for.
@@ -46,10 +50,13 @@ _ELSEWHERE = {
     "ReferenceWarning": "noyau.ops",
     "bench": "noyau.benching.running",
     "check": "noyau.checking.ops",
+    "map": "noyau.higher_order.making",
     "op": "noyau.ops",
+    "reduce": "noyau.higher_order.making",
     "reference": "noyau.references",
     "threads": "noyau.runtimes.numpy.threads",
     "tune": "noyau.dispatching.tuning",
+    "zip": "noyau.higher_order.making",
 }
 
 logging.getLogger("noyau").addHandler(logging.NullHandler())

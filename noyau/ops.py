@@ -108,6 +108,11 @@ class Op(Generic[P, R]):
         """The attached kernels by name, in the order in which they came."""
         return MappingProxyType({kernel.name: kernel for kernel in self.description.kernels})
 
+    @property
+    def forms(self) -> tuple[Op[..., Any], ...]:
+        """What `noyau.check` tries: the op, or where it has many signatures, ops that have one of them each."""
+        return (self,)
+
     def source(self, name: str = "c") -> str:
         """The text of a kernel: of an attached one by its name, else of the generated ones in a language, for the usual
         dtypes and packed arrays; nothing need be installed to print it.

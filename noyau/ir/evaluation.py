@@ -189,14 +189,15 @@ class Evaluator:
         return tuple(found)
 
     def reduce(self, monoid: Monoid, axes: tuple[int, ...], node: Node, value: Array) -> Array:
-        """Pairwise: by numpy where it has the monoid, else by halves."""
+        """Pairwise: by numpy where it has the monoid, else by halves; one by one where the order is part of it."""
         moved = np.moveaxis(value.astype(self.widened(value), copy=False), axes, tuple(range(-len(axes), 0)))
         kept = moved.shape[: moved.ndim - len(axes)]
         rows = np.ascontiguousarray(moved).reshape(*kept, math.prod(moved.shape[len(kept) :]))
         with np.errstate(all="ignore"):
             result = self.numpy_reduce(monoid, rows)
             if result is None:
-                result = monoid.finish(self.algebra, self.merged(monoid, np.moveaxis(rows, -1, 0)))
+                merged = self.in_order if monoid.ordered else self.merged
+                result = monoid.finish(self.algebra, merged(monoid, np.moveaxis(rows, -1, 0)))
         return np.asarray(result).astype(self.dtype(node.dtype), copy=False)
 
     def numpy_reduce(self, monoid: Monoid, rows: Array) -> Any:
@@ -214,13 +215,8 @@ class Evaluator:
 
     def merged(self, monoid: Monoid, flat: Array) -> State:
         """The state of all rows of `flat`, merged two neighbours at a time."""
-        source = _source_dtype(flat)
-        empty = tuple(
-            np.full(flat.shape[1:], value, self.compute(state))
-            for value, state in zip(monoid.init(source), monoid.states(source), strict=True)
-        )
         if not len(flat):
-            return empty
+            return self.empty(monoid, flat)
         positions = np.broadcast_to(np.arange(len(flat)).reshape(-1, *([1] * (flat.ndim - 1))), flat.shape)
         state = monoid.lift(self.algebra, flat, positions)
         while len(state[0]) > 1:
@@ -233,15 +229,26 @@ class Evaluator:
                 state = tuple(np.concatenate([part, last]) for part, last in zip(state, odd, strict=True))
         return tuple(part[0] for part in state)
 
+    def in_order(self, monoid: Monoid, flat: Array) -> State:
+        """The state of all rows of `flat`, the first one taken in first."""
+        state = self.empty(monoid, flat)
+        for at, row in enumerate(flat):
+            state = monoid.merge(self.algebra, state, monoid.lift(self.algebra, row, np.full(row.shape, at)))
+        return state
+
+    def empty(self, monoid: Monoid, flat: Array) -> State:
+        """The state of none of the rows of `flat`."""
+        source = _source_dtype(flat)
+        return tuple(
+            np.full(flat.shape[1:], value, self.compute(state))
+            for value, state in zip(monoid.init(source), monoid.states(source), strict=True)
+        )
+
     def scan(self, kind: Scan, node: Node, value: Array) -> Array:
         monoid = MONOIDS[kind.monoid]
         rows = np.moveaxis(value.astype(self.widened(value), copy=False), kind.axis, 0)
         rows = rows[::-1] if kind.reverse else rows
-        source = _source_dtype(rows)
-        state: State = tuple(
-            np.full(rows.shape[1:], init, self.compute(dtype))
-            for init, dtype in zip(monoid.init(source), monoid.states(source), strict=True)
-        )
+        state = self.empty(monoid, rows)
         result = np.empty(rows.shape, self.dtype(node.dtype))
         for at, row in enumerate(rows):
             after = monoid.merge(self.algebra, state, monoid.lift(self.algebra, row, np.full(row.shape, at)))

@@ -31,7 +31,8 @@ class Algebra(Protocol):
 @dataclass(frozen=True, slots=True)
 class Monoid:
     """`init(dtype)` is the empty state, `step` takes in one value at a position, `merge` joins two states, the
-    earlier first, `finish` gives the result. `exact`: the order of merges cannot change a bit."""
+    earlier first, `finish` gives the result. `exact`: the order of merges cannot change a bit; `ordered`: values are
+    merged one by one, from the first to the last, and states never with one another."""
 
     name: str
     meaning: str
@@ -45,6 +46,7 @@ class Monoid:
     finish: Callable[[Algebra, State], Any] = lambda algebra, state: state[0]
     accepts: frozenset[str] = frozenset({"float", "int", "uint"})
     flops: int = 1
+    ordered: bool = False
 
 
 def lowest(dtype: DType) -> Any:

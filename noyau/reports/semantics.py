@@ -135,7 +135,7 @@ def _in_c(name: str) -> str:
 
 
 def _monoids() -> Iterator[tuple[str, ...]]:
-    for monoid in MONOIDS.values():
+    for monoid in (each for each in MONOIDS.values() if not each.ordered):  # those are a user's own
         state = ", ".join(dtype.value for dtype in monoid.states(_probe(monoid)))
         exact, meaning = ("yes" if monoid.exact else "no"), _literal(monoid.meaning)
         takes = _kinds_of(frozenset(monoid.accepts))

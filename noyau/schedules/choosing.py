@@ -12,7 +12,7 @@ from noyau.ir.walk import every_statement, rewrite
 from noyau.schedules.ahead import fetch_ahead
 from noyau.schedules.around import in_whole_tiles, write_around
 from noyau.schedules.columns import columns
-from noyau.schedules.folds import MANY
+from noyau.schedules.folds import MANY, is_ordered
 from noyau.schedules.full import BLOCK, full
 from noyau.schedules.launches import apart, each, is_small
 from noyau.schedules.maps import map_
@@ -92,8 +92,8 @@ def nan_apart(kernel: Kernel) -> Kernel:
 
 
 def _is_full(body: Statements) -> bool:
-    """A fold at the root, where one thread would take long for it, or for what follows."""
-    fold = any(isinstance(s, Let) and isinstance(s.value, Fold) for s in body)
+    """A fold at the root, where one thread would take long for it, or for what follows; blocks of it can be merged."""
+    fold = any(isinstance(s, Let) and isinstance(s.value, Fold) and not is_ordered(s.value) for s in body)
     return fold and not all(is_small(s, BLOCK) for s in body)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from noyau.ir.loops import Fold, Kernel, Launch, Let, Loop
-from noyau.schedules.folds import expand_folds
+from noyau.schedules.folds import expand_folds, is_ordered
 from noyau.schedules.launches import in_two, is_small
 from noyau.schedules.steps import Statements, bind, chain, coalesce, lone_loops, nested, sink, widen, with_bodies
 from noyau.schedules.tiles import side_by_side
@@ -19,7 +19,8 @@ def columns(kernel: Kernel, *, width: int = 64, rows: int = ROWS) -> Kernel:
     kernel = with_bodies(kernel, lambda body: sink(coalesce(body)))
     (launch,) = kernel.launches
     loops, body = chain(launch.body)
-    if not folds_at(body) or all(is_small(statement, rows) for statement in body):
+    ordered = any(is_ordered(fold) for fold in _folds(body))
+    if not folds_at(body) or ordered or all(is_small(statement, rows) for statement in body):
         return replace(kernel, launches=(_launch(_innermost(launch.body, width)),))
     two = in_two(body, loops, rows, 1, wide=False)
     first = nested([*loops[:-1], two.block], (_tiled(loops[-1], two.first, width),))
@@ -29,7 +30,11 @@ def columns(kernel: Kernel, *, width: int = 64, rows: int = ROWS) -> Kernel:
 
 def folds_at(body: Statements) -> bool:
     """Whether a fold stands directly in a block."""
-    return any(isinstance(s, Let) and isinstance(s.value, Fold) for s in body)
+    return bool(_folds(body))
+
+
+def _folds(body: Statements) -> list[Fold]:
+    return [s.value for s in body if isinstance(s, Let) and isinstance(s.value, Fold)]
 
 
 def _innermost(body: Statements, width: int) -> Statements:

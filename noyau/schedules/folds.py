@@ -95,7 +95,7 @@ def expand_folds(statements: Statements, lanes: int, *, wide: bool = True) -> St
 def total_of(fold: Fold, name: str, lanes: int, *, wide: bool = True) -> tuple[Statements, State]:
     """The loops of a fold, and the state that they leave in cell 0; with 0 lanes as many as suit its length."""
     lanes = lanes or (MANY if _known(fold.loops[-1][1]) >= LONG else FEW)
-    lanes = min(lanes, _known(fold.loops[-1][1]) or lanes)
+    lanes = 1 if is_ordered(fold) else min(lanes, _known(fold.loops[-1][1]) or lanes)
     if lanes == 1 or _is_short(fold):
         state = state_of(fold, name, wide=wide and lanes == 1)
         return lanes_of(fold, state, lanes, name), state
@@ -110,6 +110,11 @@ def total_of(fold: Fold, name: str, lanes: int, *, wide: bool = True) -> tuple[S
     rest = extent % step
     left = piece(extent // step * step, rest) if rest != zero else ()
     return (*total.memory(1), total.empty(zero), whole, *left), total
+
+
+def is_ordered(fold: Fold) -> bool:
+    """Whether its values are taken in one by one, so that it has no partial states."""
+    return MONOIDS[fold.monoid].ordered
 
 
 def _known(extent: Dim) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from noyau.ir.dims import Dim, product, strides_of
 from noyau.ir.loops import Axis, Buffer, Fold, Kernel, Launch, Let, Loop, Role, Statement
-from noyau.schedules.folds import State, in_blocks, state_of, total_of
+from noyau.schedules.folds import State, in_blocks, is_ordered, state_of, total_of
 from noyau.schedules.steps import Statements, drop_unused
 
 
@@ -29,7 +29,7 @@ def in_two(body: Statements, around: Sequence[Loop], size: int, lanes: int, *, w
     `expand_folds`."""
     at = next(k for k, s in enumerate(body) if isinstance(s, Let) and isinstance(s.value, Fold))
     let, before, after = body[at], body[:at], body[at + 1 :]
-    assert isinstance(let, Let) and isinstance(let.value, Fold)
+    assert isinstance(let, Let) and isinstance(let.value, Fold) and not is_ordered(let.value)
     variable = f"#block_of_{let.name}"
     blocks, length, fold = in_blocks(let.value, size, variable)
     block = Loop(variable, blocks, Axis.SERIAL, ())

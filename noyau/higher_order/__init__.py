@@ -1,0 +1,1 @@
+"""Ops made of a function of numbers: map, zip and reduce."""

@@ -1,0 +1,70 @@
+"""The graph of a function of numbers, for numbers of some dtypes; what does more than that is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.frontends.numpy.tracing import follow
+from noyau.ir.dims import shape_of
+from noyau.ir.graph import Constant, Graph, Input, Map, Node, View
+
+TRIED = (DType.F32, DType.I64, DType.BOOL)  # dtypes of which a function of numbers must take one
+
+
+def graph_over(
+    function: Callable[..., Any], names: Sequence[str], dtypes: Sequence[DType], constants: Mapping[str, Any]
+) -> Graph:
+    """What a function does with numbers of these dtypes, as a graph of values without axes; an input that it does not
+    use is in it all the same. UnsupportedError where it cannot be traced, with its line, or where a cell of its result
+    needs more than the cells at its place."""
+    inputs = [Node(n, Input(), (), d, shape_of(["cells"])) for n, d in zip(names, dtypes, strict=True)]
+    with np.errstate(all="ignore"):
+        graph = follow(function, inputs, None, constants).graph
+    if len(graph.outputs) != 1:
+        raise UnsupportedError(f"{function.__name__} gives {len(graph.outputs)} results; let it give one")
+    for node in graph.nodes:
+        if not _is_of_numbers(graph, node):
+            kind = type(node.kind).__name__
+            told = f"it takes cells together ({kind})" if kind != "Constant" else "it has an array in it"
+            raise UnsupportedError(f"{function.__name__} is no function of numbers: {told}; write it for one cell")
+    used = {node.output for node in graph.inputs}
+    unused = (node for node in inputs if node.output not in used)
+    given = sorted((*graph.inputs, *unused), key=lambda node: list(names).index(node.output))
+    made = (_alone(node) for node in graph.nodes if not isinstance(node.kind, Input))
+    return Graph((*map(_alone, given), *made), graph.outputs)
+
+
+def _is_of_numbers(graph: Graph, node: Node) -> bool:
+    match node.kind:
+        case Input() | Map():
+            return True
+        case Constant():
+            return not node.shape
+        case View(index):
+            return not graph[node.inputs[0]].shape or list(map(str, index)) == ["#0"]
+        case _:
+            return False
+
+
+def _alone(node: Node) -> Node:
+    """A value without its axis."""
+    return replace(node, kind=Map("identity") if isinstance(node.kind, View) else node.kind, shape=())
+
+
+def require_traceable(function: Callable[..., Any], names: Sequence[str], constants: Mapping[str, Any]) -> None:
+    """UnsupportedError where a function of numbers can be traced for no dtype: the reason for the first one."""
+    reasons: list[UnsupportedError] = []
+    for dtype in TRIED:
+        try:
+            graph_over(function, names, [dtype] * len(names), constants)
+        except UnsupportedError as error:
+            reasons.append(error)
+        else:
+            return
+    raise reasons[0]
