@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from noyau.derivatives.folds import fold_back
 from noyau.derivatives.writing import Writer
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import product
 from noyau.ir.graph import Node, Reduce, Scan
+from noyau.ir.monoids import MONOIDS
 
 LINEAR = frozenset({"sum"})  # monoids that hand a gradient on as it is
 
@@ -29,6 +31,8 @@ def reduce_back(writer: Writer, node: Node, kind: Reduce, operand: Node, gradien
             return _softmax(writer, wide, writer.cast(node, exact), above, axes)
         case "variance":
             return _from_the_mean(writer, wide, above, axes)
+        case monoid if MONOIDS[monoid].ordered:
+            return fold_back(writer, kind, operand, gradient)
         case _:
             raise UnsupportedError(f"{node.output}: the monoid {kind.monoid} has no derivative")
 
