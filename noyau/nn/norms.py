@@ -14,19 +14,17 @@ def rms_norm(x: Floats, weight: Floats, *, eps: float = 1e-6) -> Floats:
 
     x: float[*batch, n]; weight: float[n]; gives float[*batch, n]. SignatureError where the shapes do not fit, or the
     dtypes are not alike."""
-    wide_x = wide(x)
-    mean = np.mean(wide_x * wide_x, axis=-1, keepdims=True)
-    return rounded(wide_x / np.sqrt(mean + eps) * weight, x)
+    return rounded(_rms_norm(wide(x), weight, eps), x)
 
 
 @op("float[*batch, n], float[*batch, n], float[n] -> out: float[*batch, n], total: float[*batch, n]")
 def add_rms_norm(x: Floats, residual: Floats, weight: Floats, *, eps: float = 1e-6) -> tuple[Floats, Floats]:
     """`rms_norm` of total = x + residual, and total, which the next residual is.
 
-    x, residual: float[*batch, n]; weight: float[n]; gives (normed, total), both float[*batch, n]. The norm is of total
-    as it is returned, rounded to its dtype. SignatureError as for `rms_norm`."""
-    total = x + residual
-    return rms_norm(total, weight, eps=eps), total
+    x, residual: float[*batch, n]; weight: float[n]; gives (normed, total), both float[*batch, n]. Of halves the norm
+    is of the sum before it is rounded. SignatureError as for `rms_norm`."""
+    total = wide(x) + residual
+    return rounded(_rms_norm(total, weight, eps), x), rounded(total, x)
 
 
 @op("float[*batch, n], float[n], float[n] -> float[*batch, n]")
@@ -35,10 +33,7 @@ def layer_norm(x: Floats, weight: Floats, bias: Floats, *, eps: float = 1e-5) ->
 
     The variance is the mean of (x - mean(x))^2, never E[x^2] - E[x]^2. x: float[*batch, n]; weight, bias: float[n];
     gives float[*batch, n]. SignatureError where the shapes do not fit, or the dtypes are not alike."""
-    wide_x = wide(x)
-    centred = wide_x - np.mean(wide_x, axis=-1, keepdims=True)
-    variance = np.mean(centred * centred, axis=-1, keepdims=True)
-    return rounded(centred / np.sqrt(variance + eps) * weight + bias, x)
+    return rounded(_layer_norm(wide(x), weight, bias, eps), x)
 
 
 @op("float[*batch, n], float[*batch, n], float[n], float[n] -> out: float[*batch, n], total: float[*batch, n]")
@@ -49,5 +44,18 @@ def add_layer_norm(
 
     x, residual: float[*batch, n]; weight, bias: float[n]; gives (normed, total), both float[*batch, n]. The norm is of
     total as it is returned, rounded to its dtype. SignatureError as for `layer_norm`."""
-    total = x + residual
-    return layer_norm(total, weight, bias, eps=eps), total
+    total = wide(x) + residual
+    return rounded(_layer_norm(total, weight, bias, eps), x), rounded(total, x)
+
+
+def _rms_norm(x: Floats, weight: Floats, eps: float) -> Floats:
+    mean = np.mean(x * x, axis=-1, keepdims=True)
+    normed: Floats = x / np.sqrt(mean + eps) * weight
+    return normed
+
+
+def _layer_norm(x: Floats, weight: Floats, bias: Floats, eps: float) -> Floats:
+    centred = x - np.mean(x, axis=-1, keepdims=True)
+    variance = np.mean(centred * centred, axis=-1, keepdims=True)
+    normed: Floats = centred / np.sqrt(variance + eps) * weight + bias
+    return normed

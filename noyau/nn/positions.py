@@ -16,13 +16,17 @@ def _inputs(rng: np.random.Generator, batch: int = 2, heads: int = 3, n: int = 7
     return x, np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
 
 
-@op("float[*batch, n, d], float[*tables, n, d], float[*tables, n, d] -> float[*batch, n, d]", inputs=_inputs)
+@op(
+    "float[*batch, n, 2 * k], float[*tables, n, 2 * k], float[*tables, n, 2 * k] -> float[*batch, n, 2 * k]",
+    inputs=_inputs,
+)
 def rope(x: Floats, cos: Floats, sin: Floats, *, interleaved: bool = False) -> Floats:
     """Rotary embedding: x * cos + rotated(x) * sin, each pair of cells turned by its angle (Su and others 2021).
 
     Pairs are cell k of the first half with cell k of the second (LLaMA, GPT-NeoX), or cells 2k and 2k + 1 where
-    `interleaved` (the paper, GPT-J). x: float[*batch, n, d], d even; cos, sin: float[*tables, n, d] broadcast to x,
-    each angle there for both cells of its pair; gives float[*batch, n, d]. SignatureError where shapes do not fit."""
+    `interleaved` (the paper, GPT-J). x: float[*batch, n, d], d even; cos, sin: float[*tables, n, d], whose leading axes
+    are broadcast to those of x, each angle there for both cells of its pair; gives float[*batch, n, d]. SignatureError
+    where d is odd or the shapes do not fit."""
     wide_x = wide(x)
     half = x.shape[-1] // 2
     if interleaved:
