@@ -9,6 +9,7 @@ from typing import assert_never
 from noyau.derivatives.contracting import contract_back
 from noyau.derivatives.functions import CHOOSING, FLAT, PLAIN
 from noyau.derivatives.indexing import gather_back, scatter_back, select_back
+from noyau.derivatives.invariance import idle
 from noyau.derivatives.maps import map_back, silenced
 from noyau.derivatives.reductions import LINEAR, reduce_back
 from noyau.derivatives.saving import split
@@ -220,13 +221,14 @@ class _Deriving:
 
 
 def reached(graph: Graph, wanted: Sequence[str]) -> frozenset[str]:
-    """The float values that move with those wanted: what is an integer on the way, or constant in steps, ends it."""
-    found = set(wanted)
+    """The float values that carry what those wanted do to the outputs: what is an integer, constant in steps, or idle
+    carries nothing."""
+    found, constant = set(wanted), idle(graph)
     for node in graph.nodes:
         flat = node.kind == Map("cast") and not node.dtype.is_float
         flat |= isinstance(node.kind, Map) and node.kind.function in FLAT
         moves = node.dtype.is_float or node.dtype is DType.OTHER  # an Opaque of several results is of none
-        if moves and not flat and any(name in found for name in node.inputs):
+        if moves and not flat and node.output not in constant and any(name in found for name in node.inputs):
             found.add(node.output)
     return frozenset(found)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from noyau.derivatives.writing import Writer
 from noyau.ir.dims import Dim, Shape, equal, flat_index, index_name, indices, maximum, never_negative, product
-from noyau.ir.graph import Lookup, Node, Scatter, step_of
+from noyau.ir.graph import Lookup, Map, Node, Scatter, step_of
 from noyau.ir.ranges import simplify
 
 ZERO, ONE = Dim.of(0), Dim.of(1)
@@ -49,6 +49,25 @@ def scattered(writer: Writer, index: Sequence[Dim | Lookup], source: Shape, grad
     return writer.cast(writer.emit(Scatter(tuple(index), "sum"), operands, exact, source), gradient.dtype)
 
 
+def summed(writer: Writer, value: Node, axes: Sequence[int]) -> Node:
+    """The sum over axes: of -x as that of x, and of what was scattered into zeros along them as that of the updates."""
+    match value.kind:
+        case Map("negative") if axes:
+            return writer.call("negative", summed(writer, writer.nodes[value.inputs[0]], axes))
+        case Scatter(index, "sum") if axes and writer.known(writer.nodes[value.inputs[0]]) == 0:
+            left = [
+                (dim, entry)
+                for axis, (dim, entry) in enumerate(zip(value.shape, index, strict=True))
+                if axis not in axes
+            ]
+            entries = tuple(entry for _, entry in left if isinstance(entry, Dim))
+            if len(entries) == len(left):
+                return view_back(writer, entries, tuple(dim for dim, _ in left), writer.nodes[value.inputs[2]])
+        case _:
+            pass
+    return writer.sum(value, axes)
+
+
 class _Inverting:
     """A gradient on its way back. `axes`: for each of its axes, the result's axis, or the source's as -1 - axis."""
 
@@ -60,7 +79,7 @@ class _Inverting:
         """Sum what was read again along axes, of which those with one cell just go."""
         gone = [axis for axis in self.axes if axis not in named]
         ones = [axis for axis in gone if self.value.shape[axis] == ONE]
-        self.value = self.writer.sum(self.value, [axis for axis in gone if axis not in ones])
+        self.value = summed(self.writer, self.value, [axis for axis in gone if axis not in ones])
         self.axes = [axis for axis in self.axes if axis in named or axis in ones]
         self.arrange([axis for axis in self.axes if axis in named])
 

@@ -19,10 +19,15 @@ Arrays = Mapping[str, np.ndarray]
 STEP = 1e-6
 
 
-def traced(function: Callable[..., Any], *shapes: Sequence[int], dtype: DType = DType.F64) -> Graph:
-    """The graph of a function of arrays of these shapes."""
-    names = inspect.signature(function).parameters
-    return trace_shapes(function, {name: (dtype, shape) for name, shape in zip(names, shapes, strict=True)}, {}).graph
+def traced(
+    function: Callable[..., Any],
+    *shapes: Sequence[int],
+    dtype: DType = DType.F64,
+    dtypes: Mapping[str, DType] | None = None,
+) -> Graph:
+    """The graph of a function of arrays of these shapes; `dtypes` are those of parameters that have another one."""
+    given = dict(zip(inspect.signature(function).parameters, shapes, strict=True))
+    return trace_shapes(function, {n: ((dtypes or {}).get(n, dtype), shape) for n, shape in given.items()}, {}).graph
 
 
 def arrays_for(graph: Graph, sizes: Mapping[str, int] | None = None, seed: int = 0) -> dict[str, np.ndarray]:

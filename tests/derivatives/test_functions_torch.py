@@ -1,4 +1,4 @@
-"""The derivatives of scalar functions beside those of torch, at infinities, NaN, zeros of both signs, ties, denormals."""
+"""The derivatives of functions beside those of torch, at infinities, NaN, zeros of both signs, ties, denormals."""
 
 from __future__ import annotations
 

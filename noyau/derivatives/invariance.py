@@ -1,0 +1,167 @@
+"""What a graph's results do not depend on, though they are computed with it: their gradient by it is 0.
+
+The maximum that softmax subtracts is such a value: were another number in its place, exp(x - m) would be scaled, its
+sum too, and the quotient would be the same. So no gradient need go through it. Of each value that is computed with one
+it is asked how it changes when each cell c of that one grows by d(c): not at all, by a multiple k d(c), or by a factor
+exp(k d(c)), where the index map tells which c. What changes otherwise ends the search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from noyau.ir.dims import Dim, Shape, index_name, indices
+from noyau.ir.graph import Gather, Graph, Lookup, Map, Node, Reduce, View
+from noyau.ir.ranges import simplify
+
+EXTREMES = frozenset({"max", "min"})
+CLAMPS = frozenset({"maximum", "minimum", "where"})  # what an extreme may go through and still be such a number
+
+# What goes through a reduction: factors, growths, or both.
+_PASSES = {"sum": (True,), "max": (True, False), "min": (True, False), "logsumexp": (False,)}
+
+
+class Unknown(Exception):
+    """A value changes in a way that is none of the three."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A value grows by `times` the growth of the cell that `index` tells, or by that power of e where it `scales`."""
+
+    scales: bool
+    times: int
+    index: Shape
+
+
+def idle(graph: Graph) -> frozenset[str]:
+    """The values, made of maxima and minima, on which no float output depends."""
+    found, candidates = set[str](), set[str]()
+    for node in graph.nodes:
+        if node.dtype.is_float and _is_candidate(graph, node, candidates):
+            candidates.add(node.output)
+            if is_idle(graph, node):
+                found.add(node.output)
+    return frozenset(found)
+
+
+def _is_candidate(graph: Graph, node: Node, candidates: set[str]) -> bool:
+    match node.kind:
+        case Reduce(monoid, _):
+            return monoid in EXTREMES
+        case Map(function) if function in CLAMPS:
+            return any(_beneath(graph, name) in candidates for name in node.inputs)
+        case _:
+            return False
+
+
+def _beneath(graph: Graph, name: str) -> str:
+    """What a value is a view or a cast of."""
+    while isinstance(graph[name].kind, View) or graph[name].kind == Map("cast"):
+        name = graph[name].inputs[0]
+    return name
+
+
+def is_idle(graph: Graph, start: Node) -> bool:
+    """Whether no float output changes with a value."""
+    changes: dict[str, Change] = {start.output: Change(False, 1, indices(len(start.shape)))}
+    behind = False
+    for node in graph.nodes:
+        if behind and node.dtype.is_float and any(name in changes for name in node.inputs):
+            try:
+                change = _change(node, [changes.get(name) for name in node.inputs])
+            except Unknown:
+                return False
+            if change is not None and change.times:
+                changes[node.output] = change
+        behind |= node.output == start.output
+    return not any(name in changes for name in graph.outputs)
+
+
+def _change(node: Node, given: Sequence[Change | None]) -> Change | None:
+    """How a value changes with its operands, of which one changes at least."""
+    match node.kind:
+        case Map(function):
+            return _mapped(function, given)
+        case View(index):
+            return _moved(node, given[0], index)
+        case Gather(index):
+            return _moved(node, given[0], index)
+        case Reduce(monoid, axes):
+            return _reduced(monoid, axes, given[0])
+        case _:
+            raise Unknown
+
+
+def _mapped(function: str, given: Sequence[Change | None]) -> Change | None:
+    first = given[0]
+    match function:
+        case "identity" | "cast":
+            return first
+        case "exp" if first and not first.scales:
+            return replace(first, scales=True)
+        case "log" if first and first.scales:
+            return replace(first, scales=False)
+        case "negative" if first:
+            return first if first.scales else replace(first, times=-first.times)
+        case "where" if given[1] == given[2]:
+            return given[1]
+        case "add" | "subtract":
+            return _summed(function == "subtract", *given)
+        case "multiply" | "divide":
+            return _multiplied(function == "divide", *given)
+        case _:
+            raise Unknown
+
+
+def _summed(minus: bool, left: Change | None, right: Change | None) -> Change | None:
+    """Growths add up; of factors, only alike ones stay one."""
+    if left == right and left is not None and left.scales:
+        return left
+    if any(each is not None and each.scales for each in (left, right)):
+        raise Unknown
+    return _together(minus, left, right)
+
+
+def _multiplied(below: bool, left: Change | None, right: Change | None) -> Change | None:
+    """Factors multiply; a growth does not survive."""
+    if any(each is not None and not each.scales for each in (left, right)):
+        raise Unknown
+    return _together(below, left, right)
+
+
+def _together(minus: bool, left: Change | None, right: Change | None) -> Change | None:
+    if right is not None and minus:
+        right = replace(right, times=-right.times)
+    if left is None or right is None:
+        return left or right
+    if left.index != right.index:
+        raise Unknown
+    return replace(left, times=left.times + right.times)
+
+
+def _moved(node: Node, change: Change | None, index: Sequence[Dim | Lookup]) -> Change | None:
+    """The change of what is read at an index."""
+    if change is None:
+        raise Unknown
+    named = {int(name[1:]) for dim in change.index for name in dim.names if name.startswith("#")}
+    here: dict[str, Dim] = {}
+    for axis in named:
+        entry = index[axis]
+        if isinstance(entry, Lookup):
+            raise Unknown
+        here[index_name(axis)] = entry
+    return replace(change, index=tuple(simplify(dim.replace(here), node.extents) for dim in change.index))
+
+
+def _reduced(monoid: str, axes: tuple[int, ...], change: Change | None) -> Change | None:
+    """The change of a reduction over axes along which all cells change alike."""
+    if change is None or change.scales not in _PASSES.get(monoid, ()):
+        raise Unknown
+    names = {index_name(axis) for axis in axes}
+    if any(dim.names & names for dim in change.index):
+        raise Unknown
+    used = {int(name[1:]) for dim in change.index for name in dim.names if name.startswith("#")}
+    moved = {index_name(axis): Dim.of(index_name(axis - sum(gone < axis for gone in axes))) for axis in used}
+    return replace(change, index=tuple(dim.replace(moved) for dim in change.index))
