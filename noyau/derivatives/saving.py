@@ -164,10 +164,10 @@ def _from(graph: Graph, gradient: Graph, kept: Collection[str], given: Collectio
     inputs = [node for node in read if isinstance(node.kind, Input)]
     inputs += [replace(node, kind=Input(), inputs=()) for node in read if node not in inputs]
     inputs += [node for node in gradient.inputs if node.output in given]
-    return _with_sizes(Graph((*inputs, *reversed(made)), gradient.outputs, gradient.demands), graph)
+    return with_sizes(Graph((*inputs, *reversed(made)), gradient.outputs, gradient.demands), graph)
 
 
-def _with_sizes(backward: Graph, graph: Graph) -> Graph:
+def with_sizes(backward: Graph, graph: Graph) -> Graph:
     """The graph with those inputs of `graph`, small ones first, whose shapes tell sizes that no other one does."""
     names = {name for node in backward.nodes for dim in dims_of(node) for name in dim.names if name[:1] != "#"}
     for node in sorted(graph.inputs, key=cells):
