@@ -53,6 +53,7 @@ from noyau.languages.c_tables import INCLUDES, LANES, PREFETCH, TYPES, WIDTH, co
 from noyau.languages.spelling import closed, dim_text, opened
 
 INDENT = "    "
+ASSIGNED = {"add": "+", "multiply": "*", "bitwise_or": "|", "logical_or": "|", "logical_and": "&"}
 
 
 def source(kernel: Kernel, comment: str = "", *, anonymous: bool = False) -> str:
@@ -369,7 +370,8 @@ class Printer:
                 yield "}"
 
     def assigned(self, place: str, name: str, old: Load, value: Expr) -> str:
-        signs = {"add": "+", "multiply": "*", "bitwise_or": "|", "logical_or": "|", "logical_and": "&"}
+        dtype = self.expressions.memory[name].dtype  # of half a float's width it is rounded apart
+        signs = ASSIGNED if dtype is dtype.compute else {}
         match value:
             case Call(function, (left, right), _) if left == old and function in signs:
                 return f"{place} {signs[function]}= {self.expressions.top(right)};"

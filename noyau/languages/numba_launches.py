@@ -282,9 +282,10 @@ class Printer:
                 yield from self.merged(store.buffers, places, values)
 
     def assigned(self, place: str, name: str, old: Load, value: Expr) -> str:
-        signs = {"add": "+", "multiply": "*"}
+        stored = self.expressions.memory[name].dtype
+        signs = {"add": "+", "multiply": "*"} if stored.is_float else {}
         match value:
-            case Call(function, (left, right), dtype) if left == old and function in signs and dtype.is_float:
+            case Call(function, (left, right), dtype) if left == old and function in signs and dtype is stored:
                 return f"{place} {signs[function]}= {self.expressions.top(right)}"
             case _:
                 return f"{place} = {self.expressions.stored(name, value)}"

@@ -6,14 +6,15 @@ a row; the other outputs are stored in the same loops, or in the outer ones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
 from noyau.errors import UnsupportedError
 from noyau.ir.binding import plan
-from noyau.ir.dims import Dim, Op, Shape, equal, never_negative, product
-from noyau.ir.graph import Graph, Node, dims_of
+from noyau.ir.dims import Dim, Op, Shape, equal, index_name, never_negative, product
+from noyau.ir.graph import Graph, Lookup, Node, Scatter, dims_of
 from noyau.ir.loops import Axis, Buffer, Kernel, Launch, Loop, Role, Statement, Store
 from noyau.ir.ranges import simplify
 from noyau.ir.walk import dims_in
@@ -21,6 +22,7 @@ from noyau.lowering.guards import guards
 from noyau.lowering.layouts import merged
 from noyau.lowering.names import Names
 from noyau.lowering.scans import LoopNeeded
+from noyau.lowering.scatters import asks_each_cell
 from noyau.lowering.strides import with_strides
 from noyau.lowering.values import CutNeeded, Lowering, Scope
 
@@ -82,8 +84,8 @@ def lower(graph: Graph, name: str, strided: Mapping[str, str] | None = None) -> 
             stem = value if role is Role.INPUT or value not in graph_inputs(graph) else f"{value}_out"
             buffers.append(Buffer(names.fresh(stem), node.dtype, node.shape, role, value))
     binding = plan([node.shape for node in graph.inputs])
-    launch = Launch(lower_outputs(graph, names, buffers))
-    kernel = Kernel(name, tuple(buffers), binding, (launch,), guards(graph))
+    bodies = lower_scatter(graph, names, buffers) or (lower_outputs(graph, names, buffers),)
+    kernel = Kernel(name, tuple(buffers), binding, tuple(map(Launch, bodies)), guards(graph))
     return with_strides(kernel, strided) if strided else kernel
 
 
@@ -107,12 +109,44 @@ def unbound(graph: Graph) -> dict[str, str]:
     return found
 
 
-def lower_outputs(graph: Graph, names: Names, buffers: Sequence[Buffer]) -> tuple[Statement, ...]:
+class Scattering(Lowering):
+    """A nest over the updates of a Scatter, each merged into the result at its place."""
+
+    def __init__(self, node: Node, graph: Graph, names: Names, buffers: Mapping[str, str]) -> None:
+        super().__init__(graph, names, buffers)
+        assert isinstance(node.kind, Scatter)
+        self.node, self.kind = node, node.kind
+
+    def stored(self, buffer: str, output: str, index: Shape) -> Store:
+        here, place = {index_name(axis): dim for axis, dim in enumerate(index)}, list[Dim]()
+        for entry, extent in zip(self.kind.index, self.node.shape, strict=True):
+            looked_up = isinstance(entry, Lookup)
+            place.append(self.lookup(self.node, entry, here, extent) if looked_up else entry.replace(here))
+        return Store((buffer,), tuple(place), (self.value(output, index),), self.kind.monoid)
+
+
+def lower_scatter(graph: Graph, names: Names, buffers: Sequence[Buffer]) -> tuple[tuple[Statement, ...], ...]:
+    """The statements of a graph whose one output is a Scatter that merges in memory: a nest that copies what is merged
+    into, then one over the updates, in their order. Nothing of any other graph."""
+    node = graph[graph.outputs[0]]
+    if len(graph.outputs) > 1 or not isinstance(node.kind, Scatter) or asks_each_cell(graph, node):
+        return ()
+    data, _, updates = node.inputs
+    *inputs, output = buffers
+    copied = lower_outputs(replace(graph, outputs=(data,)), names, [*inputs, replace(output, source=data)])
+    target = [*inputs, replace(output, source=updates)]
+    merged = lower_outputs(replace(graph, outputs=(updates,)), names, target, partial(Scattering, node))
+    return copied, merged
+
+
+def lower_outputs(
+    graph: Graph, names: Names, buffers: Sequence[Buffer], start: Callable[..., Lowering] = Lowering
+) -> tuple[Statement, ...]:
     """The statements that store every output, in one nest."""
     space, stores = first_space(graph), {b.source: b.name for b in buffers if b.role is Role.OUTPUT}
     loads = {b.source: b.name for b in buffers if b.role is Role.INPUT}
     for _ in range(CUTS):
-        lowering = Lowering(graph, names_copy(names), loads)
+        lowering = start(graph, names_copy(names), loads)
         try:
             statements = fill(lowering, space, stores)
         except CutNeeded as cut:
@@ -236,8 +270,8 @@ def descend(
     scope = lowering.scopes[-1]
     for output, index in places.get(depth, ()):
         here = tuple(simplify(dim.replace(shifted), lowering.extents) for dim in index)
-        value = lowering.value(output, here)
-        scope.statements.append(Store((stores[output],), here, (value,)))
+        store = lowering.stored(stores[output], output, here)
+        scope.statements.append(store)
     if depth == len(space.loops) or not any(place > depth for place in places):
         return
     variable, extent = space.loops[depth]

@@ -30,13 +30,14 @@ from noyau.ir.graph import (
     Select,
     View,
 )
-from noyau.ir.loops import Call, Const, Expr, Fold, If, Index, Let, Load, Require, Statement, Var
+from noyau.ir.loops import Call, Const, Expr, Fold, If, Index, Let, Load, Require, Statement, Store, Var
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.ranges import at_least_one, simplify, within
 from noyau.lowering.constants import cell_of
 from noyau.lowering.dependence import dependence
 from noyau.lowering.names import Names
 from noyau.lowering.scans import lower_scan
+from noyau.lowering.scatters import ask, asks_each_cell
 
 Key = tuple[str, Shape, Expr | None, tuple[Dim, ...]]
 
@@ -100,6 +101,11 @@ class Lowering:
         elif key not in known:
             key, self.lifted = lifted_key, True
         return known[key]
+
+    def stored(self, buffer: str, output: str, index: Shape) -> Store:
+        """The Store of an output at an index."""
+        value = self.value(output, index)
+        return Store((buffer,), index, (value,))
 
     def let(self, scope: Scope, node: Node, made: Expr, index: Shape) -> Var:
         name = self.names.fresh(node.output)
@@ -167,7 +173,11 @@ class Lowering:
                 return self.fold(node, monoid, axes, index)
             case Scan():
                 return lower_scan(self, node, node.kind, index)
-            case Scatter() | Contract() | Opaque() | Part():
+            case Scatter() if asks_each_cell(self.graph, node):
+                return ask(self, node, node.kind, index)
+            case Scatter():
+                raise UnsupportedError(f"{node.output}: what reads a Scatter waits until all of it is merged")
+            case Contract() | Opaque() | Part():
                 raise UnsupportedError(f"{node.output}: no loop strategy for {type(node.kind).__name__} yet")
             case _:
                 assert_never(node.kind)

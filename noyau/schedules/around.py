@@ -31,7 +31,7 @@ from noyau.ir.loops import (
     Store,
 )
 from noyau.schedules.ahead import Row, computes, fetch, next_rows
-from noyau.schedules.steps import Statements, counted, split, stride_of
+from noyau.schedules.steps import Statements, counted, loads_of, split, stride_of
 
 TILE = 256  # cells: few, so that memory takes them while the next ones are computed; enough for whole lines among them
 LEAST_BYTES = 64  # of a run of cells that is worth it: a line of a cache
@@ -93,6 +93,7 @@ def _bytes(loop: Loop, outputs: Mapping[str, Buffer]) -> Dim | None:
     if loop.axis is Axis.SERIAL or not all(isinstance(s, Let | Store) for s in loop.body) or computes(loop.body):
         return None
     stores, known = _stores(loop), loop.extent.constant
+    read = {load.buffer for load in loads_of(loop.body)}
     if any(name.startswith("#") for name in loop.extent.names):  # a tile already
         return None
     for store in stores:
@@ -101,6 +102,8 @@ def _bytes(loop: Loop, outputs: Mapping[str, Buffer]) -> Dim | None:
             return None
         if known is not None and known * buffer.dtype.bytes < LEAST_BYTES:
             return None
+        if buffer.name in read or any(name.startswith("#at") for dim in store.index for name in dim.names):
+            return None  # what is merged into, and what may be written again
     if not stores or len({store.buffers for store in stores}) < len(stores):
         return None
     first = outputs[stores[0].buffers[0]]

@@ -13,11 +13,12 @@ from noyau.schedules.ahead import fetch_ahead
 from noyau.schedules.around import in_whole_tiles, write_around
 from noyau.schedules.columns import columns
 from noyau.schedules.folds import MANY, is_ordered
-from noyau.schedules.full import BLOCK, full
+from noyau.schedules.full import BLOCK, full, rows_before
 from noyau.schedules.launches import apart, each, is_small
 from noyau.schedules.maps import map_
 from noyau.schedules.rows import folds_of, row
 from noyau.schedules.scans import scan
+from noyau.schedules.scatters import merges, scatter
 from noyau.schedules.short import short_rows
 from noyau.schedules.steps import Statements, carries, flatten, loads_of, stride_of, with_bodies
 from noyau.schedules.transposes import transpose
@@ -51,7 +52,11 @@ def _one(kernel: Kernel, options: Options) -> Kernel:
     (launch,) = kernel.launches
     body, again = launch.body, partial(_one, options=options)
     folds = folds_of(body)
+    if merges(body):
+        return scatter(kernel, lanes=options.lanes or MANY)
     if _is_full(body):
+        if (first := rows_before(kernel)) is not None:
+            return each(*first, again)
         done, rest = full(kernel, lanes=options.lanes or MANY)
         later = each(done, [rest] if rest else [], again)
         return replace(later, launches=(*done.launches, *later.launches))

@@ -4,13 +4,37 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from noyau.ir.dims import Dim
+from noyau.ir.dims import Dim, strides_of
 from noyau.ir.loops import Axis, Buffer, Fold, Kernel, Launch, Let, Load, Loop, Role, Store, Var
 from noyau.schedules.folds import expand_folds
 from noyau.schedules.launches import in_two, is_light
+from noyau.schedules.rows import folds_of
 from noyau.schedules.steps import Statements, coalesce, drop_unused, widen, with_bodies
 
 BLOCK = 1 << 16  # values a block: fixed, so that bits do not depend on threads
+
+
+def rows_before(kernel: Kernel) -> tuple[Kernel, list[Statements]] | None:
+    """The first fold at the root, whose values each take folds of their own, in two blocks: one that leaves the values
+    in scratch, so that it is scheduled as rows are, and one that folds those. None where its values take none."""
+    (launch,) = kernel.launches
+    body = launch.body
+    at = next(k for k, s in enumerate(body) if isinstance(s, Let) and isinstance(s.value, Fold))
+    let = body[at]
+    assert isinstance(let, Let) and isinstance(let.value, Fold)
+    fold = let.value
+    if not folds_of(fold.body):
+        return None
+    shape = tuple(extent for _, extent in fold.loops)
+    scratch = Buffer(f"{let.name}_values", fold.value.dtype, shape, Role.SCRATCH)
+    cell = (sum((Dim.of(var) * k for (var, _), k in zip(fold.loops, strides_of(shape), strict=True)), Dim.of(0)),)
+    rows: Statements = (*fold.body, Store((scratch.name,), cell, (fold.value,)))
+    for variable, extent in reversed(fold.loops):
+        rows = (Loop(variable, extent, Axis.SERIAL, rows),)
+    folded = replace(fold, body=(), value=Load(scratch.name, cell, scratch.dtype))
+    light = tuple(s for s in body[:at] if is_light(s))
+    blocks = [drop_unused((*light, *rows)), (*body[:at], replace(let, value=folded), *body[at + 1 :])]
+    return replace(kernel, buffers=(*kernel.buffers, scratch)), blocks
 
 
 def full(kernel: Kernel, *, lanes: int = 32, block: int = BLOCK) -> tuple[Kernel, Statements]:

@@ -25,6 +25,9 @@ from tests.schedules.groups import (
     residual_rms_norm,
     rotary,
     scanned,
+    scattered,
+    scattered_cells,
+    scattered_labels,
     transposed,
 )
 
@@ -51,7 +54,11 @@ GOLDEN: Kept = {
     "sum_of_i32": (reduced("sum", "rows", "n", axes=(1,), dtype=DType.I32), Options()),
     "softmax_inner": (softmax(), Options()),
     "transposed_strided": (transposed(0, 2, 1), Options()),
+    "scattered_rows": (scattered(), Options()),
+    "scattered_cells": (scattered_cells(1, None), Options()),
+    "scattered_labels": (scattered_labels(), Options()),
 }
+TABLES = ("gathered", "scattered_rows", "scattered_cells", "scattered_labels")  # the indices are below 3
 LAYOUTS = {"softmax_inner": {"x": "inner"}, "transposed_strided": {"x": "strided"}}
 
 

@@ -8,7 +8,7 @@ import pytest
 from noyau.errors import InputError, UnsupportedError
 from noyau.ir.dims import Dim, maximum, shape_of
 from noyau.ir.evaluation import evaluate
-from noyau.ir.graph import Constant, Contract, Gather, Iota, Lookup, Map, Opaque, Part, Reduce, Scatter, Select
+from noyau.ir.graph import Constant, Contract, Gather, Iota, Lookup, Map, Opaque, Part, Reduce, Select
 from noyau.ir.loops import Call, Const, Fold, If, Let, Load, Loop, Require, Role
 from noyau.ir.running import run
 from noyau.ir.walk import every_expression, every_statement
@@ -356,7 +356,6 @@ def test_a_guarded_value_is_not_taken_for_one_that_is_always_there():
 @pytest.mark.parametrize(
     ("node", "kind"),
     [
-        (value("y", Scatter((at(0), at(1)), None), "x x x", F32, "b", "n"), "Scatter"),
         (value("y", Contract("ij,ij->ij"), "x x", F32, "b", "n"), "Contract"),
         (value("y", Opaque("f"), "x", F32, "b", "n"), "Opaque"),
         (value("y", Part(0), "x", F32, "b", "n"), "Part"),

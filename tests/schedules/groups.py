@@ -6,7 +6,7 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, index_name, indices, shape_of
-from noyau.ir.graph import Gather, Lookup, Reduce, Scan, Select, View
+from noyau.ir.graph import Gather, Lookup, Reduce, Scan, Scatter, Select, View
 from noyau.ir.loops import Loop, Role
 from noyau.ir.running import run
 from noyau.ir.walk import every_statement
@@ -113,6 +113,40 @@ def scanned(monoid, *shape, axis, exclusive=False, reverse=False, dtype=F32):
     y = g.add(Scan(monoid, axis, exclusive, reverse), [x], dtype, shape)
     z = g.map("multiply", y, y)
     return g.graph(y, z)
+
+
+def scattered(monoid="sum", dtype=F32, columns="n"):
+    """Rows, each scaled by a number of its own, merged into the rows of a matrix that are looked up."""
+    g = Group()
+    own = indices(2)
+    data, ids = g.input("data", dtype, "words", columns), g.input("ids", DType.I64, "rows")
+    rows, scale = g.input("x", dtype, "rows", columns), g.input("scale", dtype, "rows")
+    wide = g.add(View((own[0],)), [scale], dtype, ("rows", columns))
+    updates = g.map("multiply", rows, wide)
+    g.add(Scatter((Lookup(1, own[:1]), own[1]), monoid), [data, ids, updates], dtype, ("words", columns))
+    return g.graph()
+
+
+def scattered_cells(axis, monoid="sum", dtype=F32):
+    """Cells merged at places that are looked up along an axis, as ScatterElements has it."""
+    g = Group()
+    own, shape = indices(2), ("b", "n") if axis == 0 else ("a", "b")
+    data, ids = g.input("data", dtype, "a", "n"), g.input("ids", DType.I32, *shape)
+    index = [Lookup(1, own) if at == axis else own[at] for at in range(2)]
+    g.add(Scatter(tuple(index), monoid), [data, ids, g.input("x", dtype, *shape)], dtype, ("a", "n"))
+    return g.graph()
+
+
+def scattered_labels(monoid="sum", dtype=F32):
+    """One cell of each row: the softmax minus the label's probability, as in the gradient of cross-entropy."""
+    g = Group()
+    own, shape = indices(2), ("rows", "n")
+    x, ids, less = g.input("x", dtype, *shape), g.input("ids", DType.I64, "rows"), g.input("less", dtype, "rows")
+    e = g.map("exp", g.map("subtract", x, g.expand(g.reduce("max", x), shape)))
+    shares = g.map("divide", e, g.expand(g.reduce("sum", e), shape))
+    made = g.add(Scatter((own[0], Lookup(1, own[:1])), monoid), [shares, ids, g.map("negative", less)], dtype, shape)
+    g.map("multiply", made, made)
+    return g.graph()
 
 
 def lowered(graph):

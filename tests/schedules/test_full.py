@@ -7,7 +7,8 @@ import pytest
 
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim
-from noyau.ir.loops import Axis, Launch, Role
+from noyau.ir.graph import Reduce
+from noyau.ir.loops import Axis, Launch, Loop, Role
 from noyau.ir.running import run
 from noyau.ir.wellformed import check
 from noyau.schedules.choosing import Options, schedule
@@ -141,3 +142,29 @@ def test_bits_do_not_depend_on_the_order_of_blocks():
     made = in_blocks(reduced("sum", "n"), 8)
     x = np.random.default_rng(0).standard_normal(50).astype(np.float32)
     assert len({run(made, [x], seed=seed)[0].tobytes() for seed in range(6)}) == 1
+
+
+def mean_of_rows(*axes):
+    """A mean over rows of logsumexp(row), or of softmax itself where the mean is over columns too."""
+    g = Group()
+    x = g.input("x", F32, "rows", "n")
+    e = g.map("exp", g.map("subtract", x, g.expand(g.reduce("max", x), ("rows", "n"))))
+    total = g.reduce("sum", e)
+    if axes == (0,):
+        g.reduce("sum", g.map("log", total), axis=0)
+        return g.graph()
+    shares = g.map("divide", e, g.expand(total, ("rows", "n")))
+    return g.graph(g.add(Reduce("sum", axes), [shares], F32, ()))
+
+
+@pytest.mark.parametrize("axes", [(0,), (0, 1)])
+def test_values_that_take_folds_of_their_own_are_rows_first(axes):
+    """One thread would fold all rows of a block otherwise, one cell after the other."""
+    graph = mean_of_rows(*axes)
+    made = check(schedule(lowered(graph)))
+    scratch = [buffer.shape for buffer in made.of(Role.SCRATCH)]
+    assert scratch[0] == ((Dim.of("rows"),) if axes == (0,) else (Dim.of("rows"), Dim.of("n")))
+    rows, whole = made.launches[0], made.launches[-2]
+    assert [loop.axis for loop in rows.body if isinstance(loop, Loop)] == [Axis.THREADS]
+    assert not any(isinstance(s, Loop) and s.axis is Axis.THREADS for s in whole.body[0].body)
+    assert_keeps(graph, made, *({"rows": rows, "n": n} for rows in (1, 5, 33) for n in (1, 7, 65)))

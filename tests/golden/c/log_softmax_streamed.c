@@ -187,24 +187,29 @@ static int32_t log_softmax_streamed_0(const noyau_call *call, int64_t begin, int
 
     /* Items: rows where !((n <= 64) & (32 <= rows)). */
     for (int64_t i0 = begin; i0 < end; ++i0) {
-        float v1_max[16];
-        int32_t v1_nan[16];
-        for (int64_t lane = 0; lane < 16; ++lane) {
+        float v1_max[32];
+        int32_t v1_nan[32];
+        for (int64_t lane = 0; lane < 32; ++lane) {
             v1_max[lane] = -INFINITY;
             v1_nan[lane] = 0;
         }
-        for (int64_t r1 = 0; r1 < n / 16; ++r1) {
-            for (int64_t lane = 0; lane < 16; ++lane) {
-                const float x_i = x[i0 * n + r1 * 16 + lane];
+        for (int64_t r1 = 0; r1 < n / 32; ++r1) {
+            for (int64_t lane = 0; lane < 32; ++lane) {
+                const float x_i = x[i0 * n + r1 * 32 + lane];
                 v1_max[lane] = v1_max[lane] > x_i ? v1_max[lane] : x_i;
                 v1_nan[lane] |= (int32_t)(x_i != x_i);
             }
         }
         NOYAU_LANES
-        for (int64_t lane = 0; lane < n % 16; ++lane) {
-            const float x_i = x[i0 * n + (n / 16) * 16 + lane];
+        for (int64_t lane = 0; lane < n % 32; ++lane) {
+            const float x_i = x[i0 * n + (n / 32) * 32 + lane];
             v1_max[lane] = v1_max[lane] > x_i ? v1_max[lane] : x_i;
             v1_nan[lane] |= (int32_t)(x_i != x_i);
+        }
+        NOYAU_LANES
+        for (int64_t lane = 0; lane < 16; ++lane) {
+            v1_max[lane] = v1_max[lane] > v1_max[lane + 16] ? v1_max[lane] : v1_max[lane + 16];
+            v1_nan[lane] |= v1_nan[lane + 16];
         }
         NOYAU_LANES
         for (int64_t lane = 0; lane < 8; ++lane) {

@@ -1,0 +1,222 @@
+/* the kernel scattered_cells */
+
+/* The one ABI of noyau's C kernels. A kernel's text opens with this and compiles alone. */
+#ifndef NOYAU_ABI
+#define NOYAU_ABI 1
+#include <stdint.h>
+
+/* What a kernel is called with. `buffers`: inputs, outputs, then scratch, packed in C order; of an input that
+   has strides, the address of its first cell. `sizes`: the kernel's named sizes, as `bind` made them. */
+typedef struct {
+    void *const *buffers;
+    const int64_t *sizes;
+    int32_t launch;
+} noyau_call;
+
+/* A kernel as a runtime sees it. The runtime calls, in order: `bind`; `shape` for each output;
+   `scratch_bytes` for each scratch buffer; then for launch 0, 1, ...: `run` over disjoint pieces
+   of [0, extent), in any order and on any threads, all ended before the next launch begins. */
+typedef struct {
+    const char *name;
+    int32_t inputs, outputs, scratch, launches, sizes;
+    const int32_t *dtypes; /* ONNX element types of the inputs, then of the outputs */
+    const int32_t *ranks;  /* of the inputs, then of the outputs */
+    /* The sizes, from the shapes of the inputs, each followed, where the input has strides, by its strides
+       in elements; returns 0, or 1 + the first input that does not fit. */
+    int32_t (*bind)(const int64_t *const *shapes, int64_t *sizes);
+    void (*shape)(const int64_t *sizes, int32_t output, int64_t *dims);
+    int64_t (*scratch_bytes)(const int64_t *sizes, int32_t index);
+    int64_t (*extent)(const int64_t *sizes, int32_t launch);     /* items of a launch */
+    int64_t (*item_bytes)(const int64_t *sizes, int32_t launch); /* bytes that one item moves */
+    /* Runs items [begin, end) of call->launch; returns 0, or a NOYAU_ status. */
+    int32_t (*run)(const noyau_call *call, int64_t begin, int64_t end);
+} noyau_kernel;
+
+enum { NOYAU_OK = 0, NOYAU_INDEX_OUT_OF_BOUNDS = 1, NOYAU_OUT_OF_MEMORY = 2 };
+#endif
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+/* Before a loop of which the rounds do not depend on each other: several may run side by side. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define NOYAU_LANES _Pragma("GCC ivdep")
+#else
+#define NOYAU_LANES
+#endif
+
+/* Cells that are not read again soon, written around the caches where the processor can: whole lines of 64 bytes. The
+   cells before the first one and after the last go through the caches, and all do where they are few and do not begin
+   with a line. By the compiler's own functions: the headers that name them take a third of a second to compile. */
+#include <string.h>
+#if defined(__AVX__)
+typedef long long noyau_vector __attribute__((vector_size(32)));
+#elif defined(__SSE2__)
+typedef long long noyau_vector __attribute__((vector_size(16)));
+#endif
+#if defined(__SSE2__) && defined(__clang__)
+#define NOYAU_AROUND(to, cells) __builtin_nontemporal_store(cells, to)
+#elif defined(__AVX__) && defined(__GNUC__)
+#define NOYAU_AROUND(to, cells) __builtin_ia32_movntdq256(to, cells)
+#elif defined(__SSE2__) && defined(__GNUC__)
+#define NOYAU_AROUND(to, cells) __builtin_ia32_movntdq(to, cells)
+#endif
+
+static inline void noyau_write_around(void *restrict to, const void *restrict from, size_t bytes)
+{
+    char *line = to;
+    const char *cells = from;
+#if defined(NOYAU_AROUND)
+    const size_t before = -(uintptr_t)to & 63;
+    const int whole = !before || bytes >= 512;
+    if (before && whole) {
+        memcpy(line, cells, before);
+        line += before, cells += before, bytes -= before;
+    }
+    for (; whole && bytes >= 64; line += 64, cells += 64, bytes -= 64) {
+        for (size_t at = 0; at < 64; at += sizeof(noyau_vector)) {
+            noyau_vector vector;
+            memcpy(&vector, cells + at, sizeof vector);
+            NOYAU_AROUND((noyau_vector *)(line + at), vector);
+        }
+    }
+#endif
+    memcpy(line, cells, bytes);
+}
+
+/* After the last of them, before another thread is told that they are there. */
+static inline void noyau_written_around(void)
+{
+#if defined(NOYAU_AROUND)
+    __builtin_ia32_sfence();
+#endif
+}
+
+static inline int64_t noyau_maximum_i64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static inline int64_t noyau_minimum_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int32_t scattered_cells_0(const noyau_call *call, int64_t begin, int64_t end)
+{
+    const float *restrict data = call->buffers[0]; /* [a, n] */
+    float *restrict v3 = call->buffers[3]; /* [a, n] */
+    const int64_t a = call->sizes[0];
+    const int64_t n = call->sizes[1];
+
+    /* Items: (a * n + 255) / 256. */
+    for (int64_t i1w = begin; i1w < end; ++i1w) {
+        const int64_t i1_count = noyau_minimum_i64(256, a * n - i1w * 256);
+        if (4194304LL <= (a * n * 4)) {
+            float v3_tile[256];
+            NOYAU_LANES
+            for (int64_t i1 = 0; i1 < i1_count; ++i1) v3_tile[i1] = data[i1w * 256 + i1];
+            noyau_write_around(&v3[i1w * 256], v3_tile, (size_t)i1_count * sizeof(*v3_tile));
+        } else {
+            NOYAU_LANES
+            for (int64_t i1 = 0; i1 < i1_count; ++i1) v3[i1w * 256 + i1] = data[i1w * 256 + i1];
+        }
+    }
+    noyau_written_around();
+    return NOYAU_OK;
+}
+
+static int32_t scattered_cells_1(const noyau_call *call, int64_t begin, int64_t end)
+{
+    const int32_t *restrict ids = call->buffers[1]; /* [a, b] */
+    const float *restrict x = call->buffers[2]; /* [a, b] */
+    float *restrict v3 = call->buffers[3]; /* [a, n] */
+    const int64_t n = call->sizes[1];
+    const int64_t b = call->sizes[2];
+
+    /* Items: a. */
+    for (int64_t i0 = begin; i0 < end; ++i0) {
+        for (int64_t i1 = 0; i1 < b; ++i1) {
+            const int32_t ids_i = ids[b * i0 + i1];
+            const int64_t at = (int64_t)ids_i;
+            if (at < 0 || at >= n) return NOYAU_INDEX_OUT_OF_BOUNDS;
+            v3[i0 * n + at] = x[b * i0 + i1];
+        }
+    }
+    return NOYAU_OK;
+}
+
+static int32_t scattered_cells_bind(const int64_t *const *shapes, int64_t *sizes)
+{
+    const int64_t a = shapes[0][0];
+    sizes[0] = a;
+    const int64_t n = shapes[0][1];
+    sizes[1] = n;
+    const int64_t b = shapes[1][1];
+    sizes[2] = b;
+    if (shapes[1][0] != a) return 2;
+    if (shapes[2][0] != a) return 3;
+    if (shapes[2][1] != b) return 3;
+    return 0;
+}
+
+static void scattered_cells_shape(const int64_t *sizes, int32_t output, int64_t *dims)
+{
+    const int64_t a = sizes[0];
+    const int64_t n = sizes[1];
+    switch (output) {
+        case 0: dims[0] = a; dims[1] = n; break;
+        default: break;
+    }
+}
+
+static int64_t scattered_cells_scratch_bytes(const int64_t *sizes, int32_t index)
+{
+    (void)sizes;
+    (void)index;
+    return 0;
+}
+
+static int64_t scattered_cells_extent(const int64_t *sizes, int32_t launch)
+{
+    const int64_t a = sizes[0];
+    const int64_t n = sizes[1];
+    switch (launch) {
+        case 0: return (a * n + 255) / 256;
+        case 1: return a;
+        default: return 0;
+    }
+}
+
+static int64_t scattered_cells_item_bytes(const int64_t *sizes, int32_t launch)
+{
+    const int64_t a = sizes[0];
+    const int64_t n = sizes[1];
+    const int64_t b = sizes[2];
+    switch (launch) {
+        case 0: return ((a * n * 8) / noyau_maximum_i64((a * n + 255) / 256, 1)) + 1;
+        case 1: return b * 8 + n * 4 + 1;
+        default: return 0;
+    }
+}
+
+static int32_t scattered_cells_run(const noyau_call *call, int64_t begin, int64_t end)
+{
+    switch (call->launch) {
+        case 0: return scattered_cells_0(call, begin, end);
+        case 1: return scattered_cells_1(call, begin, end);
+        default: return NOYAU_OK;
+    }
+}
+
+static const int32_t scattered_cells_dtypes[] = {1, 6, 1, 1};
+static const int32_t scattered_cells_ranks[] = {2, 2, 2, 2};
+
+#ifndef NOYAU_EXPORT
+#define NOYAU_EXPORT
+#endif
+NOYAU_EXPORT const noyau_kernel scattered_cells_kernel = {
+    "scattered_cells", 3, 1, 0, 2, 3, scattered_cells_dtypes, scattered_cells_ranks,
+    scattered_cells_bind, scattered_cells_shape, scattered_cells_scratch_bytes, scattered_cells_extent, scattered_cells_item_bytes, scattered_cells_run,
+};
