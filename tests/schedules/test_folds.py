@@ -12,6 +12,7 @@ from noyau.ir.running import run
 from noyau.ir.walk import every_statement
 from noyau.ir.wellformed import check
 from noyau.schedules import folds
+from noyau.schedules.choosing import nan_apart
 from noyau.schedules.folds import expand_folds, in_blocks, position, state_of, total_of
 from noyau.schedules.steps import with_bodies
 from tests.checking.groups import Group, softmax
@@ -209,5 +210,15 @@ def test_streamed_rows_of_a_softmax_in_any_order():
 @pytest.mark.parametrize(("extent", "lanes"), [("n", 16), (100, 16), (8, 8), (511, 16), (512, 32), (4096, 32)])
 def test_as_many_lanes_as_suit_the_length(extent, lanes):
     """More lanes take longer to merge than a short row takes; unknown rows may be short."""
-    made = expanded(reduced("max", "rows", extent, axes=(1,)), 0)
-    assert max(s.shape[0].constant for s in every_statement(made.launches[0].body) if isinstance(s, Alloc)) == lanes
+    assert lanes_of(expanded(reduced("sum", "rows", extent, axes=(1,)), 0)) == lanes
+
+
+@pytest.mark.parametrize(("extent", "lanes"), [("n", 32), (100, 32), (8, 8), (31, 16)])
+def test_what_chooses_between_values_has_many_lanes(extent, lanes):
+    """The compiler vectorises it with those alone."""
+    made = with_bodies(nan_apart(flat(reduced("max", "rows", extent, axes=(1,)))), lambda body: expand_folds(body, 0))
+    assert lanes_of(made) == lanes
+
+
+def lanes_of(kernel):
+    return max(s.shape[0].constant for s in every_statement(kernel.launches[0].body) if isinstance(s, Alloc))
