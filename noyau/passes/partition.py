@@ -20,7 +20,7 @@ from noyau.passes.normal import normalise
 from noyau.passes.places import Model, Place, Positions, Wires
 from noyau.passes.rewriting import nameless
 
-__all__ = ["Cut", "Group", "Model", "Partition", "Place", "partition"]
+__all__ = ["Cut", "Group", "Model", "Partition", "Place", "group_of", "partition"]
 
 BUFFERS = 16  # inputs and outputs of one kernel
 LARGEST = 96  # operators of one group
@@ -72,6 +72,11 @@ def partition(model: Model, *, alone_too: bool = False) -> Partition:
         pass
     groups = tuple(work.groups())
     return Partition(groups, tuple(work.reasons()))
+
+
+def group_of(model: Model, positions: Iterable[int]) -> Group:
+    """The group of some operators of a model. UnsupportedError where they are no kernel."""
+    return _Partitioning(model, Wires(model), False).group(frozenset(positions))
 
 
 @dataclass(slots=True)

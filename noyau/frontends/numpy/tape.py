@@ -31,7 +31,9 @@ class Tape:
     """The nodes so far, and what sizes must obey for them to mean what NumPy means.
 
     `sizes`: what they are in the call that is traced for, where that is known. `merging`: two names of one size become
-    one name, instead of a demand."""
+    one name, instead of a demand. `most_nodes`: how many steps it takes."""
+
+    most_nodes = MOST_NODES
 
     def __init__(self, sizes: Mapping[str, int] | None = None, *, merging: bool = False) -> None:
         self.nodes: list[Node] = []
@@ -45,9 +47,9 @@ class Tape:
         return self.add(Node(name, Input(), (), dtype, shape))
 
     def add(self, node: Node) -> Node:
-        if len(self.nodes) >= MOST_NODES:
-            told = f"it takes more than {MOST_NODES} steps, as loops are unrolled; write it without a loop over cells"
-            raise UnsupportedError(told)
+        if len(self.nodes) >= self.most_nodes:
+            told = f"it takes more than {self.most_nodes} steps, as loops are unrolled"
+            raise UnsupportedError(f"{told}; write it without a loop over cells")
         self.nodes.append(node)
         self.by_name[node.output] = node
         return node

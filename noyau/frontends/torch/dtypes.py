@@ -25,14 +25,14 @@ TO_TORCH = {
     DType.U64: torch.uint64,
     DType.BOOL: torch.bool,
 }
-_FROM_TORCH = {theirs: ours for ours, theirs in TO_TORCH.items()}
+FROM_TORCH = {theirs: ours for ours, theirs in TO_TORCH.items()}
 
 
 def dtype_of(theirs: torch.dtype) -> DType:
     """The DType of a dtype of torch. UnsupportedError where noyau has none: complex, quantised, float8."""
-    if theirs not in _FROM_TORCH:
+    if theirs not in FROM_TORCH:
         raise UnsupportedError(f"there is no dtype for {theirs} here: f16, bf16, f32, f64, integers and bool are")
-    return _FROM_TORCH[theirs]
+    return FROM_TORCH[theirs]
 
 
 def dim_of(size: Any) -> Dim:

@@ -15,9 +15,11 @@ from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.tape import Tape
 from noyau.frontends.torch import contracting, elementwise, indexing, reductions, views  # noqa: F401  they fill ATEN
-from noyau.frontends.torch.dtypes import dim_of, dtype_of, shape_from
+from noyau.frontends.torch.bodies import body
+from noyau.frontends.torch.dtypes import FROM_TORCH, dim_of, dtype_of, shape_from
 from noyau.frontends.torch.opaque import evaluator
 from noyau.frontends.torch.sites import ATEN, Made, Site
+from noyau.ir.binding import Demand
 from noyau.ir.checking import check
 from noyau.ir.dims import Dim, indices, shape_of
 from noyau.ir.graph import Constant, Graph, Input, Node, Opaque, Part, View
@@ -26,36 +28,58 @@ from noyau.ir.graph import Constant, Graph, Input, Node, Opaque, Part, View
 @dataclass(frozen=True, slots=True)
 class Imported:
     """A graph, its inputs named after torch's placeholders. `made_by`: torch's node of each value that it made;
-    `opaque`: why a node is a boundary; `sizes`: the placeholders that are sizes, as Dims."""
+    `opaque`: why a node is a boundary; `sizes`: the placeholders that are sizes, as Dims; `results`: the values that a
+    node of torch's gives, each node values of its own; `demands`: what a node needs of sizes."""
 
     graph: Graph
     made_by: Mapping[str, str]
     opaque: Mapping[str, str]
     sizes: Mapping[str, Dim] = field(default_factory=dict)
+    results: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    demands: Mapping[str, tuple[Demand, ...]] = field(default_factory=dict)
 
 
 def import_graph(program: fx.Graph) -> Imported:
     """A graph of torch's whose nodes carry fake tensors (`meta["val"]`).
 
     UnsupportedError where an input is no tensor that noyau knows: complex, sparse, quantised, of a meta device."""
-    work = _Importing(Tape())
+    work = _Importing(_Unbounded())
     for node in program.nodes:
         work.enter(node)
     return work.finished()
 
 
+class _Unbounded(Tape):
+    """A tape of any length: torch's graph is there already, and nothing is unrolled."""
+
+    most_nodes = 1 << 40
+
+    def begin(self) -> None:
+        """Another node of torch's: what it makes is its own, though another one makes the same."""
+        self.made.clear()
+
+    def apart(self, value: Node) -> Node:
+        """The same value under a name of its own."""
+        return self.add(
+            replace(value, output=self.fresh(), kind=View(indices(len(value.shape))), inputs=(value.output,))
+        )
+
+
 class _Importing:
-    def __init__(self, tape: Tape) -> None:
+    def __init__(self, tape: _Unbounded) -> None:
         self.tape = tape
         self.values: dict[fx.Node, Made] = {}
         self.names: dict[str, str] = {}  # of a value, the name of torch's node
         self.made_by: dict[str, str] = {}
         self.opaque: dict[str, str] = {}
         self.sizes: dict[str, Dim] = {}
+        self.results: dict[str, tuple[str, ...]] = {}
+        self.demands: dict[str, tuple[Demand, ...]] = {}
         self.outputs: list[str] = []
 
     def enter(self, node: fx.Node) -> None:
-        before = len(self.tape.nodes)
+        before, demanded = len(self.tape.nodes), set(self.tape.demands)
+        self.tape.begin()
         match node.op:
             case "placeholder" | "get_attr":
                 self.values[node] = self.placed(node)
@@ -67,10 +91,24 @@ class _Importing:
                 self.outputs = [self.returned(each) for each in _flat(node.args[0])]
             case other:
                 raise UnsupportedError(f"{node.name} is a {other}, which no graph of ATen operators has")
+        self.told(node, before)
+        self.demands[node.name] = tuple(demand for demand in self.tape.demands if demand not in demanded)
+
+    def told(self, node: fx.Node, before: int) -> None:
+        """Note what a node has made; a result that is another node's value gets a name of its own."""
         made = self.values.get(node)
+        own = {value.output for value in self.tape.nodes[before:]}
+        if isinstance(made, Node) and made.output not in own and node.target is not operator.getitem:
+            made = self.values[node] = self.tape.apart(made)
         self.made_by |= {value.output: node.name for value in self.tape.nodes[before:]}
-        if isinstance(made, Node) and made in self.tape.nodes[before:]:
-            self.names[made.output] = node.name
+        match made:
+            case Node():
+                self.names.setdefault(made.output, node.name)
+                self.results[node.name] = (made.output,)
+            case tuple():
+                self.results[node.name] = tuple(each.output for each in made if each is not None)
+            case _:
+                pass
 
     def placed(self, node: fx.Node) -> Made:
         value = node.meta.get("val")
@@ -91,17 +129,56 @@ class _Importing:
             return whole[place]
         if isinstance(node.meta.get("val"), torch.SymInt | int):
             return self.sized(node)
-        name = str(node.target).removeprefix("aten.")
+        if isinstance(node.meta.get("val"), torch.SymFloat | torch.SymBool | float):
+            return None
         marks = len(self.tape.nodes), dict(self.tape.demands)
         try:
-            if name not in ATEN:
-                raise UnsupportedError(f"noyau does not know {node.target}")
-            return self.fitted(node, ATEN[name](Site(self.tape, node, self.values)))
+            return self.meant(node)
         except UnsupportedError as reason:
+            for value in self.tape.nodes[marks[0] :]:
+                del self.tape.by_name[value.output]
             del self.tape.nodes[marks[0] :]
+            self.tape.made.clear()
             self.tape.demands = marks[1]
             self.opaque[node.name] = str(reason)
             return self.boundary(node)
+
+    def meant(self, node: fx.Node) -> Made:
+        """What an operator means, by the table, or by the body that torch gives it. UnsupportedError where neither
+        tells."""
+        name = str(node.target).removeprefix("aten.")
+        if name in ATEN:
+            return self.fitted(node, ATEN[name](Site(self.tape, node, self.values)))
+        inner = body(node)
+        if inner is None:
+            raise UnsupportedError(f"noyau does not know {node.target}")
+        return self.fitted(node, self.within(node, inner))
+
+    def within(self, node: fx.Node, inner: fx.Graph) -> Made:
+        """What a composite operator means: its body, node by node."""
+        given = iter(node.all_input_nodes)
+        for each in inner.nodes:
+            if each.op == "placeholder":
+                self.values[each] = self.values[next(given)]
+            elif each.op == "call_function" and (each.target is operator.getitem or not _is_tensor(each)):
+                self.values[each] = self.called(each)
+            elif each.op == "call_function":
+                self.values[each] = self.meant(each)
+            elif each.op == "output":
+                return self.given_back(each.args[0])
+        raise UnsupportedError(f"{node.target} has a body without a result")
+
+    def given_back(self, results: Any) -> Made:
+        """The results of a body."""
+        many = isinstance(results, tuple | list)
+        found = [None if each is None else self.values.get(each) for each in (results if many else [results])]
+        values = tuple(each if isinstance(each, Node) else None for each in found)
+        if values.count(None) > list(results if many else [results]).count(None):
+            raise UnsupportedError("a result of its body is no tensor")
+        if many:
+            return values
+        assert values[0] is not None
+        return values[0]
 
     def sized(self, node: fx.Node) -> Made:
         """A size that the graph computes; torch has its formula."""
@@ -112,7 +189,8 @@ class _Importing:
         if isinstance(made, Node):
             return self.fit(made, node.meta["val"])
         if isinstance(made, tuple):
-            return tuple(self.fit(*pair) for pair in zip(made, node.meta["val"], strict=True))
+            pairs = zip(made, node.meta["val"], strict=True)
+            return tuple(None if each is None or meta is None else self.fit(each, meta) for each, meta in pairs)
         return made
 
     def fit(self, value: Node, meta: torch.Tensor) -> Node:
@@ -125,12 +203,11 @@ class _Importing:
         kind = Opaque(str(node.target), evaluator(node, operands, dict(self.values)), (repr(_plain(node)),))
         results = node.meta["val"]
         if isinstance(results, torch.Tensor):
-            return self.tape.emit(kind, operands, dtype_of(results.dtype), shape_from(results))
+            return self.tape.emit(kind, operands, _dtype(results), shape_from(results))
         whole = self.tape.emit(kind, operands, DType.OTHER, shape_of([]))
         return tuple(
-            self.tape.emit(Part(at), [whole], dtype_of(each.dtype), shape_from(each))
+            None if each is None else self.tape.emit(Part(at), [whole], _dtype(each), shape_from(each))
             for at, each in enumerate(results)
-            if each is not None
         )
 
     def returned(self, given: Any) -> str:
@@ -160,11 +237,22 @@ class _Importing:
         outputs = tuple(names.get(name, name) for name in self.outputs)
         graph = check(Graph(nodes, outputs, tuple(self.tape.demands)))
         made_by = {names.get(value, value): name for value, name in self.made_by.items()}
-        return Imported(graph, made_by, self.opaque, self.sizes)
+        results = {name: tuple(names.get(each, each) for each in made) for name, made in self.results.items()}
+        return Imported(graph, made_by, self.opaque, self.sizes, results, self.demands)
 
 
 def _same(node: Node) -> tuple[Any, list[Node], DType, Any]:
     return View(indices(len(node.shape))), [node], node.dtype, node.shape
+
+
+def _dtype(value: torch.Tensor) -> DType:
+    """The dtype of what a boundary makes; OTHER where noyau has none for it."""
+    return FROM_TORCH.get(value.dtype, DType.OTHER)
+
+
+def _is_tensor(node: fx.Node) -> bool:
+    """Whether a node makes tensors, as far as torch tells."""
+    return isinstance(node.meta.get("val"), torch.Tensor | tuple | list)
 
 
 def _plain(node: fx.Node) -> Any:

@@ -16,7 +16,7 @@ from noyau.frontends.torch.dtypes import dim_of, dtype_of, shape_from
 from noyau.ir.dims import Dim, Shape, index_name
 from noyau.ir.graph import Node, View
 
-Made: TypeAlias = "Node | Dim | tuple[Node, ...]"
+Made: TypeAlias = "Node | Dim | tuple[Node | None, ...] | None"
 Handler: TypeAlias = "Callable[[Site], Made]"
 ATEN: dict[str, Handler] = {}  # by the name of the operator, "add.Tensor"; each family file fills its part
 
@@ -58,6 +58,8 @@ class Site:
         found = self.values.get(given) if isinstance(given, fx.Node) else None
         if not isinstance(found, Node):
             raise UnsupportedError(f"{self.node.target} is given {given}, which is no tensor that is followed")
+        if found.dtype is DType.OTHER:
+            raise UnsupportedError(f"{self.node.target} is given {given}, of a dtype that noyau has not")
         return found
 
     def operand(self, given: Any, dtype: DType) -> Node:

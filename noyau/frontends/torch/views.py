@@ -161,6 +161,54 @@ def _padded(site: Site, value: Node, axis: int, before: Dim, after: Dim, filling
     return site.tape.concatenate(pieces, axis) if len(pieces) > 1 else value
 
 
+def _put(site: Site, piece: Node, axis: int, start: Dim, whole: Node) -> Node:
+    """A piece between what `whole` has before and after it along an axis."""
+    end = start + piece.shape[axis]
+    spans = ((Dim.of(0), start), (end, whole.shape[axis]))
+    before, after = (_cut(site, whole, axis, [first, last - first])[1] for first, last in spans)
+    pieces = [before, piece, after]
+    shown = [each for each in pieces if each.shape[axis] != Dim.of(0)] or [piece]
+    return site.tape.concatenate(shown, axis) if len(shown) > 1 else shown[0]
+
+
+def _zeros(site: Site) -> Node:
+    return site.tape.expand(site.tape.constant(0, site.dtype), site.shape)
+
+
+def _slice_backward(site: Site) -> Node:
+    """The gradient of a slice: it lies where the slice was, and 0 elsewhere."""
+    given, extent, axis = site.value(0), site.shape, site.axis(site.given(2), len(site.shape))
+    if int(site.number(5, "step", 1)) != 1:
+        raise UnsupportedError(f"{site.node.target} of every n-th cell is left to torch")
+    return _put(site, given, axis, _first(site, site.given(3), extent[axis]), _zeros(site))
+
+
+def _first(site: Site, given: object, extent: Dim) -> Dim:
+    """Where a slice begins that is known to be within."""
+    return _end(site, given, extent, Dim.of(0))
+
+
+def _select_backward(site: Site) -> Node:
+    axis = site.axis(site.given(2), len(site.shape))
+    piece = site.tape.restore(site.value(0), (axis,))
+    return _put(site, piece, axis, _first(site, site.given(3), site.shape[axis]), _zeros(site))
+
+
+def _slice_scatter(site: Site) -> Node:
+    whole, piece = site.value(0), site.operand(site.given(1), site.dtype)
+    axis = site.axis(site.given(2, "dim", 0), len(whole.shape))
+    if int(site.number(5, "step", 1)) != 1:
+        raise UnsupportedError(f"{site.node.target} of every n-th cell is left to torch")
+    return _put(site, piece, axis, _first(site, site.given(3, "start"), whole.shape[axis]), whole)
+
+
+def _select_scatter(site: Site) -> Node:
+    whole = site.value(0)
+    axis = site.axis(site.given(2), len(whole.shape))
+    piece = site.tape.restore(site.operand(site.given(1), site.dtype), (axis,))
+    return _put(site, piece, axis, _first(site, site.given(3), whole.shape[axis]), whole)
+
+
 def _repeat(site: Site) -> Node:
     """Copies side by side: an index modulo the extent."""
     value, times = site.value(0), [site.dim(time) for time in site.given(1)]
@@ -243,6 +291,10 @@ ATEN.update(
         "cat.default": _concatenate,
         "stack.default": _stack,
         "constant_pad_nd.default": _pad,
+        "slice_backward.default": _slice_backward,
+        "select_backward.default": _select_backward,
+        "slice_scatter.default": _slice_scatter,
+        "select_scatter.default": _select_scatter,
         "repeat.default": _repeat,
         "diagonal.default": _diagonal,
         "full.default": _filled(1),

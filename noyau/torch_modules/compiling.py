@@ -1,0 +1,99 @@
+"""One graph of ATen operators, from the top: cut into groups, judged, rewritten, handed to what runs the rest."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import fx
+from torch.utils._python_dispatch import _disable_current_modes
+
+from noyau.builders import cc
+from noyau.errors import BuildError, UnsupportedError
+from noyau.passes.partition import Group, Partition
+from noyau.planning import Plan
+from noyau.torch_modules import kernels, places, running
+from noyau.torch_modules.judging import Clock, Judged, checked, kernel_of, timed
+from noyau.torch_modules.kernels import input_names
+from noyau.torch_modules.places import Traced, plain
+from noyau.torch_modules.rewriting import Swap, rewritten
+from noyau.torch_modules.wishes import Wishes
+
+log = logging.getLogger("noyau")
+Boxed = Callable[[list[Any]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What became of one graph: `kind` is inference, forward or backward; `whole` says why all of it was left to torch,
+    where it was."""
+
+    kind: str
+    found: Traced | None
+    cut: Partition
+    plan: Plan
+    judged: tuple[Judged, ...] = ()
+    whole: str = ""
+
+    @property
+    def kept(self) -> tuple[Judged, ...]:
+        return tuple(one for one in self.judged if one.kept)
+
+
+@dataclass(slots=True)
+class Record:
+    """Every graph that was compiled for a module, in order."""
+
+    graphs: list[Compiled] = field(default_factory=list)
+
+
+def compile_graph(module: fx.GraphModule, inputs: Sequence[Any], kind: str, wishes: Wishes, record: Record) -> Boxed:
+    """A graph of ATen operators as a function of a list of tensors, which it empties: kernels of noyau's where they are
+    right and win, and the rest as is wished."""
+    run = running.RESTS[wishes.rest]
+    try:
+        with _disable_current_modes():  # torch traces meanwhile, and tensors made under its modes would have no cells
+            compiled = judged_graph(module.graph, kind, wishes)
+            swaps = swaps_of(compiled)
+    except (UnsupportedError, BuildError) as reason:
+        warnings.warn(f"noyau leaves this graph to torch: {reason}", RuntimeWarning, stacklevel=2)
+        record.graphs.append(Compiled(kind, None, Partition((), ()), Plan(()), whole=str(reason)))
+        return run(module, inputs)
+    record.graphs.append(compiled)
+    if not swaps:
+        return run(module, inputs)
+    return run(fx.GraphModule(module, rewritten(module.graph, swaps)), inputs)
+
+
+def judged_graph(program: fx.Graph, kind: str, wishes: Wishes) -> Compiled:
+    """The kernels of a graph, each with its evidence. UnsupportedError where an input is nothing that noyau knows."""
+    found = places.traced(program)
+    cut = places.cut(found)
+    plan = kernels.plan(cut.groups, found.operators, cc.level())
+    judged = checked(plan.kernels, found, log.info)
+    clock, rest, made = Clock(wishes.budget_s), running.RIVALS[wishes.rival], list[Judged]()
+    for at, one in enumerate(judged):
+        made.append(timed(one, found, wishes.rival, rest, wishes.keep, clock, len(judged) - at))
+    return Compiled(kind, found, cut, plan, tuple(made))
+
+
+def swaps_of(compiled: Compiled) -> list[Swap]:
+    """Each kept kernel in each of its places."""
+    found = compiled.found
+    return [] if found is None else [_swap(one, group, found) for one in compiled.kept for group in one.planned.groups]
+
+
+def _swap(judged: Judged, group: Group, found: Traced) -> Swap:
+    def giver(value: str) -> str:
+        return str(found.givers[plain(value)].name)
+
+    return Swap(
+        kernel_of(judged, group),
+        tuple(found.nodes[position].name for position in group.positions),
+        tuple(map(giver, input_names(group))),
+        tuple(map(giver, group.outputs)),
+        {giver(value): giver(other) for value, other in group.stand_ins.items()},
+    )

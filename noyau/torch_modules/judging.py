@@ -1,0 +1,185 @@
+"""The kernels of a graph of torch's judged: built, shown to be right, and timed against what torch runs otherwise."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import fx
+
+from noyau.builders import cc
+from noyau.builders.records import today
+from noyau.checking.certificate import Certificate
+from noyau.checking.inputs import make_inputs
+from noyau.errors import InputError, NoyauError
+from noyau.ir.binding import bind
+from noyau.ir.graph import Graph
+from noyau.judging.certifying import Certifiers, Task
+from noyau.judging.deciding import Timing, decide, deciding
+from noyau.judging.remembering import keep_timing, recall_timing, timing_key
+from noyau.passes.partition import Group
+from noyau.passes.traffic import traffic
+from noyau.planning import Planned
+from noyau.runtimes.torch.arrays import tensor_of
+from noyau.timing.comparing import compare
+from noyau.torch_modules.alone import alone, drawn
+from noyau.torch_modules.kernels import ends_of, input_names, library_of, opened, scalars_of
+from noyau.torch_modules.places import Traced, hinted
+
+Say = Callable[[str], None]
+Rest = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
+MOST_AT_ONCE = 8
+_SEED = 0
+_SHARE_S = 0.3  # of the clock's budget, for one kernel at the most
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A kernel with its evidence, and whether it is kept; `reason` says why not. `library` is where it was built."""
+
+    planned: Planned
+    library: Path | None = None
+    certificate: Certificate | None = None
+    timings: tuple[Timing, ...] = ()
+    kept: bool = False
+    reason: str = ""
+
+    @property
+    def evidence(self) -> str:
+        """The certificate in words, or why there is none."""
+        return self.certificate.summary() if self.certificate else self.reason
+
+    @property
+    def speedup(self) -> float | None:
+        """Of the timing that its verdict rests on, where it was timed."""
+        decider = deciding(self.timings)
+        return None if decider is None else decider.comparison.speedup
+
+
+@dataclass(slots=True)
+class Clock:
+    """The seconds that may go to timing, of all graphs of one compilation."""
+
+    left_s: float
+
+    def share_s(self, kernels: int) -> float:
+        """What the next of so many kernels may take."""
+        return min(_SHARE_S, self.left_s / max(kernels, 1))
+
+
+@dataclass(slots=True)
+class Known:
+    """What this process has found of kernels, by their names: libraries and certificates, so that no graph asks again
+    for what another one has."""
+
+    checked: dict[str, Judged] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+KNOWN = Known()
+
+
+def checked(kernels: Sequence[Planned], found: Traced, say: Say, known: Known = KNOWN) -> list[Judged]:
+    """Each kernel built, with its certificate; several at once, in processes of their own. A kernel that does not
+    build, or is wrong, has the reason. BuildError where there is no compiler at all."""
+    fresh = [kernel for kernel in kernels if kernel.operator not in known.checked]
+    if fresh:
+        cc.find_compiler()
+        say(f"building and checking {len(fresh)} kernels")
+        count = min(len(fresh), os.cpu_count() or 1, MOST_AT_ONCE)
+        with Certifiers((), count) as certifiers:
+            for judged in certifiers.each(lambda kernel: _checked(kernel, found, certifiers.certificate), fresh):
+                known.checked[judged.planned.operator] = judged
+    return [replace(known.checked[kernel.operator], planned=kernel) for kernel in kernels]
+
+
+def _checked(kernel: Planned, found: Traced, certify: Callable[[Task], Certificate]) -> Judged:
+    judged = Judged(kernel)
+    try:
+        library = library_of(kernel.text)
+    except NoyauError as error:
+        return replace(judged, reason=f"does not build: {error}")
+    judged = replace(judged, library=library)
+    try:
+        group = kernel.groups[0]
+        sizes = sizes_of(group, found)
+        certificate = certify(
+            Task(kernel.operator, library, group.original, group.graph, (), sizes, _SEED, made_up=False)
+        )
+    except NoyauError as error:
+        return replace(judged, reason=f"cannot be checked: {error}")
+    return replace(judged, certificate=certificate, reason="" if certificate.ok else certificate.summary())
+
+
+def sizes_of(group: Group, found: Traced) -> dict[str, int]:
+    """The sizes of a group as torch saw them when it traced. InputError where they do not fit together."""
+    return sizes_in(group.original, found)
+
+
+def sizes_in(graph: Graph, found: Traced) -> dict[str, int]:
+    """The sizes of a graph over values of torch's, as torch saw them. InputError where they do not fit together."""
+    inputs = [node for node in graph.inputs if node.output in found.givers]
+    shapes = [[hinted(extent) for extent in found.givers[node.output].meta["val"].shape] for node in inputs]
+    return bind([node.shape for node in inputs], shapes, [node.output for node in inputs])
+
+
+def timed(judged: Judged, found: Traced, against: str, rest: Rest, keep: str, clock: Clock, left: int) -> Judged:
+    """The kernel timed in its first place against torch's own nodes there, on made-up inputs of the sizes that torch
+    saw; kept by one of noyau.judging.deciding.KEEPS."""
+    if judged.reason:
+        return judged
+    if keep == "all":
+        return replace(judged, kept=True)
+    try:
+        timing = _timing(judged, found, against, rest, clock, left)
+    except (NoyauError, RuntimeError) as error:
+        return replace(judged, reason=f"not timed: {error}")
+    decision = decide([timing], keep)
+    return replace(judged, timings=(timing,), kept=decision.kept, reason=decision.reason)
+
+
+def _timing(judged: Judged, found: Traced, against: str, rest: Rest, clock: Clock, left: int) -> Timing:
+    group = judged.planned.groups[0]
+    part, reads = alone(found, group)
+    sizes = sizes_of(group, found)
+    arrays = make_inputs(group.original, sizes, np.random.default_rng(_SEED)).arrays
+    key = timing_key((judged.planned.text, against, torch.__version__, part.code), arrays, torch.get_num_threads())
+    moved, recalled = traffic(group.graph, sizes_in(group.graph, found)), recall_timing(key)
+    if recalled is not None:
+        return Timing(sizes, recalled.comparison, None, moved, timed_on=recalled.timed_on, recalled=True)
+    start_s, share_s = time.perf_counter(), clock.share_s(left)
+    if share_s <= 0:
+        raise InputError("there is no time left; a larger budget_s would do")
+    tensors = {name: laid_out(tensor_of(array), found.givers[name]) for name, array in arrays.items()}
+    given = [tensors[node.name] if node.name in tensors else drawn(node) for node in reads]
+    own = [tensors[name] for name in input_names(group)]
+    before, after = rest(part, given), kernel_of(judged, group)
+    with torch.no_grad():
+        comparison = compare(lambda: before(*given), lambda: after(*own), budget_s=share_s)
+    clock.left_s -= time.perf_counter() - start_s
+    keep_timing(key, comparison)
+    return Timing(sizes, comparison, None, moved, timed_on=today())
+
+
+def kernel_of(judged: Judged, group: Group) -> Callable[..., Any]:
+    """A built kernel as a function of tensors, with the numbers of a place of its own."""
+    assert judged.library is not None
+    scalars = scalars_of(group)
+    fixed = [scalars.get(node.output) for node in group.graph.inputs]
+    return opened(judged.planned.operator, judged.library, ends_of(group.graph), fixed)
+
+
+def laid_out(tensor: torch.Tensor, giver: fx.Node) -> torch.Tensor:
+    """A tensor that lies in memory as torch's node gives it."""
+    fake = giver.meta["val"]
+    if fake.is_contiguous():
+        return tensor
+    strides = [hinted(stride) for stride in fake.stride()]
+    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor)

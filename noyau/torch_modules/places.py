@@ -1,0 +1,210 @@
+"""A graph of ATen operators as the partition sees it: torch's nodes are its places."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import fx
+
+from noyau.errors import UnsupportedError
+from noyau.frontends.torch.importing import Imported, import_graph
+from noyau.ir.dims import Dim, index_name
+from noyau.ir.graph import Constant, Graph, Input, Node, View
+from noyau.lowering.nest import lower
+from noyau.passes.normal import normalise
+from noyau.passes.partition import Cut, Group, Model, Partition, Place, group_of, partition, worth
+from noyau.passes.places import Wires
+
+RESULT = "it is what the graph returns"
+_LAID = "_as_laid_out"
+ELSEWHERE = "it is not on the CPU, where noyau's kernels of modules run"
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A graph of torch's and what noyau sees in it: `nodes` are torch's by position, `givers` torch's node of each
+    value, by its name."""
+
+    program: fx.Graph
+    imported: Imported
+    model: Model
+    nodes: tuple[fx.Node, ...]
+    givers: Mapping[str, fx.Node]
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """What torch calls each."""
+        return tuple(place.operator for place in self.model.places)
+
+
+def traced(program: fx.Graph) -> Traced:
+    """A graph whose nodes carry fake tensors. UnsupportedError where an input is no dense tensor of noyau's dtypes."""
+    imported = import_graph(program)
+    nodes = tuple(node for node in program.nodes if _is_place(node))
+    places = [
+        Place(at, told(node), tuple(_read(node, imported)), _made(node, imported)) for at, node in enumerate(nodes)
+    ]
+    at = {node.name: position for position, node in enumerate(nodes)}
+    made_at = {value: at[name] for value, name in imported.made_by.items() if name in at}
+    arithmetic = frozenset(at[node.name] for node in nodes if is_size(node))
+    opaque = {at[name]: reason for name, reason in imported.opaque.items() if name in at}
+    for node in nodes:
+        reason = _apart(node)
+        if reason:
+            opaque[at[node.name]] = reason
+    demands = {at[name]: each for name, each in imported.demands.items() if name in at and each}
+    givers = {value: node for node in program.nodes for value in imported.results.get(node.name, ())[:2]}
+    givers = {value: node for value, node in givers.items() if imported.results[node.name] == (value,)}
+    return Traced(program, imported, Model(imported.graph, places, made_at, arithmetic, opaque, demands), nodes, givers)
+
+
+def cut(found: Traced) -> Partition:
+    """The groups that are worth a kernel, which writes each value as torch would lay it out. What only shows a value in
+    another way stays torch's: there it is free."""
+    made = partition(found.model)
+    groups, cuts, wires = list[Group](), list(made.cuts), Wires(found.model)
+    for group in made.groups:
+        positions = trimmed(found, frozenset(group.positions), wires)
+        reason = "torch shows a value in another way, which is free"
+        if positions:
+            whole = group if positions == frozenset(group.positions) else group_of(found.model, positions)
+            try:
+                if worth(positions, whole.graph) and not is_shown(whole.graph):
+                    groups.append(as_torch_lays_it(whole, found))
+                    continue
+            except UnsupportedError as error:
+                reason = str(error)
+        cuts += [Cut(position, None, reason) for position in group.positions]
+    return Partition(tuple(groups), tuple(cuts))
+
+
+def as_torch_lays_it(group: Group, found: Traced) -> Group:
+    """The group whose kernel writes its values in the order that they have in torch's memory: what reads them may
+    depend on that. UnsupportedError where they are not side by side there, or no kernel writes so."""
+    orders = {name: order_of(found.givers[name].meta["val"]) for name in group.outputs}
+    if all(order is None for order in orders.values()):
+        return group
+    nodes, outputs = list(group.original.nodes), list[str]()
+    for name in group.outputs:
+        order, node = orders[name], group.original[name]
+        if order is not None:
+            index = tuple(Dim.of(index_name(order.index(axis))) for axis in range(len(order)))
+            shape = tuple(node.shape[axis] for axis in order)
+            nodes.append(Node(laid(name), View(index), (name,), node.dtype, shape))
+        outputs.append(name if order is None else laid(name))
+    turned = replace(group.original, nodes=tuple(nodes), outputs=tuple(outputs))
+    graph = normalise(turned)
+    return replace(group, original=replace(turned, outputs=graph.outputs), graph=graph, kernel=lower(graph, "kernel"))
+
+
+def laid(name: str) -> str:
+    """What a value is called in the order of memory."""
+    return f"{name}{_LAID}"
+
+
+def plain(name: str) -> str:
+    """The value that something shows in the order of memory, or the name itself."""
+    return name.removesuffix(_LAID)
+
+
+def order_of(fake: torch.Tensor) -> list[int] | None:
+    """The axes of a tensor from the outermost in memory to the innermost; None where that is their own order.
+
+    UnsupportedError where its cells are not side by side."""
+    if fake.is_contiguous():
+        return None
+    order = sorted(range(fake.dim()), key=lambda axis: (-hinted(fake.stride(axis)), axis))
+    expected = 1
+    for axis in reversed(order):
+        extent = hinted(fake.shape[axis])
+        if extent > 1 and hinted(fake.stride(axis)) != expected:
+            raise UnsupportedError("the cells of a value are not side by side in torch's memory")
+        expected *= extent
+    return order
+
+
+def hinted(size: Any) -> int:
+    """A size as the number that it was when torch traced."""
+    return int(size) if isinstance(size, int) else int(size.node.hint)
+
+
+def trimmed(found: Traced, positions: frozenset[int], wires: Wires) -> frozenset[int]:
+    """The positions of a group without the views at its ends: those that only what is outside reads, or that show what
+    comes from outside to others too."""
+    left = set(positions)
+    while True:
+        gone = {position for position in left if is_view(found, position) and _is_loose(wires, position, left)}
+        if not gone:
+            return frozenset(left)
+        left -= gone
+
+
+def _is_loose(wires: Wires, position: int, positions: set[int]) -> bool:
+    """Whether a view at an end of a group can leave it, and something outside reads it."""
+    readers = set(wires.read_by(position))
+    makers = set(wires.makers(position))
+    return bool(readers - positions) and (not readers & positions or not makers & positions)
+
+
+def is_view(found: Traced, position: int) -> bool:
+    """Whether torch makes a view there, which takes no time."""
+    target = found.nodes[position].target
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    return any(each.alias_info is not None and not each.alias_info.is_write for each in target._schema.returns) or (
+        target in (torch.ops.aten._unsafe_view.default, torch.ops.aten.alias.default)
+    )
+
+
+def is_shown(graph: Graph) -> bool:
+    """Whether a graph computes nothing: it shows its inputs in another way."""
+    return all(isinstance(node.kind, Input | Constant | View) for node in graph.nodes)
+
+
+def is_size(node: fx.Node) -> bool:
+    """Whether a node makes a size, or says something of sizes, and no tensor."""
+    value = node.meta.get("val")
+    return node.op == "call_function" and isinstance(value, torch.SymInt | torch.SymBool | torch.SymFloat | int | float)
+
+
+def told(node: fx.Node) -> str:
+    """What a node does, in torch's words: `aten.mul.Tensor`."""
+    return (
+        "the result"
+        if node.op == "output"
+        else str(getattr(node.target, "__name__", node.target)).replace("<built-in function ", "")
+    )
+
+
+def _is_place(node: fx.Node) -> bool:
+    return node.op in ("call_function", "output") and node.target is not operator.getitem
+
+
+def _read(node: fx.Node, imported: Imported) -> list[str]:
+    """The values that a node reads; a size that another node makes is one."""
+    found: list[str] = []
+    for each in node.all_input_nodes:
+        found += imported.results.get(each.name, (each.name,) if is_size(each) else ())
+    return found
+
+
+def _made(node: fx.Node, imported: Imported) -> tuple[str, ...]:
+    if node.op == "output":
+        return ()
+    return imported.results.get(node.name, (node.name,) if is_size(node) else ())
+
+
+def _apart(node: fx.Node) -> str:
+    """Why a node is in no group whatever it means, or nothing."""
+    if node.op == "output":
+        return RESULT
+    if "val" not in node.meta:
+        return "it makes no tensor"
+    fakes = [each.meta.get("val") for each in (node, *node.all_input_nodes)]
+    tensors = [each for fake in fakes for each in (fake if isinstance(fake, tuple | list) else [fake])]
+    devices = {each.device.type for each in tensors if isinstance(each, torch.Tensor)}
+    return ELSEWHERE if devices - {"cpu"} else ""

@@ -1,0 +1,129 @@
+"""Kernels put into a graph of torch's in the place of the nodes that they compute."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+from noyau.torch_modules.places import is_size, order_of
+
+Target = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """A kernel in one place: the names of the nodes that it replaces, of those that it reads, in order, and of those
+    whose values it makes, in order. `stand_ins`: nodes that are replaced and of which the shape is still asked for,
+    and nodes of the same shape."""
+
+    target: Target
+    nodes: tuple[str, ...]
+    reads: tuple[str, ...]
+    makes: tuple[str, ...]
+    stand_ins: Mapping[str, str] = field(default_factory=dict)
+
+
+def rewritten(program: fx.Graph, swaps: Sequence[Swap]) -> fx.Graph:
+    """The graph with calls of kernels; what nothing needs any more is gone. Values lie in memory as they did before."""
+    return _Rewriting(program, swaps).made()
+
+
+class _Rewriting:
+    """The new graph, made in the order of the old one; a kernel stands where the last of its nodes stood, or before
+    what needs it earlier."""
+
+    def __init__(self, program: fx.Graph, swaps: Sequence[Swap]) -> None:
+        self.program, self.graph = program, fx.Graph()
+        self.by_name = {node.name: node for node in program.nodes}
+        self.orders = {node.name: at for at, node in enumerate(program.nodes)}
+        self.swap_of = {name: swap for swap in swaps for name in swap.nodes}
+        self.last = {id(swap): max(self.orders[name] for name in swap.nodes) for swap in swaps}
+        self.new: dict[fx.Node, fx.Node] = {}
+        self.placed: set[int] = set()
+
+    def made(self) -> fx.Graph:
+        for node in self.program.nodes:
+            swap = self.swap_of.get(node.name)
+            if swap is None and self.swap_behind(node) is None:
+                self.require(node)
+            elif swap is not None and self.orders[node.name] == self.last[id(swap)]:
+                self.place(swap)
+        self.graph.lint()
+        _drop_unused(self.graph)
+        return self.graph
+
+    def swap_behind(self, node: fx.Node) -> Swap | None:
+        """The kernel that makes what a node picks, where it picks a result of one that is replaced."""
+        source = node.args[0] if node.target is operator.getitem else None
+        return self.swap_of.get(source.name) if isinstance(source, fx.Node) else None
+
+    def require(self, node: fx.Node) -> fx.Node:
+        """The node of the new graph that stands for one of the old."""
+        if node not in self.new:
+            swap = self.swap_of.get(node.name) or self.swap_behind(node)
+            if swap is not None:
+                self.place(swap, node)
+            else:
+                for each in node.all_input_nodes:
+                    self.require(self.shown(node, each))
+                self.new[node] = self.copied(node)
+        return self.new[node]
+
+    def shown(self, reader: fx.Node, read: fx.Node) -> fx.Node:
+        """What is read in the place of a node: where the shape is all that is asked for, one of the same shape."""
+        swap = self.swap_of.get(read.name)
+        if swap is None or read.name in swap.makes or not is_size(reader):
+            return read
+        return self.by_name[swap.stand_ins[read.name]]
+
+    def copied(self, node: fx.Node) -> fx.Node:
+        return self.graph.node_copy(node, lambda each: self.new[self.shown(node, each)])
+
+    def place(self, swap: Swap, wanted: fx.Node | None = None) -> None:
+        """The call of a kernel, after what it reads."""
+        if id(swap) in self.placed:
+            assert wanted is None or wanted in self.new, f"{wanted} is made inside a kernel alone"
+            return
+        self.placed.add(id(swap))
+        given = tuple(self.require(self.by_name[name]) for name in swap.reads)
+        call = self.graph.call_function(swap.target, given)
+        fakes = [_laid(self.by_name[name].meta["val"]) for name in swap.makes]
+        if len(fakes) == 1:
+            call.meta["val"] = fakes[0]
+            self.new[self.by_name[swap.makes[0]]] = self.shown_as_before(call, swap.makes[0])
+            return
+        call.meta["val"] = tuple(fakes)
+        for at, (name, fake) in enumerate(zip(swap.makes, fakes, strict=True)):
+            part = self.graph.call_function(operator.getitem, (call, at))
+            part.meta["val"] = fake
+            self.new[self.by_name[name]] = self.shown_as_before(part, name)
+
+    def shown_as_before(self, made: fx.Node, name: str) -> fx.Node:
+        """What a kernel wrote in the order of memory, its axes in the order that they had."""
+        order = order_of(self.by_name[name].meta["val"])
+        if order is None:
+            return made
+        back = [order.index(axis) for axis in range(len(order))]
+        shown = self.graph.call_function(torch.ops.aten.permute.default, (made, back))
+        shown.meta["val"] = made.meta["val"].permute(back)
+        return shown
+
+
+def _laid(fake: torch.Tensor) -> torch.Tensor:
+    """What a kernel makes of a result: new, its axes in the order of memory."""
+    order = order_of(fake)
+    shape = fake.shape if order is None else [fake.shape[axis] for axis in order]
+    with fake.fake_mode if hasattr(fake, "fake_mode") else torch.no_grad():
+        return torch.empty(shape, dtype=fake.dtype, device=fake.device)
+
+
+def _drop_unused(graph: fx.Graph) -> None:
+    """Without the nodes that compute what nobody reads; what acts stays."""
+    for node in reversed(list(graph.nodes)):
+        if node.op == "call_function" and not node.users and not node.is_impure():
+            graph.erase_node(node)

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from noyau.torch_modules.compiling import Record, compile_graph  # noqa: E402
+from noyau.torch_modules.wishes import Wishes  # noqa: E402
+from tests.torch_modules.modules import Block, F, compiled, same  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def block():
+    torch.manual_seed(0)
+    return Block()
+
+
+def operators(record):
+    return [one.planned.replaces for graph in record.graphs for one in graph.kept]
+
+
+def test_inference_with_sizes_that_are_names(block):
+    function, record = compiled(block, dynamic=True)
+    with torch.no_grad():
+        for shape in ((2, 5, 32), (3, 7, 32), (1, 20, 32)):
+            x = torch.randn(shape)
+            assert same(function(x), block(x))
+    assert len(record.graphs) == 1 or [graph.kind for graph in record.graphs] == ["inference"] * len(record.graphs)
+    assert ("native_layer_norm.default",) in operators(record)
+    assert all(one.certificate is not None and one.certificate.ok for graph in record.graphs for one in graph.kept)
+    assert not any(one.reason for graph in record.graphs for one in graph.judged)
+
+
+def test_gradients(block):
+    function, record = compiled(block, dynamic=True)
+    found = []
+    for each in (function, block):
+        x = torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(1), requires_grad=True)
+        block.zero_grad()
+        sum((out * out.cos()).sum() for out in each(x)).backward()
+        found.append([x.grad, *(parameter.grad.clone() for parameter in block.parameters())])
+    assert {graph.kind for graph in record.graphs} == {"forward", "backward"}
+    assert all(graph.kept for graph in record.graphs)
+    assert same(*found, tolerance=1e-4)
+
+
+def test_equal_layers_are_one_kernel():
+    torch.manual_seed(0)
+    layers = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.GELU()) for _ in range(4)))
+    function, record = compiled(layers)
+    x = torch.randn(3, 16)
+    with torch.no_grad():
+        assert same(function(x), layers(x))
+    assert [len(one.planned.groups) for one in record.graphs[0].kept] == [4]
+
+
+def test_what_is_changed_in_place_is_changed():
+    def step(x, state):
+        state.mul_(0.5).add_(torch.sigmoid(x) * x.exp())
+        return (state - x).tanh()
+
+    function, record = compiled(step)
+    x, states = torch.randn(4, 5), [torch.ones(4, 5), torch.ones(4, 5)]
+    assert same(function(x, states[0]), step(x, states[1]))
+    assert same(states[0], states[1])
+    assert record.graphs[0].kept
+
+
+def test_views_of_inputs_and_of_results():
+    def several(x):
+        y = (x * 2 + 1).relu()
+        return y.t(), x[1:], y, y[:, ::2] + 1
+
+    function, _ = compiled(several)
+    x = torch.randn(4, 6)
+    got, want = function(x), several(x)
+    assert same(got, want)
+    assert got[1].untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+    assert got[0].untyped_storage().data_ptr() == got[2].untyped_storage().data_ptr()
+
+
+def test_inputs_that_are_not_packed(block):
+    function, record = compiled(lambda x: F.softmax(x.exp() * 0.1, -1) - x)
+    x = torch.randn(6, 4).t()
+    y = torch.randn(4, 12)[:, ::2]
+    for each in (x, y):
+        assert torch.allclose(function(each), F.softmax(each.exp() * 0.1, -1) - each, atol=1e-6)
+    assert record.graphs[0].kept
+
+
+def test_a_graph_break_makes_two_graphs():
+    def broken(x):
+        y = (x * 2).exp() + 1
+        torch._dynamo.graph_break()
+        return (y.log() - x).sigmoid()
+
+    function, record = compiled(broken)
+    x = torch.rand(5)
+    assert same(function(x), broken(x))
+    assert [len(graph.kept) for graph in record.graphs] == [1, 1]
+
+
+def test_data_dependent_shapes_are_a_boundary():
+    def picked(x):
+        y = (x * 2 + 1).sigmoid()
+        return torch.nonzero(y > 0.7), (y - 1).exp() * y
+
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        function, record = compiled(picked)
+        x = torch.randn(20)
+        assert same(function(x), picked(x))
+    (graph,) = record.graphs
+    assert graph.kept
+    assert any("nonzero" in reason for reason in graph.found.imported.opaque.values())
+
+
+def test_what_noyau_does_not_know_is_left_to_torch():
+    function, record = compiled(lambda x: x * 2 + 1)
+    x = torch.zeros(3, dtype=torch.complex64)
+    with pytest.warns(
+        RuntimeWarning, match=r"noyau leaves this graph to torch: there is no dtype for torch\.complex64"
+    ):
+        assert torch.equal(function(x), x * 2 + 1)
+    assert record.graphs[0].whole
+    assert not record.graphs[0].judged
+
+
+def test_a_kernel_that_loses_is_not_kept():
+    function, record = compiled(lambda x: (x * 2 + 1).relu(), Wishes(budget_s=0))
+    x = torch.randn(7)
+    assert torch.equal(function(x), (x * 2 + 1).relu())
+    (one,) = record.graphs[0].judged
+    assert not one.kept
+    assert "no time left" in one.reason or one.timings
+
+
+def test_a_graph_without_inputs():
+    graph = torch.fx.Graph()
+    made = graph.call_function(torch.ops.aten.full.default, ([2, 3], 1.5))
+    made.meta["val"] = torch.full([2, 3], 1.5)
+    graph.output((made,))
+    run = compile_graph(torch.fx.GraphModule({}, graph), [], "inference", Wishes(), Record())
+    assert torch.equal(run([])[0], torch.full([2, 3], 1.5))
