@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,6 +33,16 @@ PAGES = {
         "order-dependent",
         "total[compensation_lost]: precision: wrong at",
     ),
+    "map_zip_reduce": (
+        "(5, 3, 4) (3, 4, 5) (4,)",
+        "0.5f * ",
+        "scale_rows[by_index]: right on",
+        "energy[c]: right on",
+        "scale_rows[forgets_to_broadcast]: out-of-bounds: ",
+        "largest_of_rows[from_zero]: wrong-value: ",
+        "activated[by_shape]: wrong-value: ",
+        "stride-blind: it is right on packed arrays",
+    ),
     "matrix_product": (
         "product[ikj_i]: right on",
         "product_with_transposed[ijk_i]: right on",
@@ -51,3 +63,40 @@ def test_a_page_says_what_is_right_what_is_wrong_and_what_is_fast(page):
     assert ran.returncode == 0, ran.stderr
     said = " ".join(ran.stdout.split())
     assert [words for words in PAGES[page] if " ".join(words.split()) not in said] == []
+
+
+@pytest.fixture(scope="module")
+def library():
+    """The example of a small tensor library."""
+    return runpy.run_path(str(ROOT / "examples" / "teaching_tensor.py"))
+
+
+@pytest.mark.parametrize("task", ["exclusive_or", "two_moons"])
+def test_the_teaching_library_trains_a_classifier(library, task, capsys):
+    points = library[task](400)
+    network = library["train"](*points, steps=100)
+    assert network.first.shape == (2, 100)
+    assert library["accuracy"](network, *points) >= 0.98
+    assert library["accuracy"](network, *library[task](1000, seed=1)) >= 0.97
+    assert "step  100: loss" in capsys.readouterr().out
+
+
+def test_the_teaching_library_s_gradients_are_those_of_differences(library):
+    noise, tensor = np.random.default_rng(0), library["Tensor"]
+    arrays = [noise.normal(size=shape) for shape in ((3, 4), (1, 4), (4, 2))]
+
+    def loss(*given):
+        a, b, c = map(tensor, given)
+        made = ((a + b).relu() * a.permute(1, 0).exp().permute(1, 0) - b.softplus()) @ c
+        return a, b, c, (made * made + made.view(2, 3).view(3, 2)).softplus().log().sum(axis=1).mean()
+
+    *leaves, total = loss(*arrays)
+    total.backward()
+    for at, leaf in enumerate(leaves):
+        for cell in np.ndindex(leaf.shape):
+            ends = []
+            for step in (1e-6, -1e-6):
+                moved = [array.copy() for array in arrays]
+                moved[at][cell] += step
+                ends.append(loss(*moved)[-1].array.item())
+            assert leaf.gradient[cell] == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-4, abs=1e-7)
