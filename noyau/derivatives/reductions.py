@@ -14,6 +14,17 @@ from noyau.ir.monoids import MONOIDS
 LINEAR = frozenset({"sum"})  # monoids that hand a gradient on as it is
 
 
+# What each cell x is given back by a reduction, and by a running result, in words: y is the result, g its gradient.
+WORDS = {
+    "sum": ("g", "the sum of g from x on"),
+    "prod": ("g times the product of all others", "the sum, from x on, of g times the product so far without x"),
+    "max": ("g, shared evenly among ties", "the sum of g as long as x is the first of the largest"),
+    "min": ("g, shared evenly among ties", "the sum of g as long as x is the first of the least"),
+    "logsumexp": ("g * exp(x - y)", "exp(x) times the sum of g * exp(-y) from x on"),
+    "variance": ("g * 2 / n * (x - mean)", "refused"),
+}
+
+
 def reduce_back(writer: Writer, node: Node, kind: Reduce, operand: Node, gradient: Node) -> Node:
     """The gradient of what a reduction took in. max and min share it evenly among ties; of a row with a NaN, which
     equals nothing, it is NaN. UnsupportedError where the monoid has no derivative."""

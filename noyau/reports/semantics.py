@@ -11,6 +11,8 @@ import textwrap
 import typing
 from collections.abc import Iterable, Iterator, Sequence
 
+from noyau.derivatives.functions import DERIVATIVES, FLAT, spelt
+from noyau.derivatives.reductions import WORDS
 from noyau.dtypes import DType
 from noyau.ir.graph import Kind
 from noyau.ir.monoids import MONOIDS, Monoid
@@ -76,6 +78,13 @@ def document() -> str:
             "\n## Monoids\n",
             _MONOIDS,
             *_table(("monoid", "takes", "gives", "meaning", "state", "exact", "flops"), _monoids()),
+            "\n## Derivatives\n",
+            _DERIVATIVES,
+            *(textwrap.fill(f"- {rule}", 120, subsequent_indent="  ") for rule in _RULES_OF_DERIVATIVES),
+            "",
+            *_table(("function", "by the first operand", "by the second", "by the third"), _derivatives()),
+            "\nAnd of monoids, for each cell x that is taken in:\n",
+            *_table(("monoid", "of a reduction", "of a running result"), _derivatives_of_monoids()),
             "\n## Nodes of a graph\n",
             *_table(("kind", "meaning"), _kinds()),
             "\n## Where runtimes differ\n",
@@ -97,6 +106,26 @@ f16, or of bool: it may be several values, and is wider than a narrow float. Exa
 integers, sum and prod are exact too).
 """
 
+_DERIVATIVES = """\
+What a function hands back to its operands in reverse mode, for operands x or a, b and c, the result y and the gradient
+g of the result. Formulas are made of the functions above, so that a gradient is a graph like any other, and can be
+derived again. "0": the function is constant between its steps. Integers and bools have no gradient.
+"""
+_RULES_OF_DERIVATIVES = (
+    "A value that `where`, `maximum`, `minimum`, `fmax` or `fmin` did not choose is given back 0, also where the "
+    "derivative of what made it is infinite or NaN. torch gives NaN there.",
+    "Ties of `maximum`, `minimum` and of the monoids max and min share evenly, as in torch; those of `fmax` and `fmin` "
+    "go to the first operand, as in torch. A running maximum goes to the first of ties, where torch has the last.",
+    "`power` to the exponent 0 gives 0 to its base, and a base of 0 gives 0 to an exponent that is not below 0. The "
+    "derivative of `abs` at NaN is NaN, where torch has 0; that of logsumexp of -inf alone is 0, where torch has NaN.",
+    "A sum of half types is accumulated in float32 and rounded once: of what was broadcast, of what was looked up "
+    "twice, of what several values read. Formulas of half types are computed in float32.",
+    "A maximum on which no result depends, as the one that softmax subtracts, has no gradient: it would be 0.",
+    "A view hands back each cell to the cell it showed; a Gather scatters sums; a Scatter gathers, and one that "
+    "overwrites gives to what was written last. Refused by name: Opaque, a Scatter of products, an einsum that names "
+    "an axis twice.",
+)
+
 
 def _dtypes() -> Iterator[tuple[str, ...]]:
     for dtype in DType:
@@ -112,6 +141,18 @@ def _functions() -> Iterator[tuple[str, ...]]:
         takes, gives, note = _takes(operator), _gives(operator), _literal(operator.note)
         meaning = _literal(operator.meaning)
         yield signature, takes, gives, meaning, str(operator.flops), f"{operator.ulp:g}", _in_c(operator.name), note
+
+
+def _derivatives() -> Iterator[tuple[str, ...]]:
+    """The functions of floats, and what each hands back."""
+    for name in OPERATORS:
+        if name in DERIVATIVES or name in FLAT:
+            found = [_literal(each) for each in spelt(name)]
+            yield f"`{name}`", *found, *[""] * (3 - len(found))
+
+
+def _derivatives_of_monoids() -> Iterator[tuple[str, ...]]:
+    return ((f"`{name}`", *map(_literal, words)) for name, words in WORDS.items())
 
 
 def _takes(operator: Operator) -> str:

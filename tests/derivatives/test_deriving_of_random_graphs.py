@@ -14,6 +14,7 @@ from tests.random_graphs import Case, generate, graphs
 STEPS = (1e-5, 1e-6, 1e-7)
 
 
+@np.errstate(all="ignore")
 def verdict(case: Case) -> str:
     """right, wrong, or why nothing can be said: no floats, no derivative, infinite, or a kink nearby."""
     graph = case.graph

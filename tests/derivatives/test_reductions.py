@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from noyau.derivatives.deriving import derive
+from noyau.derivatives.reductions import WORDS
 from noyau.dtypes import DType
 from noyau.ir.evaluation import evaluate
 from noyau.ir.graph import Reduce
+from noyau.ir.monoids import MONOIDS
 from tests.derivatives.nodes import alone, given
 from tests.derivatives.numeric import agrees
 
@@ -109,3 +111,8 @@ def test_a_result_that_steps_gives_zeros():
     derived = derive(graph, ["x"])
     found = evaluate(derived.backward, {"x": np.ones(3)})
     np.testing.assert_array_equal(found["grad_x"], [0, 0, 0])
+
+
+def test_every_monoid_of_floats_is_in_the_document():
+    found = {name for name, monoid in MONOIDS.items() if "float" in monoid.accepts and not monoid.ordered}
+    assert found - {"argmax", "argmin", "max_apart", "min_apart"} == set(WORDS)
