@@ -16,6 +16,7 @@ from noyau.descriptions import Description
 from noyau.dispatching.calls import ReferenceWarning
 from noyau.dispatching.explaining import Explanation
 from noyau.dispatching.generating import GENERATED, Generated, Wanted, generate
+from noyau.dispatching.torch_calls import OnTensors, are_tensors, is_traced, traced
 from noyau.dispatching.unsigned import calls_of
 from noyau.dtypes import DType
 from noyau.errors import SignatureError
@@ -60,7 +61,7 @@ class SaidOfText(Said, total=False):
     language: str
 
 
-class Op(Generic[P, R]):
+class Op(OnTensors, Generic[P, R]):
     """A named computation: one reference, any number of kernels. It is called as its reference is."""
 
     def __init__(self, description: Description) -> None:
@@ -147,12 +148,18 @@ class Op(Generic[P, R]):
         they are written to it, an array or a tuple of them.
 
         SignatureError where an argument does not fit; the message shows what the others bind. InputError where `out`
-        does not fit or an index is out of bounds. A ReferenceWarning, once, where no kernel may run."""
+        does not fit or an index is out of bounds. A ReferenceWarning, once, where no kernel may run.
+
+        Tensors of torch give tensors, with gradients where they are asked for: see `noyau.runtimes.torch.calls`."""
+        if is_traced() and are_tensors((*args, *kwargs.values())):
+            return traced(self, args, kwargs)
         if not kwargs and not runs_as_written():
             for door in self.calls.plain:
                 made = door(args, None)
                 if made is not MISS:
                     return made
+        if are_tensors(args) or are_tensors(kwargs.values()):
+            return self.on_tensors(args, kwargs)
         reference = self.description.reference
         out = None if "out" in reference.parameters else kwargs.pop("out", None)
         if len(args) == len(reference.parameters) and kwargs.keys() <= reference.constants.keys():
@@ -272,12 +279,19 @@ class Op(Generic[P, R]):
         returned as it was. SignatureError where there is one already."""
         if self.description.gradient is not None:
             raise SignatureError(f"{self.name} has a gradient already: {self.description.gradient.__name__}")
-        self.calls = calls_of(replace(self.description, gradient=function))
+        self.describe(replace(self.description, gradient=function))
         return function
+
+    def describe(self, description: Description) -> None:
+        """Be this from now on, in compiled graphs of torch too."""
+        tensors, self.calls = self.calls.tensors, calls_of(description)
+        self.calls.tensors = tensors
+        if tensors is not None:
+            tensors.follow(self.calls)
 
     def attach(self, kernel: HandKernel) -> HandKernel:
         """Add a kernel that is made already."""
-        self.calls = calls_of(replace(self.description, kernels=(*self.description.kernels, kernel)))
+        self.describe(replace(self.description, kernels=(*self.description.kernels, kernel)))
         return kernel
 
 

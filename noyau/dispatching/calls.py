@@ -30,7 +30,9 @@ class ReferenceWarning(UserWarning):
 
 class Calls:
     """The calls of an op with a signature. `plain`: the ways of earlier calls that gave no constants, the last first;
-    `others`: those that gave some, by what they gave."""
+    `others`: those that gave some, by what they gave; `tensors`: the calls on tensors of torch, once there was one."""
+
+    tensors: Any = None
 
     def __init__(self, description: Description, signature: Signature) -> None:
         self.description, self.signature = description, signature
@@ -44,6 +46,8 @@ class Calls:
         self.choosing.chosen.clear()
         self.others.clear()
         self.plain = ()
+        if self.tensors is not None:
+            self.tensors.forget()
 
     def again(self, args: tuple[Any, ...], constants: Mapping[str, Any], out: Any) -> Any:
         """The results by the way of an earlier call that gave these constants, or MISS."""

@@ -34,6 +34,7 @@ class Unsigned:
     signature that was found."""
 
     plain: tuple[Entry, ...] = ()
+    tensors: Any = None
 
     def __init__(self, description: Description) -> None:
         self.description, self.warned = description, False

@@ -75,7 +75,11 @@ def through_arrays(call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     made = call(tuple(array_of(each) if isinstance(each, torch.Tensor) else each for each in arguments))
     if made is MISS:
         return MISS
-    return tuple(map(tensor_of, made)) if isinstance(made, tuple) else tensor_of(made)
+    return tuple(map(_tensor, made)) if isinstance(made, tuple) else _tensor(made)
+
+
+def _tensor(result: Any) -> torch.Tensor:
+    return tensor_of(np.asarray(result))
 
 
 def is_plain(tensor: Any) -> bool:

@@ -1,0 +1,108 @@
+"""Where calls of ops on tensors of torch begin. torch is imported only once a tensor has come, for it is there then."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from noyau.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from noyau.dispatching.calls import Calls
+    from noyau.dispatching.unsigned import Unsigned
+    from noyau.ops import Op
+
+
+def are_tensors(given: Iterable[object]) -> bool:
+    """Whether a tensor of torch, or what stands for one, is among these."""
+    return any(hasattr(type(each), "__torch_function__") for each in given)
+
+
+def is_traced() -> bool:
+    """Whether torch.compile traces this very line."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.compiler.is_dynamo_compiling()
+
+
+def tensor_calls(calls: Calls | Unsigned) -> Any:
+    """The calls on tensors of an op, made when they are first asked for."""
+    if calls.tensors is None:
+        from noyau.dispatching.calls import Calls
+        from noyau.runtimes.torch.calls import TensorCalls
+        from noyau.runtimes.torch.unsigned import UnsignedTensors
+
+        calls.tensors = TensorCalls(calls) if isinstance(calls, Calls) else UnsignedTensors(calls)
+    return calls.tensors
+
+
+def traced(op: Op[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The results by an operator of torch, in words that Dynamo follows: what is looked up of the op is a constant to
+    it, and the call a node of its graph."""
+    import torch
+
+    if not op.is_signed():
+        from noyau.runtimes.torch.unsigned import untraced
+
+        return untraced(op, args, kwargs)
+    names = op.spelt()
+    given = list(args) + [kwargs[name] for name in names[len(args) :] if name in kwargs]
+    said = {name: value for name, value in kwargs.items() if name not in names and name != "out"}
+    tensors = tuple(isinstance(each, torch.Tensor) for each in given)
+    simple = {name: value for name, value in said.items() if type(value) in (bool, int, float, str)}
+    baked = tuple((name, value) for name, value in said.items() if name not in simple)
+    kinds = tuple((name, type(value)) for name, value in simple.items())
+    found, constants = op.registered(tensors, kinds, baked)
+    values = {key: simple.get(name, default) for key, name, default in constants}
+    made = getattr(torch.ops.noyau, found)(*given, **values)
+    return made if kwargs.get("out") is None else _copied(made, kwargs["out"])
+
+
+class OnTensors:
+    """What an op is to torch."""
+
+    calls: Calls | Unsigned
+
+    def on_tensors(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """The results for tensors of torch. SignatureError as for arrays."""
+        op = cast("Op[Any, Any]", self)
+        calls, reference = tensor_calls(self.calls), self.calls.description.reference
+        if not kwargs and len(args) == len(reference.parameters):
+            return calls(args, kwargs, op.sizes)
+        kwargs = dict(kwargs)
+        out = None if "out" in reference.parameters else kwargs.pop("out", None)
+        arguments, constants = op.arguments(args, kwargs)
+        return calls(tuple(arguments), constants, op.known(constants), out)
+
+    def registered(
+        self, tensors: tuple[bool, ...], kinds: Sequence[tuple[str, type]], baked: Sequence[tuple[str, Any]]
+    ) -> tuple[str, tuple[tuple[str, str, Any], ...]]:
+        """The name of the op among torch's operators, for arguments of which these are tensors and constants of these
+        types; and of each constant that it takes, its key, its name and its value where none is given.
+
+        SignatureError where their number or their names do not fit."""
+        given = {**{name: kind() for name, kind in kinds}, **dict(baked)}
+        cast("Op[Any, Any]", self).arguments([None] * len(tensors), given)
+        calls = tensor_calls(self.calls)
+        found: tuple[str, tuple[tuple[str, str, Any], ...]] = calls.named(tensors, calls.calls.all(given))
+        return found
+
+    def spelt(self) -> tuple[str, ...]:
+        """The names of the inputs."""
+        return self.calls.description.reference.parameters
+
+    def is_signed(self) -> bool:
+        return self.calls.description.signature is not None
+
+    # Dynamo calls these as it traces and takes what they give as constants: torch.compiler.assume_constant_result.
+    for _looked_up in (registered, spelt, is_signed):
+        setattr(_looked_up, "_dynamo_marked_constant", True)  # noqa: B010  functions declare no attributes
+
+
+def _copied(made: Any, out: Any) -> Any:
+    results, targets = (each if isinstance(each, tuple) else (each,) for each in (made, out))
+    if len(results) != len(targets):
+        raise UnsupportedError(f"out= has {len(targets)} results, and the op {len(results)}")
+    for result, target in zip(results, targets, strict=True):
+        target.copy_(result)
+    return out

@@ -1,0 +1,115 @@
+"""A graph as kernels on tensors: built once for each layout of its inputs, and certified as generated kernels are."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+
+import numpy as np
+import torch
+
+from noyau import __version__
+from noyau.builders import cc, records
+from noyau.builders.cache import digest
+from noyau.builders.records import today
+from noyau.checking.native import certify_native
+from noyau.checking.values import Case
+from noyau.dispatching.generating import SCHEDULES, Generated, Wanted, printed
+from noyau.dispatching.layouts import Layout, laid_out, layout_of, lie, strided_names
+from noyau.dispatching.programs import program
+from noyau.dispatching.running import Built, build
+from noyau.errors import CheckError, OutputError
+from noyau.ir.graph import Graph
+from noyau.lowering.names import identifier
+from noyau.runtimes.numpy.doors import MISS, Argument
+from noyau.runtimes.torch.arrays import array_of
+from noyau.runtimes.torch.drawing import MOST, Draw, draw_graph
+from noyau.runtimes.torch.entries import Entry, through_program
+from noyau.runtimes.torch.hosting import host
+from noyau.signatures.types import Instance, Value
+
+Tensors = Sequence[torch.Tensor]
+LANGUAGE = "c"
+DOORS = 8  # kept; the last one that was made comes first
+
+
+class GraphKernels:
+    """A graph called on plain tensors of the CPU, in the order of its inputs: one new tensor, or a tuple of several.
+
+    The first call with inputs of some layouts builds their kernels and certifies them on what `draw` gives: BuildError
+    without a compiler, UnsupportedError for what has no kernel, CheckError where the certificate fails. InputError
+    where shapes do not fit or an index is out of bounds."""
+
+    def __init__(self, graph: Graph, called: str, draw: Draw) -> None:
+        self.graph, self.called, self.draw = graph, called, draw
+        self.doors: tuple[Entry, ...] = ()
+        self.made: dict[tuple[Layout, ...], Built] = {}
+        self.lock = threading.Lock()
+
+    def __call__(self, *tensors: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        for door in self.doors:
+            found = door(tensors)
+            if found is not MISS:
+                return found
+        return self.anew([tensor.resolve_neg() for tensor in tensors])
+
+    def anew(self, tensors: Tensors) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        """By a door that is kept from now on."""
+        tensors = [each if layout_of(array_of(each)) is not None else each.clone() for each in tensors]
+        layouts = tuple(layout_of(array_of(each)) or Layout() for each in tensors)
+        built = self.built(layouts)
+        pairs = zip(self.graph.inputs, layouts, strict=True)
+        ends = [Argument(node.dtype, len(node.shape), layout) for node, layout in pairs]
+        door = through_program(built, ends, self.called)
+        found = door(tuple(tensors))
+        if found is not MISS:
+            self.doors = (door, *self.doors)[:DOORS]
+            return found
+        results = host(built)(*tensors)  # it tells why
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def built(self, layouts: tuple[Layout, ...]) -> Built:
+        """The kernels for inputs that lie so, certified, once."""
+        with self.lock:
+            if layouts not in self.made:
+                generated = generated_of(self.graph, self.called, layouts)
+                self.made[layouts] = certified(build(generated), self.draw)
+            return self.made[layouts]
+
+
+def generated_of(graph: Graph, called: str, layouts: tuple[Layout, ...]) -> Generated:
+    """The kernels of a graph for inputs that lie so. UnsupportedError for what has none."""
+    values = tuple(Value(node.output, node.dtype, node.shape) for node in graph.inputs)
+    results = tuple(Value(name, graph[name].dtype, graph[name].shape) for name in graph.outputs)
+    wanted = Wanted(Instance(values, results, ()), layouts=layouts)
+    memory = laid_out(graph, layouts)
+    made = program(memory, identifier(called), strided_names(memory, layouts), SCHEDULES[LANGUAGE])
+    return Generated(called, LANGUAGE, wanted, graph, {}, made, printed(made, LANGUAGE, f"{called}: {wanted.instance}"))
+
+
+def certified(built: Built, draw: Draw) -> Built:
+    """The same, once it has passed its smoke certificate on this machine. CheckError where it does not."""
+    generated = built.generated
+    told = [str(generated.wanted.instance), *map(str, generated.wanted.layouts), cc.level()]
+    key = digest("smoke of a graph", __version__, generated.language, generated.text, *told)
+    if records.recall(key) is not None:
+        return built
+    with np.errstate(all="ignore"):
+        cases = islice(_cases(generated, draw), MOST)
+        certificate = certify_native(generated.graph, built, cases, name=generated.called)
+    if not certificate.ok:
+        raise CheckError(f"{generated.called}: its smoke certificate failed: {certificate.summary()}")
+    with contextlib.suppress(OutputError):
+        records.keep(key, {"graph": generated.name, "summary": certificate.summary(), "when": today()})
+    return built
+
+
+def _cases(generated: Generated, draw: Draw) -> Iterator[Case]:
+    """What is drawn; where nothing is, for no maker of inputs gives such, any that the graph takes."""
+    drawn = draw()
+    first = next(drawn, None)
+    for number, arrays in enumerate(draw_graph(generated.graph, {}) if first is None else chain([first], drawn)):
+        given = [arrays[node.output] for node in generated.graph.inputs]
+        yield Case(f"drawn {number}", tuple(lie(array, generated.wanted.layout(at)) for at, array in enumerate(given)))

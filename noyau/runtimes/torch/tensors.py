@@ -1,0 +1,116 @@
+"""What a call on tensors was given: whether it is plain memory of the CPU, and a clear error where it cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.autograd import forward_ad
+
+from noyau.dtypes import DType
+from noyau.errors import SignatureError, UnsupportedError
+from noyau.runtimes.torch.arrays import array_of, from_torch
+from noyau.signatures.types import Signature
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_function_modes = torch._C._len_torch_function_stack
+_transforms = torch._C._are_functorch_transforms_active
+_tracing = torch._C._get_tracing_state
+_QUANTISED = frozenset({torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4})
+
+
+def is_unwatched(given: Sequence[Any]) -> bool:
+    """Whether nothing of torch but autograd wants to see a call on these: no mode, transform, trace or forward-mode
+    level, and no tensor of a class of its own."""
+    if _dispatch_modes() or _function_modes() or _transforms() or forward_ad._current_level >= 0 or _tracing():
+        return False
+    return all(type(each) in _PLAIN for each in given if isinstance(each, torch.Tensor))
+
+
+def is_recorded(given: Sequence[Any]) -> bool:
+    """Whether autograd records a call on these."""
+    if not torch.is_grad_enabled():
+        return False
+    return any(each.requires_grad for each in given if isinstance(each, torch.Tensor))
+
+
+def has_tangent(given: Sequence[Any]) -> bool:
+    """Whether a tensor carries a forward-mode derivative."""
+    if forward_ad._current_level < 0:
+        return False
+    tensors = (each for each in given if isinstance(each, torch.Tensor))
+    return any(forward_ad.unpack_dual(each).tangent is not None for each in tensors)
+
+
+def require_taken(called: str, names: Sequence[str], given: Sequence[Any]) -> None:
+    """UnsupportedError for the first tensor that no kernel takes, SignatureError for an array of NumPy."""
+    tensors = [(name, each) for name, each in zip(names, given, strict=True) if isinstance(each, torch.Tensor)]
+    for name, each in zip(names, given, strict=True):
+        if isinstance(each, np.ndarray | np.generic):
+            told = f"{name} is of NumPy, and {tensors[0][0]} a tensor" if tensors else f"{name} is of NumPy"
+            raise SignatureError(f"{called}: {told}; give torch.as_tensor({name})")
+    for name, tensor in tensors:
+        fault = fault_of(name, tensor)
+        if fault:
+            raise UnsupportedError(f"{called}: {fault}")
+    devices = {str(tensor.device): name for name, tensor in tensors if tensor.dim()}
+    if len(devices) > 1:
+        told = " and ".join(f"{name} on {device}" for device, name in devices.items())
+        raise UnsupportedError(f"{called}: {told}; tensors of one call lie on one device")
+    for name, tensor in tensors:
+        if tensor.device.type not in ("cpu", "meta"):
+            told = f"{name} lies on {tensor.device}, and noyau has kernels for tensors on the CPU"
+            raise UnsupportedError(f"{called}: {told}; copy it there: {name}.cpu()")
+
+
+def fault_of(name: str, tensor: torch.Tensor) -> str:
+    """Why no kernel takes a tensor, wherever it lies, or nothing."""
+    if tensor.is_nested:
+        return f"{name} is a nested tensor; give its parts, or {name}.to_padded_tensor(0.0)"
+    if tensor.dtype in _QUANTISED:
+        return f"{name} is quantised ({tensor.dtype}); give {name}.dequantize()"
+    if tensor.layout is not torch.strided:
+        return f"{name} is laid out as {tensor.layout}, not as cells at strides; give {name}.to_dense()"
+    if tensor.dtype.is_complex:
+        return f"{name} is {_short(tensor.dtype)}, and noyau computes on real numbers; give torch.view_as_real({name})"
+    if from_torch(tensor.dtype) is None:
+        return f"{name} is {_short(tensor.dtype)}, which noyau does not compute on; give {name}.float()"
+    return ""
+
+
+def arrays_of(given: Sequence[Any]) -> list[Any]:
+    """The cells of tensors as arrays, views that negate as copies; numbers stay."""
+    return [array_of(each.resolve_neg()) if isinstance(each, torch.Tensor) else each for each in given]
+
+
+def dtype_of(tensor: torch.Tensor) -> DType:
+    """The DType of a tensor that was let in."""
+    found = from_torch(tensor.dtype)
+    assert found is not None
+    return found
+
+
+def promoted(signature: Signature, given: Sequence[Any]) -> list[Any]:
+    """The arguments, those of the family float in the widest dtype that any of them has: what torch does under autocast
+    with operators that want one dtype. Without a difference they are as they were."""
+    from noyau.signatures.types import Family
+
+    pairs = list(zip(signature.inputs, given, strict=True))
+    floats = [each.dtype for term, each in pairs if term.element is Family.FLOAT and _is_float(each)]
+    if len(set(floats)) < 2:
+        return list(given)
+    widest = floats[0]
+    for dtype in floats:
+        widest = torch.promote_types(widest, dtype)
+    return [each.to(widest) if term.element is Family.FLOAT and _is_float(each) else each for term, each in pairs]
+
+
+def _is_float(each: Any) -> bool:
+    return isinstance(each, torch.Tensor) and each.dtype.is_floating_point
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,65 @@
+"""Ops without a signature on tensors: each kind of call gets one, as on arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from noyau.dispatching.torch_calls import tensor_calls
+from noyau.dispatching.unsigned import Unsigned
+from noyau.errors import UnsupportedError
+from noyau.ops import Op
+from noyau.references import runs_as_written
+from noyau.runtimes.torch.arrays import tensor_of
+from noyau.runtimes.torch.faking import stand_in
+from noyau.runtimes.torch.tensors import arrays_of, is_recorded, is_unwatched, require_taken
+
+
+class UnsignedTensors:
+    """The calls of an op without a signature on tensors."""
+
+    def __init__(self, calls: Unsigned) -> None:
+        self.follow(calls)
+
+    def follow(self, calls: Unsigned) -> None:
+        """Be those of another description of the op from now on."""
+        self.calls = calls
+
+    def forget(self) -> None:
+        """Nothing is kept here."""
+
+    def __call__(
+        self, given: tuple[Any, ...], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any = None
+    ) -> Any:
+        """As signed calls; where the reference cannot be traced it runs as it is, but records no gradient."""
+        description = self.calls.description
+        require_taken(description.name, description.reference.parameters, given)
+        try:
+            calls = self.calls.signed([stand_in(each) for each in given], constants)
+        except UnsupportedError as error:
+            if not is_unwatched(given) or is_recorded(given) or out is not None:
+                told = "sign it, give a gradient by @op.gradient, or call it under torch.no_grad()"
+                raise UnsupportedError(f"{description.name} runs as its reference here: {error}; {told}") from error
+            return self.written(given, constants)
+        return tensor_calls(calls)(given, constants, sizes, out)
+
+    def written(self, given: Sequence[Any], constants: Mapping[str, Any]) -> Any:
+        """What the reference, or a trusted kernel, gives for arrays of the same memory."""
+        if runs_as_written():
+            made = self.calls.description.reference.function(*arrays_of(given), **constants)
+        else:
+            made = self.calls.whole(arrays_of(given), constants, {}, None)
+        return tuple(map(_tensor, made)) if isinstance(made, tuple) else _tensor(made)
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def untraced(op: Op[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The call outside of a compiled graph: without a signature nothing tells its results before it runs."""
+    return op(*args, **kwargs)
+
+
+def _tensor(result: Any) -> torch.Tensor:
+    return tensor_of(np.asarray(result))
