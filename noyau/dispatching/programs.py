@@ -16,6 +16,7 @@ from noyau.lowering.nest import lower
 from noyau.passes.constants import fold_constants
 from noyau.passes.equal import merge_equal
 from noyau.passes.partition import Group, Model, Place, partition
+from noyau.passes.repeating import repeat_cheap
 from noyau.passes.sizes import own_sizes
 from noyau.passes.unused import drop_unused
 from noyau.passes.views import compose_views
@@ -68,7 +69,7 @@ def program(graph: Graph, name: str, strided: Mapping[str, str] | None = None, o
     """The program of a graph, whose kernels are named after `name`; `strided` inputs are as `lower` takes them.
 
     UnsupportedError where a size of a kernel does not follow from what it reads."""
-    tidy = check(own_sizes(_live(compose_views(_same_as_views(merge_equal(fold_constants(graph)))))))
+    tidy = check(own_sizes(repeat_cheap(_live(compose_views(_same_as_views(merge_equal(fold_constants(graph))))))))
     found = partition(_as_model(tidy), alone_too=True)
     groups = [group for group in found.groups if not _is_seen_by_library(group, tidy, found.groups)]
     if len(groups) == 1 and _is_whole(groups[0], tidy):
