@@ -28,6 +28,7 @@ def declare_check(parser: argparse.ArgumentParser) -> None:
     sizes = "or with several in turn (default: small sizes, then all at 1); can be repeated"
     declare_inputs(parser, "run both", sizes)
     add("--tolerance", type=float, metavar="T", help="of an op: allow |got - want| <= T * max(1, |want|) instead")
+    add("--gradient", action="store_true", help="of an op: check what it gives back too, also where that is derived")
     declare_record(parser, "value by value")
 
 
@@ -40,6 +41,8 @@ def run_check(arguments: argparse.Namespace) -> int:
     if Path(arguments.target.partition("::")[0]).suffix == ".py":
         return _check_op(arguments)
     target = Path(arguments.target)
+    if arguments.gradient:
+        raise InputError(f"--gradient is of an op: noyau check FILE.py::OP --gradient; {target} is a model")
     if arguments.against is None:
         raise InputError(f"{target} is checked against another model: noyau check {target} --against B.onnx")
     if arguments.json is not None:
@@ -88,11 +91,13 @@ def _checked(arguments: argparse.Namespace) -> list[Checked]:
         for op in ops:
             say(f"checking {op.name}")
             own = {name: size for name, size in sizes.items() if name in sizes_named(op)}
-            if op.signature is None and len(ops) > 1:
+            if op.forms == (op,) and op.signature is None and len(ops) > 1:
                 note = "it has no signature, so it cannot be checked; give it one"
                 found.append(Checked(op.name, op.description.place, (), note=note))
             else:
-                found.append(check(op, sizes=own, tolerance=arguments.tolerance, budget_s=budget_s))
+                gradient = True if arguments.gradient else None
+                wishes = {"tolerance": arguments.tolerance, "budget_s": budget_s, "gradient": gradient}
+                found.append(check(op, sizes=own, **wishes))
     return found
 
 

@@ -57,6 +57,34 @@ def ops(tmp_path):
     return str(tmp_path / "ops.py")
 
 
+GRADIENT = """
+import numpy as np
+import noyau
+
+@noyau.op("float[n] -> float[n]")
+def curve(x):
+    return np.tanh(x)
+
+@curve.gradient
+def slope(x, out, grad):
+    return grad * (1 - out)
+"""
+
+
+def test_a_wrong_gradient_is_in_the_same_report(tmp_path, capsys):
+    (tmp_path / "curve.py").write_text(GRADIENT)
+    arguments = ["check", f"{tmp_path}/curve.py::curve", "--gradient", "--json", str(tmp_path / "r.json")]
+    assert main(arguments) == 1
+    assert "curve[gradient]: gradient: wrong gradient of x at x[" in capsys.readouterr().out
+    (finding,) = json.loads((tmp_path / "r.json").read_text())["findings"]
+    assert (finding["id"], finding["line"]) == ("curve[gradient]:gradient", 9)
+
+
+def test_a_model_has_no_gradient_to_check(tmp_path, capsys):
+    assert main(["check", str(tmp_path / "a.onnx"), "--gradient"]) == 2
+    assert "--gradient is of an op: noyau check FILE.py::OP --gradient" in capsys.readouterr().err
+
+
 def test_every_op_of_a_file_is_checked(ops, tmp_path, capsys):
     assert main(["check", ops, "--json", str(tmp_path / "r.json")]) == 1
     told = capsys.readouterr().out

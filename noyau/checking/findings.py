@@ -128,9 +128,10 @@ class KernelCheck:
         if self.skipped:
             return [f"{called}: not tried: {self.skipped}"]
         told = [f"{called}: {'' if each.severity == 'error' else 'warning: '}{each}" for each in self.findings]
-        if self.errors or self.certificate is None:
+        if self.errors or (self.certificate is None and not self.notes):
             return told
-        return ["; ".join([f"{called}: {self.certificate.summary()}", *self.notes]), *told]
+        right = [] if self.certificate is None else [self.certificate.summary()]
+        return [f"{called}: {'; '.join([*right, *self.notes])}", *told]
 
     def to_json(self, op: str) -> dict[str, Any]:
         """What is known of it beside its findings."""

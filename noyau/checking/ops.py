@@ -16,6 +16,7 @@ from noyau.checking.certificate import Certificate, Failure, Outcome
 from noyau.checking.diagnosing import diagnosed, is_slight
 from noyau.checking.findings import Checked, Finding, KernelCheck, kind_of
 from noyau.checking.generated import from_reference
+from noyau.checking.gradients import check_gradients
 from noyau.checking.runs import TwoRuns, Unlike, thorough, why_unlike
 from noyau.checking.shrinking import Smallest, shrunk
 from noyau.checking.tolerances import require_tolerance, trial
@@ -43,9 +44,11 @@ def check(
     patience_s: float = 20.0,
     budget_s: float = 10.0,
     generated: bool = True,
+    gradient: bool | None = None,
 ) -> Checked:
     """Every kernel of an op against its reference evaluated in float64, by the one certificate; `generated`: those that
-    noyau makes of the reference too.
+    noyau makes of the reference too; `gradient`: what the op gives back as well, which is else checked where it was
+    written by hand.
 
     Inputs are made from the signature (awkward numbers and sizes: 0, 1, primes, block sizes and their neighbours), or
     by `inputs=`, whose sizes are varied; `sizes` are usual ones. Each case runs twice, on poisoned outputs between
@@ -63,7 +66,11 @@ def check(
             reference = form.description.reference
             candidates: list[Candidate] = [ByHand(kernel, reference, apart) for kernel in form.kernels.values()]
             candidates += from_reference(form) if generated else []
-            checks = [_Check(form, each, tolerance, budget_s / len(op.forms)).run(sizes or {}, seed) for each in candidates]
+            checks = [
+                _Check(form, each, tolerance, budget_s / len(op.forms)).run(sizes or {}, seed) for each in candidates
+            ]
+            if form.description.gradient is not None if gradient is None else gradient:
+                checks += check_gradients(form, sizes or {}, seed, budget_s / len(op.forms))
         found += checks if form is op else [replace(each, name=f"{each.name}: {form.signature}") for each in checks]
     return Checked(op.name, op.description.place, tuple(found), tolerance)
 
