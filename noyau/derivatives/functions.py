@@ -106,7 +106,7 @@ DERIVATIVES: dict[str, tuple[Rule | None, ...]] = {
     "add": (lambda a, b, y, g: g, lambda a, b, y, g: g),
     "subtract": (lambda a, b, y, g: g, lambda a, b, y, g: -g),
     "multiply": (lambda a, b, y, g: g * b, lambda a, b, y, g: g * a),
-    "divide": (lambda a, b, y, g: g / b, lambda a, b, y, g: -g * (y / b)),
+    "divide": (lambda a, b, y, g: g / b, lambda a, b, y, g: -(g * y / b)),
     "floor_mod": (lambda a, b, y, g: g, lambda a, b, y, g: -g * a.call("floor_divide", b)),
     "fmod": (lambda a, b, y, g: g, lambda a, b, y, g: -g * (a / b).call("truncate")),
     "power": (_power_by_first, _power_by_second),

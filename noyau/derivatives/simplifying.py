@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from functools import partial
 
-from noyau.ir.graph import Graph, Map, Node
+from noyau.derivatives.saving import downstream
+from noyau.ir.dims import Dim, Shape, index_name, indices
+from noyau.ir.graph import Graph, Map, Node, View
 from noyau.passes.algebra import simplify_algebra
 from noyau.passes.equal import merge_equal
 from noyau.passes.rewriting import Rebuilder, rebuilt
@@ -13,11 +17,12 @@ from noyau.passes.unused import drop_unused
 from noyau.passes.views import compose_views
 
 
-def simplified(graph: Graph) -> Graph:
-    """The passes in turn, until nothing changes."""
+def simplified(graph: Graph, given: Collection[str] = ()) -> Graph:
+    """The passes in turn, until nothing changes. `given`: the gradients among the inputs."""
+    changes = (drop_unused, compose_views, simplify_algebra, drop_rounding, partial(share_divisors, given=given))
     while True:
         simpler = graph
-        for change in (drop_unused, compose_views, simplify_algebra, drop_rounding, merge_equal):
+        for change in (*changes, merge_equal):
             simpler = change(simpler)
         if simpler.nodes == graph.nodes:
             return drop_unused(simpler)
@@ -39,3 +44,73 @@ def drop_rounding(graph: Graph) -> Graph:
         return whole.output if whole.dtype is node.dtype is inner.dtype.compute else (node,)
 
     return rebuilt(graph, change)
+
+
+def share_divisors(graph: Graph, given: Collection[str]) -> Graph:
+    """a / s - b / s as (a - b) / s, and (a / s) * b as a * y, where y = b / s is there whatever the gradients are: so
+    softmax needs its result alone."""
+    back = downstream(graph, given)
+
+    def change(node: Node, made: Rebuilder) -> Iterable[Node]:
+        match node.kind:
+            case Map("add" | "subtract") if node.output in back:
+                return _one_quotient(node, made)
+            case Map("multiply") if node.output in back:
+                return _by_quotient(node, made, back)
+            case _:
+                return (node,)
+
+    return rebuilt(graph, change)
+
+
+def _one_quotient(node: Node, made: Rebuilder) -> Iterable[Node]:
+    """A sum of quotients by one value as one quotient."""
+    left, right = (_quotient(made, name) for name in node.inputs)
+    if left is None or right is None or left[1] != right[1]:
+        return (node,)
+    numerators = [_spelt(made, node, each[0]) for each in (left, right)]
+    divisor = _spelt(made, node, left[1])
+    total = replace(node, output=made.fresh(node.output), inputs=(numerators[0].output, numerators[1].output))
+    return (*numerators, divisor, total, replace(node, kind=Map("divide"), inputs=(total.output, divisor.output)))
+
+
+Shown = tuple[str, Shape]  # a value, and the index at which it is read
+
+
+def _quotient(made: Rebuilder, name: str) -> tuple[Shown, Shown] | None:
+    """What is divided by what in a value that is a quotient, seen through a view."""
+    (source, index), node = _seen(made, name), made.nodes[name]
+    quotient = made.nodes[source]
+    if quotient.kind != Map("divide") or not node.dtype.is_float:
+        return None
+    here = {index_name(axis): dim for axis, dim in enumerate(index)}
+    above, below = (_seen(made, each) for each in quotient.inputs)
+    return (above[0], _at(above[1], here)), (below[0], _at(below[1], here))
+
+
+def _seen(made: Rebuilder, name: str) -> Shown:
+    """The value that one is a view of, and the index map."""
+    node = made.nodes[name]
+    if isinstance(node.kind, View):
+        return node.inputs[0], node.kind.index
+    return name, indices(len(node.shape))
+
+
+def _at(index: Shape, here: dict[str, Dim]) -> Shape:
+    return tuple(dim.replace(here) for dim in index)
+
+
+def _spelt(made: Rebuilder, node: Node, shown: Shown) -> Node:
+    """A value read at an index, as large as a node."""
+    return replace(node, output=made.fresh(node.output), kind=View(shown[1]), inputs=(shown[0],))
+
+
+def _by_quotient(node: Node, made: Rebuilder, back: Collection[str]) -> Iterable[Node]:
+    """The product of a quotient with b as that with b by the same divisor, if that is there."""
+    for this, other in (node.inputs, node.inputs[::-1]):
+        quotient = made.nodes[this]
+        if quotient.kind == Map("divide") and this in back and node.dtype.is_float:
+            for known in made.nodes.values():
+                if known.kind == quotient.kind and known.inputs == (other, quotient.inputs[1]) and other not in back:
+                    return (replace(node, inputs=(quotient.inputs[0], known.output)),)
+    return (node,)

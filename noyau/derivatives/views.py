@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from noyau.derivatives.writing import Writer
 from noyau.ir.dims import Dim, Shape, equal, flat_index, index_name, indices, maximum, never_negative, product
-from noyau.ir.graph import Lookup, Map, Node, Scatter, step_of
+from noyau.ir.graph import Lookup, Map, Node, Scatter, View, step_of
 from noyau.ir.ranges import simplify
 
 ZERO, ONE = Dim.of(0), Dim.of(1)
@@ -50,22 +50,36 @@ def scattered(writer: Writer, index: Sequence[Dim | Lookup], source: Shape, grad
 
 
 def summed(writer: Writer, value: Node, axes: Sequence[int]) -> Node:
-    """The sum over axes: of -x as that of x, and of what was scattered into zeros along them as that of the updates."""
+    """The sum over axes: of -x as that of x, of products and quotients by what is alike along them as that of the rest,
+    and of what was scattered into zeros along them as that of the updates."""
+    inputs = [writer.nodes[name] for name in value.inputs]
     match value.kind:
         case Map("negative") if axes:
-            return writer.call("negative", summed(writer, writer.nodes[value.inputs[0]], axes))
-        case Scatter(index, "sum") if axes and writer.known(writer.nodes[value.inputs[0]]) == 0:
-            left = [
-                (dim, entry)
-                for axis, (dim, entry) in enumerate(zip(value.shape, index, strict=True))
-                if axis not in axes
-            ]
-            entries = tuple(entry for _, entry in left if isinstance(entry, Dim))
-            if len(entries) == len(left):
-                return view_back(writer, entries, tuple(dim for dim, _ in left), writer.nodes[value.inputs[2]])
+            return writer.call("negative", summed(writer, inputs[0], axes))
+        case Map("multiply" | "divide" as function) if axes:
+            for this, other in ((0, 1), (1, 0))[: 2 if function == "multiply" else 1]:
+                factor = _alike_along(writer, inputs[other], axes)
+                if factor is not None:
+                    return writer.call(function, summed(writer, inputs[this], axes), factor)
+        case Scatter(index, "sum") if axes and writer.known(inputs[0]) == 0:
+            kept = [axis for axis in range(len(index)) if axis not in axes]
+            entries = tuple(entry for axis in kept if isinstance(entry := index[axis], Dim))
+            if len(entries) == len(kept):
+                return view_back(writer, entries, tuple(value.shape[axis] for axis in kept), inputs[2])
         case _:
             pass
     return writer.sum(value, axes)
+
+
+def _alike_along(writer: Writer, value: Node, axes: Sequence[int]) -> Node | None:
+    """What a value is without axes, if it is a view that does not depend on them."""
+    gone = {index_name(axis) for axis in axes}
+    if not isinstance(value.kind, View) or any(dim.names & gone for dim in value.kind.index):
+        return None
+    kept = [axis for axis in range(len(value.shape)) if axis not in axes]
+    moved = {index_name(axis): Dim.of(index_name(at)) for at, axis in enumerate(kept)}
+    index = tuple(dim.replace(moved) for dim in value.kind.index)
+    return writer.view(writer.nodes[value.inputs[0]], tuple(value.shape[axis] for axis in kept), index)
 
 
 class _Inverting:

@@ -88,7 +88,7 @@ def test_flat_functions_give_zeros(name):
 
 
 def test_formulas_are_spelt():
-    assert spelt("divide") == ("g / b", "-g * (y / b)")
+    assert spelt("divide") == ("g / b", "-((g * y) / b)")
     assert spelt("floor_divide") == ("0", "0")
     assert spelt("where") == ("none", "(g where c, else 0)", "(0 where c, else g)")
     assert spelt("shift_left") == ("none", "none")
