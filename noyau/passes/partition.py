@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Shape
-from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Map, Node, Opaque, Part, Scan, Scatter, View
+from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Map, Node, Opaque, Part, Reduce, Scan, Scatter, View
 from noyau.ir.loops import Kernel
 from noyau.lowering.nest import lower, unbound
 from noyau.passes.copies import judge_copies
@@ -123,7 +123,21 @@ class _Partitioning:
                     if producer in self.member:
                         self.join({place.position, producer})
                 self.join({place.position, *self.wires.makers(place.position)} & self.member.keys())
+        if self.alone_too and len(self.sets) == before:
+            self.join_siblings()
         return len(self.sets) < before
+
+    def join_siblings(self) -> None:
+        """Join groups that reduce columns of the same arrays: one pass reads them once, and two read them twice."""
+        found: dict[tuple[object, str], int] = {}
+        for positions in sorted(self.sets.values(), key=min):
+            graph = self.wires.extract(positions)
+            over = columns_of(graph)
+            if over is None:
+                continue
+            for node in graph.inputs:
+                if node.shape == over[1]:
+                    self.join({found.setdefault((over, node.output), min(positions)), min(positions)})
 
     def join(self, some: Iterable[int]) -> None:
         """Make one group of those of some operators, if that can be."""
@@ -248,6 +262,18 @@ def worth(positions: frozenset[int], graph: Graph) -> bool:
     """Whether a group computes in one kernel what took several: several operators, or one with several steps."""
     steps = [node for node in graph.nodes if not isinstance(node.kind, Input | Constant | Iota | View)]
     return len(positions) > 1 or len(steps) > 1
+
+
+def columns_of(graph: Graph) -> tuple[tuple[int, ...], Shape] | None:
+    """The axes over which a graph reduces, and the shape of what it does, where it does nothing else, and the last axis
+    stays; or None."""
+    reduced = [node for node in graph.nodes if isinstance(node.kind, Reduce)]
+    over = {(node.kind.axes, graph[node.inputs[0]].shape) for node in reduced if isinstance(node.kind, Reduce)}
+    if len(over) != 1 or any(isinstance(node.kind, Scan | Scatter) for node in graph.nodes):
+        return None
+    ((axes, shape),) = over
+    alike = all(graph[name].shape == reduced[0].shape for name in graph.outputs)
+    return (axes, shape) if alike and reduced[0].shape and len(shape) - 1 not in axes else None
 
 
 def is_cellwise(graph: Graph) -> bool:

@@ -16,24 +16,27 @@ from noyau.schedules.folds import MANY, is_ordered
 from noyau.schedules.full import BLOCK, full, rows_before
 from noyau.schedules.launches import apart, each, is_small
 from noyau.schedules.maps import map_
+from noyau.schedules.pairs import in_pairs
 from noyau.schedules.rows import folds_of, row
 from noyau.schedules.scans import scan
 from noyau.schedules.scatters import merges, scatter
 from noyau.schedules.short import short_rows
 from noyau.schedules.steps import Statements, carries, flatten, loads_of, stride_of, with_bodies
+from noyau.schedules.together import are_alike, lets_of_folds
 from noyau.schedules.transposes import transpose
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """What a schedule may choose: how many partial states a fold has, 0 for as many as suit its length, whether a row
-    is kept, from how many bytes on an output is written around the caches, 0 for never, and whether short rows, where
-    it is not known that there are none, have a launch of their own."""
+    is kept, from how many bytes on an output is written around the caches, 0 for never, whether short rows, where
+    it is not known that there are none, have a launch of their own, and whether a lane does two cells of bfloat16."""
 
     lanes: int = 0
     kept: bool = True
     around_bytes: int = 1 << 22
     short: bool = True
+    pairs: bool = True
 
 
 USUAL = Options()
@@ -44,7 +47,8 @@ def schedule(kernel: Kernel, options: Options = USUAL) -> Kernel:
     flat = nan_apart(flatten(kernel))
     made = each(flat, [launch.body for launch in flat.launches], partial(_one, options=options))
     made = fetch_ahead(made)
-    return in_whole_tiles(write_around(made, options.around_bytes) if options.around_bytes else made)
+    made = in_whole_tiles(write_around(made, options.around_bytes) if options.around_bytes else made)
+    return in_pairs(made) if options.pairs else made
 
 
 def _one(kernel: Kernel, options: Options) -> Kernel:
@@ -103,16 +107,17 @@ def _is_full(body: Statements) -> bool:
 
 
 def _is_columns(body: Statements, folds: list[Fold]) -> bool:
-    """The one fold is in the innermost loop, and its loads run along that loop, not along the fold."""
+    """The folds are in the innermost loop, alike, and their loads run along that loop, not along the folds."""
     inner = body
     while inner and isinstance(inner[-1], Loop):
         variable, inner = inner[-1].var, inner[-1].body
-    if inner is body or len(folds) != 1 or not any(isinstance(s, Let) and s.value is folds[0] for s in inner):
+    if inner is body or not folds or [let.value for let in lets_of_folds(inner)] != folds or not are_alike(inner):
         return False
     if any(isinstance(s, Loop) for s in every_statement(inner)):
         return False
-    along = [stride_of(load, variable) for load in loads_of(folds[0].body)]
-    across = [stride_of(load, folds[0].loops[-1][0]) for load in loads_of(folds[0].body)]
+    loads = [(load, fold.loops[-1][0]) for fold in folds for load in loads_of(fold.body)]
+    along = [stride_of(load, variable) for load, _ in loads]
+    across = [stride_of(load, row) for load, row in loads]
     return along.count(Dim.of(1)) > across.count(Dim.of(1))
 
 

@@ -9,6 +9,7 @@ from noyau.ir.dims import Dim, product, strides_of
 from noyau.ir.loops import Axis, Buffer, Fold, Kernel, Launch, Let, Loop, Role, Statement
 from noyau.schedules.folds import State, in_blocks, is_ordered, state_of, total_of
 from noyau.schedules.steps import Statements, drop_unused
+from noyau.schedules.together import Parted, in_one_pass, lets_of_folds, parted
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +23,47 @@ class Two:
     scratch: tuple[Buffer, ...]
 
 
-def in_two(body: Statements, around: Sequence[Loop], size: int, lanes: int, *, wide: bool = True) -> Two:
-    """The first fold of a block, `around` which loops stand, in blocks of about `size` values.
+def in_two(
+    body: Statements, around: Sequence[Loop], size: int, lanes: int, *, wide: bool = True, every: bool = False
+) -> Two:
+    """The first fold of a block, `around` which loops stand, in blocks of about `size` values; with `every`, all of
+    them, which are alike (`together.are_alike`), in one pass.
 
     The cells of scratch lie in the order of the loops, the blocks outside the innermost one. `wide` is as in
     `expand_folds`."""
-    at = next(k for k, s in enumerate(body) if isinstance(s, Let) and isinstance(s.value, Fold))
-    let, before, after = body[at], body[:at], body[at + 1 :]
-    assert isinstance(let, Let) and isinstance(let.value, Fold) and not is_ordered(let.value)
-    variable = f"#block_of_{let.name}"
+    found = parted(body) if every else _first(body)
+    variable = f"#block_of_{found.lets[0].name}"
+    halves = [_half(let, around, size, lanes, variable, wide=wide) for let in found.lets]
+    length = halves[0].length
+    first = (*found.before, *length, *in_one_pass([half.loops for half in halves]), *(half.left for half in halves))
+    merged = in_one_pass([half.merge for half in halves])
+    second = (*found.before, *merged, *(half.result for half in halves), *found.after)
+    scratch = tuple(buffer for half in halves for buffer in half.scratch)
+    return Two(halves[0].block, drop_unused(first), drop_unused(second), scratch)
+
+
+def _first(body: Statements) -> Parted:
+    """A block at its first fold."""
+    let = lets_of_folds(body)[0]
+    at = body.index(let)
+    return Parted(body[:at], (let,), body[at + 1 :])
+
+
+@dataclass(frozen=True, slots=True)
+class _Half:
+    """One fold in two: `loops` over a block of `length`, what they leave in scratch, and the merge of that."""
+
+    block: Loop
+    length: Statements
+    loops: Statements
+    left: Statement
+    merge: Statements
+    result: Statement
+    scratch: tuple[Buffer, ...]
+
+
+def _half(let: Let, around: Sequence[Loop], size: int, lanes: int, variable: str, *, wide: bool) -> _Half:
+    assert isinstance(let.value, Fold) and not is_ordered(let.value)
     blocks, length, fold = in_blocks(let.value, size, variable)
     block = Loop(variable, blocks, Axis.SERIAL, ())
     loops, left = total_of(fold, let.name, lanes, wide=wide)
@@ -38,13 +71,17 @@ def in_two(body: Statements, around: Sequence[Loop], size: int, lanes: int, *, w
     shape = tuple(loop.extent for loop in axes)
     scratch = State(left.monoid, tuple(f"{name}_of_block" for name in left.names), left.dtypes)
     where = sum((Dim.of(loop.var) * step for loop, step in zip(axes, strides_of(shape), strict=True)), Dim.of(0))
-    first = (*before, *length, *loops, scratch.store(where, left.load(Dim.of(0)), merge=False))
     total, zero = state_of(let.value, let.name, wide=True), Dim.of(0)
     merge = replace(block, body=(total.store(zero, scratch.load(where), merge=True),))
-    result = Let(let.name, total.result(zero, fold.dtype), let.origin)
-    second = (*before, *total.memory(1), total.empty(zero), merge, result, *after)
-    buffers = tuple(Buffer(n, d, shape, Role.SCRATCH) for n, d in zip(scratch.names, scratch.dtypes, strict=True))
-    return Two(block, drop_unused(first), drop_unused(second), buffers)
+    return _Half(
+        block,
+        length,
+        loops,
+        scratch.store(where, left.load(zero), merge=False),
+        (*total.memory(1), total.empty(zero), merge),
+        Let(let.name, total.result(zero, fold.dtype), let.origin),
+        tuple(Buffer(n, d, shape, Role.SCRATCH) for n, d in zip(scratch.names, scratch.dtypes, strict=True)),
+    )
 
 
 def apart(body: Statements) -> list[Statements]:

@@ -124,3 +124,26 @@ def test_arrays_of_the_function_are_given_to_its_kernels():
     made = generated(weighted, numbers(4, 3)).program
     assert made.single is None
     assert np.allclose(weighted(numbers(4, 3)), np.exp(numbers(4, 3) * taps))
+
+
+def test_columns_of_one_array_are_one_kernel():
+    """What a layer norm gives back to its weight and bias: one pass over the rows."""
+
+    @noyau.op("f32[rows, n], f32[rows, n] -> bias: f32[n], weight: f32[n], largest: f32[rows]")
+    def sums(grad, x):
+        return grad.sum(0), (grad * x).sum(0), x.max(-1)
+
+    arrays = [numbers(7, 5, seed=seed) for seed in range(2)]
+    made = generated(sums, *arrays).program
+    outputs = [set(step.graph.outputs) for step in made.steps]
+    assert {"bias", "weight"} in outputs
+    assert all(np.allclose(*pair, atol=1e-5) for pair in zip(sums(*arrays), sums.reference(*arrays), strict=True))
+
+
+def test_columns_over_other_axes_or_of_other_arrays_stay_apart():
+    @noyau.op("f32[a, b, n], f32[a, b, n] -> p: f32[b, n], q: f32[n], r: f32[n]")
+    def sums(x, y):
+        return x.sum(0), x.sum((0, 1)), y.sum((0, 1))
+
+    made = generated(sums, numbers(2, 3, 4), numbers(2, 3, 4)).program
+    assert [step.graph.outputs for step in made.steps] == [("p",), ("q",), ("r",)]

@@ -12,7 +12,7 @@ from noyau.ir.loops import Axis, Role
 from noyau.ir.wellformed import check
 from noyau.languages.c_interface import extent_of
 from noyau.schedules.choosing import schedule
-from noyau.schedules.columns import columns, folds_at
+from noyau.schedules.columns import columns
 from tests.batching import build_many
 from tests.checking.groups import F32, Group
 from tests.judged import Judge
@@ -75,12 +75,6 @@ def test_a_reduction_of_values_that_are_looked_up_outside():
     g.reduce("sum", scaled, axis=1)
     graph = g.graph()
     assert_keeps(graph, schedule(lowered(graph)), {"b": 2, "n": 5})
-
-
-def test_what_stands_in_a_block():
-    (launch,) = flat(reduced("sum", "rows", "n")).launches
-    assert not folds_at(launch.body)
-    assert folds_at(launch.body[0].body)
 
 
 def test_large_ones_in_c_in_any_pieces():

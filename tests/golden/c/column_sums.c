@@ -70,28 +70,28 @@ static int32_t column_sums_0(const noyau_call *call, int64_t begin, int64_t end)
     const int64_t rows = call->sizes[0];
     const int64_t n = call->sizes[1];
 
-    /* Items: ((rows + 255) / 256) x ((n + 63) / 64). */
+    /* Items: ((rows + 255) / 256) x ((n + 2047) / 2048). */
     if (begin >= end) {
         return NOYAU_OK;
     }
     int64_t left = begin;
-    int64_t i0t = left % ((n + 63) / 64);
-    left /= (n + 63) / 64;
+    int64_t i0t = left % ((n + 2047) / 2048);
+    left /= (n + 2047) / 2048;
     int64_t block = left;
     for (int64_t item = begin; item < end; ++item) {
-        const int64_t length = noyau_minimum_i64(64, n - i0t * 64);
+        const int64_t length = noyau_minimum_i64(2048, n - i0t * 2048);
         const int64_t length_2 = noyau_minimum_i64(256, rows - block * 256);
-        float v1_2_sum[64] = {0};
+        float v1_2_sum[2048] = {0};
         for (int64_t r1 = 0; r1 < length_2; ++r1) {
             NOYAU_LANES
             for (int64_t i0 = 0; i0 < length; ++i0) {
-                const float x_i = x[(block * 256 + r1) * n + i0t * 64 + i0];
+                const float x_i = x[(block * 256 + r1) * n + i0t * 2048 + i0];
                 v1_2_sum[i0] += x_i;
             }
         }
         NOYAU_LANES
-        for (int64_t i0 = 0; i0 < length; ++i0) v1_2_sum_of_block[block * n + i0t * 64 + i0] = v1_2_sum[i0];
-        if (++i0t == (n + 63) / 64) { i0t = 0; ++block; }
+        for (int64_t i0 = 0; i0 < length; ++i0) v1_2_sum_of_block[block * n + i0t * 2048 + i0] = v1_2_sum[i0];
+        if (++i0t == (n + 2047) / 2048) { i0t = 0; ++block; }
     }
     return NOYAU_OK;
 }
@@ -103,16 +103,16 @@ static int32_t column_sums_1(const noyau_call *call, int64_t begin, int64_t end)
     const int64_t rows = call->sizes[0];
     const int64_t n = call->sizes[1];
 
-    /* Items: (n + 63) / 64. */
+    /* Items: (n + 2047) / 2048. */
     for (int64_t i0t = begin; i0t < end; ++i0t) {
-        const int64_t length = noyau_minimum_i64(64, n - i0t * 64);
-        double v1_2_sum[64] = {0};
+        const int64_t length = noyau_minimum_i64(2048, n - i0t * 2048);
+        double v1_2_sum[2048] = {0};
         for (int64_t block = 0; block < (rows + 255) / 256; ++block) {
             NOYAU_LANES
-            for (int64_t i0 = 0; i0 < length; ++i0) v1_2_sum[i0] += (double)v1_2_sum_of_block[block * n + i0t * 64 + i0];
+            for (int64_t i0 = 0; i0 < length; ++i0) v1_2_sum[i0] += (double)v1_2_sum_of_block[block * n + i0t * 2048 + i0];
         }
         NOYAU_LANES
-        for (int64_t i0 = 0; i0 < length; ++i0) v1[i0t * 64 + i0] = (float)v1_2_sum[i0];
+        for (int64_t i0 = 0; i0 < length; ++i0) v1[i0t * 2048 + i0] = (float)v1_2_sum[i0];
     }
     return NOYAU_OK;
 }
@@ -150,8 +150,8 @@ static int64_t column_sums_extent(const int64_t *sizes, int32_t launch)
     const int64_t rows = sizes[0];
     const int64_t n = sizes[1];
     switch (launch) {
-        case 0: return ((n + 63) / 64) * ((rows + 255) / 256);
-        case 1: return (n + 63) / 64;
+        case 0: return ((n + 2047) / 2048) * ((rows + 255) / 256);
+        case 1: return (n + 2047) / 2048;
         default: return 0;
     }
 }
@@ -161,8 +161,8 @@ static int64_t column_sums_item_bytes(const int64_t *sizes, int32_t launch)
     const int64_t rows = sizes[0];
     const int64_t n = sizes[1];
     switch (launch) {
-        case 0: return noyau_floor_divide_i64((((rows + 255) / 256) * 4 + rows * 4) * n, noyau_maximum_i64(((n + 63) / 64) * ((rows + 255) / 256), 1)) + 1;
-        case 1: return noyau_floor_divide_i64((((rows + 255) / 256) * 4 + 4) * n, noyau_maximum_i64((n + 63) / 64, 1)) + 1;
+        case 0: return noyau_floor_divide_i64((((rows + 255) / 256) * 4 + rows * 4) * n, noyau_maximum_i64(((n + 2047) / 2048) * ((rows + 255) / 256), 1)) + 1;
+        case 1: return noyau_floor_divide_i64((((rows + 255) / 256) * 4 + 4) * n, noyau_maximum_i64((n + 2047) / 2048, 1)) + 1;
         default: return 0;
     }
 }

@@ -1,0 +1,120 @@
+"""Folds that stand side by side and run over the same loops, in one pass: what they read is read once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
+
+from noyau.ir.dims import Dim
+from noyau.ir.loops import Axis, Expr, Fold, Let, Loop, Statement, Var
+from noyau.ir.walk import every_expression, every_statement, rewrite, substitute
+from noyau.schedules.folds import is_ordered, total_of
+from noyau.schedules.steps import Statements
+
+
+def lets_of_folds(body: Statements) -> list[Let]:
+    """The folds that stand directly in a block, each with its name."""
+    return [s for s in body if isinstance(s, Let) and isinstance(s.value, Fold)]
+
+
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """A block in three: what no fold gives anything to, the folds, and what follows from them."""
+
+    before: Statements
+    lets: tuple[Let, ...]
+    after: Statements
+
+
+def parted(body: Statements) -> Parted:
+    """A block with its folds side by side. Nothing that it stores is read in it, so that stores may wait."""
+    lets = lets_of_folds(body)
+    waits = {let.name for let in lets}
+    before, after = list[Statement](), list[Statement]()
+    for statement in body:
+        if statement in lets:
+            continue
+        if isinstance(statement, Let) and not waits & names_in((statement,)):
+            before.append(statement)
+        else:
+            after.append(statement)
+            waits |= {s.name for s in every_statement((statement,)) if isinstance(s, Let)}
+    return Parted(tuple(before), tuple(lets), tuple(after))
+
+
+def are_alike(body: Statements) -> bool:
+    """Whether the folds of a block run over the same loops, and none waits for what another gives."""
+    found = parted(body)
+    folds = [let.value for let in found.lets if isinstance(let.value, Fold)]
+    if len({tuple(extent for _, extent in fold.loops) for fold in folds}) != 1 or any(map(is_ordered, folds)):
+        return False
+    late = {s.name for s in every_statement((*found.lets, *found.after)) if isinstance(s, Let)}
+    own = {let.name: {s.name for s in every_statement((let,)) if isinstance(s, Let)} for let in found.lets}
+    return not any((late - own[let.name] | {let.name}) & names_in((let,)) for let in found.lets)
+
+
+def names_in(statements: Iterable[Statement]) -> set[str]:
+    """The names of values that statements read."""
+    return {each.name for each in every_expression(statements) if isinstance(each, Var)}
+
+
+def expand_together(body: Statements) -> Statements:
+    """A block whose folds are alike, each over one partial state, all in one pass."""
+    found = parted(body)
+    parts, results = [], []
+    for let in found.lets:
+        assert isinstance(let.value, Fold)
+        loops, state = total_of(let.value, let.name, 1, wide=False)
+        parts.append(loops)
+        results.append(Let(let.name, state.result(Dim.of(0), let.value.dtype), let.origin))
+    return (*found.before, *in_one_pass(parts), *results, *found.after)
+
+
+def in_one_pass(parts: Sequence[Statements]) -> Statements:
+    """Blocks that end in a serial loop each, these of the same extents: what stands before them, then one loop."""
+    heads = tuple(s for part in parts for s in part[:-1])
+    loops = [part[-1] for part in parts]
+    if len(parts) == 1 or not all(isinstance(s, Loop) for s in loops):
+        return tuple(s for part in parts for s in part)
+    return (*heads, _joined([s for s in loops if isinstance(s, Loop)]))
+
+
+def _joined(loops: Sequence[Loop]) -> Loop:
+    """Loops of one extent as one."""
+    first = loops[0]
+    assert all(loop.extent == first.extent and loop.axis is Axis.SERIAL for loop in loops)
+    bodies = [substitute(loop.body, {loop.var: Dim.of(first.var)}) for loop in loops]
+    inner = [body[0] for body in bodies if len(body) == 1 and isinstance(body[0], Loop)]
+    if len(inner) == len(bodies) and len({loop.extent for loop in inner}) == 1:
+        return replace(first, body=(_joined(inner),))
+    return replace(first, body=_merged(bodies))
+
+
+def _merged(bodies: Sequence[Statements]) -> Statements:
+    """Blocks as one, in which each value stands once, and each name is of one value."""
+    made: list[Statement] = []
+    names: dict[Expr, str] = {}
+    for body in bodies:
+        waiting = list(body)
+        while waiting:
+            statement = waiting.pop(0)
+            if not isinstance(statement, Let):
+                made.append(statement)
+                continue
+            name = names.get(statement.value) or _fresh(statement.name, names.values())
+            if statement.value not in names:
+                made.append(replace(statement, name=name))
+                names[statement.value] = name
+            if name != statement.name:
+                waiting = list(rewrite(waiting, partial(_named, old=statement.name, new=name)))
+    return tuple(made)
+
+
+def _fresh(name: str, taken: Collection[str]) -> str:
+    return next(each for k in count(1) if (each := name if k == 1 else f"{name}_{k}") not in taken)
+
+
+def _named(expr: Expr, old: str, new: str) -> Expr:
+    return replace(expr, name=new) if isinstance(expr, Var) and expr.name == old else expr
