@@ -3,56 +3,108 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from noyau.ir.dims import Dim
+from noyau.ir.dims import Dim, Shape
 from noyau.ir.evaluation import Evaluator
-from noyau.ir.graph import Constant, Contract, Graph, Input, View
+from noyau.ir.graph import Constant, Contract, Graph, Input, Node, View
 
 Array = np.ndarray
+Sizes: TypeAlias = Mapping[str, int]
+Step: TypeAlias = Callable[[Sequence[Array], Sizes], Array]
 
 
 def call(graph: Graph, given: Sequence[Array], sizes: Mapping[str, int]) -> Array:
     """The one output of a graph of views, constants and one value, for its inputs in order."""
-    values = dict(zip((node.output for node in graph.inputs), given, strict=True))
-    evaluator = Evaluator(False, sizes)
-    for node in graph.nodes:
-        if isinstance(node.kind, Input):
-            continue
-        operands = [values[name] for name in node.inputs]
-        match node.kind:
-            case Contract(equation):
-                values[node.output] = contract(equation, operands, node.dtype.compute.numpy).astype(
-                    node.dtype.numpy, copy=False
-                )
-            case View(index):
-                seen = view(operands[0], index, evaluator.shape(node), sizes)
-                values[node.output] = evaluator.value(node, operands, values) if seen is None else seen
-            case Constant(value):
-                values[node.output] = value
-            case _:
-                values[node.output] = evaluator.value(node, operands, values)
-    return values[graph.outputs[0]]
+    return prepared(graph)(given, sizes)
 
 
-def view(array: Array, index: Sequence[Dim], shape: Sequence[int], sizes: Mapping[str, int]) -> Array | None:
+def prepared(graph: Graph) -> Callable[[Sequence[Array], Sizes], Array]:
+    """What `call` does with a graph, for arrays and sizes: what does not depend on them is found out once."""
+    names = [node.output for node in graph.inputs]
+    steps = [(node.output, node.inputs, _step(graph, node)) for node in graph.nodes if not isinstance(node.kind, Input)]
+    result = graph.outputs[0]
+
+    def run(given: Sequence[Array], sizes: Sizes) -> Array:
+        values = dict(zip(names, given, strict=True))
+        for name, operands, step in steps:
+            values[name] = step([values[each] for each in operands], sizes)
+        return values[result]
+
+    return run
+
+
+def _step(graph: Graph, node: Node) -> Step:
+    match node.kind:
+        case Contract(equation):
+            kept, compute = node.dtype.numpy, node.dtype.compute.numpy
+            return lambda operands, sizes: contract(equation, operands, compute).astype(kept, copy=False)
+        case View(index) if (axes := turned(index, node.shape, graph[node.inputs[0]].shape)) is not None:
+            return lambda operands, sizes: operands[0].transpose(axes)
+        case View(index):
+            return _seen(index, node)
+        case Constant(value):
+            return lambda operands, sizes: value
+        case _:
+            return lambda operands, sizes: _evaluated(node, operands, sizes)
+
+
+def _evaluated(node: Node, operands: Sequence[Array], sizes: Sizes) -> Array:
+    made: Array = Evaluator(False, sizes).value(node, operands, {})
+    return made
+
+
+def turned(index: Sequence[Dim], shape: Shape, source: Shape) -> tuple[int, ...] | None:
+    """The axes of a view that transposes all of an array; None for any other one."""
+    bare = {Dim.of(f"#{axis}"): axis for axis in range(len(shape))}
+    places = [bare.get(dim) for dim in index]
+    if sorted(place for place in places if place is not None) != list(range(len(shape))) or len(index) != len(shape):
+        return None
+    axes = tuple(places.index(axis) for axis in range(len(shape)))
+    return axes if all(shape[axis] == source[at] for axis, at in enumerate(axes)) else None
+
+
+def _seen(index: Sequence[Dim], node: Node) -> Step:
+    slopes = slopes_of(index, len(node.shape))
+
+    def step(operands: Sequence[Array], sizes: Sizes) -> Array:
+        shape = tuple(int(dim.evaluate(sizes)) for dim in node.shape)
+        seen = None if slopes is None else _as_it_lies(operands[0], index, slopes, shape, sizes)
+        return _evaluated(node, operands, sizes) if seen is None else seen
+
+    return step
+
+
+def view(array: Array, index: Sequence[Dim], shape: Sequence[int], sizes: Sizes) -> Array | None:
     """The cells of an array at `index`, over the axes of `shape`, as a view of it; None where no strides say that."""
+    slopes = slopes_of(index, len(shape))
+    return None if slopes is None else _as_it_lies(array, index, slopes, shape, sizes)
+
+
+def _as_it_lies(
+    array: Array, index: Sequence[Dim], slopes: Sequence[Sequence[Dim]], shape: Sequence[int], sizes: Sizes
+) -> Array:
     if 0 in shape:
         return np.empty(shape, array.dtype)
     first = {**sizes, **{f"#{axis}": 0 for axis in range(len(shape))}}
     starts, strides = [int(dim.evaluate(first)) for dim in index], [0] * len(shape)
-    for dim, stride in zip(index, array.strides, strict=True):
-        for axis in range(len(shape)):
-            slope = slope_of(dim, axis)
-            if slope is None:
-                return None
+    for along, stride in zip(slopes, array.strides, strict=True):
+        for axis, slope in enumerate(along):
             strides[axis] += int(slope.evaluate(sizes)) * stride
     return as_strided(array[tuple(slice(start, None) for start in starts)], tuple(shape), tuple(strides))
+
+
+def slopes_of(index: Sequence[Dim], rank: int) -> list[list[Dim]] | None:
+    """By how much each index grows with that of each axis; None where one of them differs from place to place."""
+    slopes = [[slope_of(dim, axis) for axis in range(rank)] for dim in index]
+    known = [[slope for slope in along if slope is not None] for along in slopes]
+    return known if known == slopes else None
 
 
 def slope_of(dim: Dim, axis: int) -> Dim | None:
@@ -123,4 +175,14 @@ def _matrices(
     shape = array.shape
     if sides != (1, 1):
         array = array.reshape(*shape[:batch], math.prod(shape[batch:middle]), math.prod(shape[middle:]))
-    return array, shape[:middle], shape[middle:]
+    return array if is_blas_s(array) else np.ascontiguousarray(array), shape[:middle], shape[middle:]
+
+
+def is_blas_s(array: Array) -> bool:
+    """Whether BLAS takes matrices [..., rows, columns] as they lie. Of any others NumPy adds products up one by one,
+    in one number, which is slower than a copy and loses what BLAS does not."""
+    rows, columns = array.shape[-2:]
+    down, along, cell = *array.strides[-2:], array.itemsize
+    by_rows = (along == cell or columns < 2) and (down >= max(columns, 1) * cell or rows < 2)
+    by_columns = (down == cell or rows < 2) and (along >= max(rows, 1) * cell or columns < 2)
+    return (by_rows or by_columns) and down % cell == 0 and along % cell == 0

@@ -107,7 +107,8 @@ def _library(step: LibraryStep) -> Step:
         case [Node(kind=Contract(equation), dtype=dtype)] if dtype.compute is dtype:
             return lambda given, sizes: [libraries.contract(equation, given, dtype.numpy)]
         case _:
-            return lambda given, sizes: [libraries.call(step.graph, given, sizes)]
+            run = libraries.prepared(step.graph)
+            return lambda given, sizes: [run(given, sizes)]
 
 
 def _kernel(built: Built, step: KernelStep, native: BuiltKernel) -> Step:

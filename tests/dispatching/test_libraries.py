@@ -80,3 +80,47 @@ def test_half_precision_is_computed_in_float32():
     y = Node("y", Contract("ab,ab->a"), ("x", "x"), DType.F16, shape_of([1]))
     given = np.full((1, 4096), 0.25, np.float16)
     assert libraries.call(Graph((x, y), ("y",)), [given], {"n": 4096}).tolist() == [256.0]
+
+
+def test_what_blas_cannot_take_is_copied_and_loses_no_more():
+    """np.matmul of an expanded vector adds up in one float32."""
+    x = np.broadcast_to(np.float32(0.7654321), (1 << 16,))
+    got = libraries.contract("a,a->", [x, x], np.dtype(np.float32))
+    assert got == pytest.approx(float(x[0]) ** 2 * x.size, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("seen", "taken"),
+    [
+        (lambda x: x, True),
+        (lambda x: x.T, True),
+        (lambda x: x[2:5, 1:3], True),
+        (lambda x: x[::2], True),
+        (lambda x: x[:1], True),
+        (lambda x: x[:, :1], True),
+        (lambda x: x[:, ::2], False),
+        (lambda x: x[::-1], False),
+        (lambda x: np.broadcast_to(x[0], x.shape), False),
+        (lambda x: np.broadcast_to(x[:, :1], x.shape), False),
+    ],
+)
+def test_matrices_that_blas_takes_as_they_lie(seen, taken):
+    x = numbers(6, 8)
+    assert libraries.is_blas_s(seen(x)) == taken
+    assert np.allclose(libraries.contract("ab,cb->ac", [seen(x), seen(x)], x.dtype), seen(x) @ seen(x).T, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("index", "shape", "axes"),
+    [
+        (("#1", "#0"), ("m", "n"), (1, 0)),
+        (("#0", "#1"), ("n", "m"), (0, 1)),
+        (("#1", "#0"), ("m", 5), None),
+        (("#0", 0), ("n", "m"), None),
+        (("#0", "#0"), ("n", "n"), None),
+        (("#1", "#2"), (3, "n", "m"), None),
+        (("#1", Dim.of("#0") + 1), ("m", "n"), None),
+    ],
+)
+def test_a_view_that_is_a_transpose(index, shape, axes):
+    assert libraries.turned(shape_of(index), shape_of(shape), shape_of(["n", "m"])) == axes
