@@ -1,17 +1,72 @@
-"""What every test runs under: a cache of kernels of the tests' own, kept between runs beside pytest's."""
+"""What every test runs under: a cache of kernels of the tests' own, kept between runs beside pytest's.
+
+Tests of an optional package that is not installed are skipped, whether they import it or noyau does for them.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import re
 import signal
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+
+# Where there is no GPU, Triton interprets: it asks for that when it is imported, which torch may do first.
+if not Path("/proc/driver/nvidia").exists():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 # A shell that starts pytest in the background has it ignore SIGINT, and nohup SIGHUP; what the tests start would too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+OPTIONAL = ("onnx", "onnxruntime", "numba", "torch", "transformers", "onnxscript", "triton")
+ABSENT = frozenset(name for name in OPTIONAL if importlib.util.find_spec(name) is None)
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
+
+
+def absent(error: BaseException | None) -> str:
+    """The optional package that is not installed and for want of which it was raised, or nothing."""
+    while error is not None:
+        name = (getattr(error, "name", None) or "").partition(".")[0]
+        if isinstance(error, ModuleNotFoundError) and name in ABSENT:
+            return name
+        error = error.__cause__ or error.__context__
+    return ""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    missing = _MISSING.search(str(report.longrepr)) if report.failed else None
+    if missing and missing[1] in ABSENT:
+        report.outcome, report.longrepr = "skipped", (str(collector.path), 0, f"{missing[1]} is not installed")
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call() -> Generator[None, object, object]:
+    return (yield from skipped_where_absent())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup() -> Generator[None, object, object]:
+    return (yield from skipped_where_absent())
+
+
+def skipped_where_absent() -> Generator[None, object, object]:
+    try:
+        return (yield)
+    except Exception as error:
+        if name := absent(error):
+            pytest.skip(f"{name} is not installed")
+        raise
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
