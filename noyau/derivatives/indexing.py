@@ -54,6 +54,9 @@ def scatter_back(
 
 def _seen(writer: Writer, index: Index, value: Node, operands: Sequence[Node]) -> Node:
     """A value read at the places that a Scatter writes to."""
+    known = tuple(entry for entry in index if isinstance(entry, Dim))
+    if len(known) == len(index):
+        return writer.view(value, operands[2].shape, known)
     return writer.emit(Gather(index), [value, operands[1]], value.dtype, operands[2].shape)
 
 

@@ -51,7 +51,8 @@ def scattered(writer: Writer, index: Sequence[Dim | Lookup], source: Shape, grad
 
 def summed(writer: Writer, value: Node, axes: Sequence[int]) -> Node:
     """The sum over axes: of -x as that of x, of products and quotients by what is alike along them as that of the rest,
-    and of what was scattered into zeros along them as that of the updates."""
+    of sums of such products one by one, so that no sum waits for what another one scales, and of what was scattered
+    into zeros along them as that of the updates."""
     inputs = [writer.nodes[name] for name in value.inputs]
     match value.kind:
         case Map("negative") if axes:
@@ -61,6 +62,8 @@ def summed(writer: Writer, value: Node, axes: Sequence[int]) -> Node:
                 factor = _alike_along(writer, inputs[other], axes)
                 if factor is not None:
                     return writer.call(function, summed(writer, inputs[this], axes), factor)
+        case Map("add" | "subtract" as function) if all(_comes_apart(writer, each, axes) for each in inputs):
+            return writer.call(function, *(summed(writer, each, axes) for each in inputs))
         case Scatter(index, "sum") if axes and writer.known(inputs[0]) == 0:
             kept = [axis for axis in range(len(index)) if axis not in axes]
             entries = tuple(entry for axis in kept if isinstance(entry := index[axis], Dim))
@@ -69,6 +72,20 @@ def summed(writer: Writer, value: Node, axes: Sequence[int]) -> Node:
         case _:
             pass
     return writer.sum(value, axes)
+
+
+def _comes_apart(writer: Writer, value: Node, axes: Sequence[int]) -> bool:
+    """Whether a value is made of products with what is alike along axes."""
+    inputs = [writer.nodes[name] for name in value.inputs]
+    match value.kind:
+        case Map("negative" | "add" | "subtract"):
+            return all(_comes_apart(writer, each, axes) for each in inputs)
+        case Map("multiply"):
+            return any(_alike_along(writer, each, axes) is not None for each in inputs)
+        case Map("divide"):
+            return _alike_along(writer, inputs[1], axes) is not None
+        case _:
+            return False
 
 
 def _alike_along(writer: Writer, value: Node, axes: Sequence[int]) -> Node | None:

@@ -6,6 +6,7 @@ import pytest
 from noyau.derivatives.deriving import derive
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, maximum, shape_of
+from noyau.ir.evaluation import evaluate
 from noyau.ir.graph import Graph, Input, Node, Scatter, View, expand_index
 from tests.derivatives.numeric import agrees
 
@@ -88,6 +89,8 @@ def test_other_views_are_a_scatter_that_sums(name):
         graph = view_graph(*SCATTERED[name])
         derived = agrees(graph, arrays(graph, sizes), ["x"])
         assert scatters(derived.backward)
+        above = {"grad_y": np.random.default_rng(2).normal(size=evaluate(graph, arrays(graph, sizes))["y"].shape)}
+        agrees(derived.gradient, {**arrays(graph, sizes), **above}, ["grad_y"])
 
 
 @pytest.mark.parametrize("name", [name for name in STRAIGHT if "size" not in name])
