@@ -38,8 +38,10 @@ from noyau.languages import cmath
 from noyau.languages.c_expressions import Expressions, is_variable
 from noyau.languages.c_interface import interface
 from noyau.languages.c_names import Scopes, wish_of
+from noyau.languages.c_pairs import PAIRS, Open, in_pair, open_pairs
 from noyau.languages.c_short import (
     begun_by,
+    copied_around,
     inlined,
     is_copied_around,
     is_in_registers,
@@ -80,6 +82,7 @@ def together(kernels: Sequence[Kernel], comment: str = "", *, anonymous: bool = 
         INCLUDES,
         LANES if any("NOYAU_LANES" in body for body in bodies) else "",
         PREFETCH if any("NOYAU_PREFETCH" in body for body in bodies) else "",
+        PAIRS if any("noyau_pair(" in body or "noyau_store_pair(" in body for body in bodies) else "",
         _file("around.h") if any("noyau_write_around" in body for body in bodies) else "",
         cmath.text(functions),
         *(integer_function(*key) for key in sorted(integers)),
@@ -322,14 +325,14 @@ class Printer:
         if loop.axis is Axis.THREADS:
             raise UnsupportedError("c runs THREADS loops outermost only, each alone in the other")
         if is_copied_around(loop):
-            yield self.copied_around(loop)
+            yield copied_around(loop, self.expressions)
             return
         extent, outside = self.expressions.dim(loop.extent), dict(self.expressions.extents)
         self.expressions.extents[loop.var] = loop.extent
         with self.scopes.block():
             name = self.scopes.bind(loop.var, wish_of(loop.var))
-            body = self.inner(loop.body)
-        self.expressions.extents = outside
+            body = [*open_pairs(loop, self.expressions), *self.inner(loop.body)]
+        self.expressions.extents, self.expressions.pairs = outside, Open()
         if loop.axis is Axis.LANES and not is_in_registers(loop, self.expressions.memory):
             yield "NOYAU_LANES"
         head = f"for (int64_t {name} = 0; {name} < {extent}; ++{name})"
@@ -340,18 +343,10 @@ class Printer:
             yield from body
             yield "}"
 
-    def copied_around(self, loop: Loop) -> str:
-        """A loop that copies a tile to its place in an output."""
-        (store,) = loop.body
-        assert isinstance(store, Store)
-        tile = store.values[0]
-        assert isinstance(tile, Load)
-        start = tuple(dim.replace({loop.var: 0}) for dim in store.index)
-        place, cells = self.expressions.cell(store.buffers[0], start), self.scopes.value(tile.buffer)
-        count = closed(self.expressions.dim(loop.extent))
-        return f"noyau_write_around(&{place}, {cells}, (size_t){count} * sizeof(*{cells}));"
-
     def store(self, store: Store, *, last: bool) -> Iterator[str]:
+        if (line := in_pair(store, self.expressions)) is not None:
+            yield line
+            return
         places = [self.expressions.cell(name, store.index) for name in store.buffers]
         dtypes = [self.expressions.memory[name].dtype.compute for name in store.buffers]
         old = tuple(Load(name, store.index, dtype) for name, dtype in zip(store.buffers, dtypes, strict=True))

@@ -11,6 +11,7 @@ from noyau.ir.dims import Dim, Op, never_negative
 from noyau.ir.loops import Alloc, Buffer, Call, Const, Expr, Fold, Index, Kernel, Load, Space, Var
 from noyau.ir.ranges import at_least_one, lowest
 from noyau.languages.c_names import Scopes
+from noyau.languages.c_pairs import Open, before
 from noyau.languages.c_tables import FLAT, INFIX, INTEGER_FUNCTIONS, PREFIX, SCALARS, TYPES, const_text
 from noyau.languages.spelling import closed, dim_text, opened
 
@@ -30,6 +31,7 @@ class Expressions:
         self.absurd = False  # whether sizes may be so large that arithmetic on them overflows
         self.functions: set[str] = set()
         self.integers: set[tuple[str, str]] = set()
+        self.pairs = Open()
 
     def top(self, expr: Expr) -> str:
         """An expression without the parentheses around it."""
@@ -65,6 +67,8 @@ class Expressions:
         return f"{self.scopes.value(name)}[{self.dim(index[0])}]"
 
     def load(self, load: Load) -> str:
+        if self.pairs.words and (half := self.half(load)) is not None:
+            return half
         cell, stored = self.cell(load.buffer, load.index), self.memory[load.buffer].dtype
         if stored in HALVES:
             self.functions.add(name := f"noyau_{stored.value}_to_f32")
@@ -73,6 +77,15 @@ class Expressions:
             return cell
         assert load.other is not None
         return f"({self.condition(load.where)} ? {cell} : {self.expr(load.other)})"
+
+    def half(self, load: Load) -> str | None:
+        """A cell of a pair that was loaded as a word."""
+        place = (load.buffer, load.index)
+        for at, name in ((place, "noyau_bf16_low_to_f32"), (before(place), "noyau_bf16_high_to_f32")):
+            if at in self.pairs.words:
+                self.functions.add(name)
+                return f"{name}({self.pairs.words[at]})"
+        return None
 
     def condition(self, expr: Expr) -> str:
         """An expression before a question mark."""

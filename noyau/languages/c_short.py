@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from noyau.ir.dims import Dim, product
 from noyau.ir.loops import Alloc, Buffer, Call, Const, Expr, If, Let, Load, Loop, Space, Statement, Store, Var
 from noyau.ir.walk import every_expression, every_statement, operands
-from noyau.languages.c_expressions import is_variable
+from noyau.languages.c_expressions import Expressions, is_variable
+from noyau.languages.spelling import closed
 
 WIDE = 8  # lanes of a loop that is worth vectors
 LONG = 7  # parts of an expression that gets a name of its own in a merge
@@ -73,6 +74,18 @@ def is_copied_around(loop: Loop) -> bool:
             return at == Dim.of(loop.var)
         case _:
             return False
+
+
+def copied_around(loop: Loop, said: Expressions) -> str:
+    """A loop that copies a tile to its place in an output."""
+    (store,) = loop.body
+    assert isinstance(store, Store)
+    tile = store.values[0]
+    assert isinstance(tile, Load)
+    start = tuple(dim.replace({loop.var: 0}) for dim in store.index)
+    place, cells = said.cell(store.buffers[0], start), said.scopes.value(tile.buffer)
+    count = closed(said.dim(loop.extent))
+    return f"noyau_write_around(&{place}, {cells}, (size_t){count} * sizeof(*{cells}));"
 
 
 def starts_at_zero(memory: Alloc, after: Statement) -> bool:

@@ -26,7 +26,7 @@ WIDTH = 118
 # Other than language c: more partial states, for each round of a fold waits until the one before has stored them; no
 # ways around the caches, for which Python has no word; and one text for rows of any length, for each takes a while to
 # compile.
-SCHEDULE = Options(lanes=64, around_bytes=0, short=False)
+SCHEDULE = Options(lanes=64, around_bytes=0, short=False, pairs=False)
 
 
 def source(kernel: Kernel, comment: str = "") -> str:

@@ -120,8 +120,10 @@ class Scattering(Lowering):
     def stored(self, buffer: str, output: str, index: Shape) -> Store:
         here, place = {index_name(axis): dim for axis, dim in enumerate(index)}, list[Dim]()
         for entry, extent in zip(self.kind.index, self.node.shape, strict=True):
-            looked_up = isinstance(entry, Lookup)
-            place.append(self.lookup(self.node, entry, here, extent) if looked_up else entry.replace(here))
+            if isinstance(entry, Lookup):
+                place.append(self.lookup(self.node, entry, here, extent))
+            else:
+                place.append(entry.replace(here))
         return Store((buffer,), tuple(place), (self.value(output, index),), self.kind.monoid)
 
 

@@ -27,7 +27,7 @@ _HEAD = """The kernel that noyau generates for this path: the last function. Cha
 Its parameters bear the names of the op's inputs, outputs, sizes and constants; arrays are packed, in C order."""
 _PIECES = """
 Each call is for the items from begin to end: disjoint pieces, in any order, on any threads."""
-_PLAIN = Options(short=False)  # rows, and no tiles of them: that is easier to change
+_PLAIN = Options(short=False, pairs=False)  # rows, and no tiles of them: that is easier to change
 _ASKED = ("bind", "shape", "item_bytes")  # functions of a runtime alone
 _WHOLE = (*_ASKED, "extent", "scratch_bytes")
 

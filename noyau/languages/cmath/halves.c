@@ -24,6 +24,28 @@ NOYAU_INLINE float noyau_bf16_to_f32(uint16_t x) {
     return noyau_from_bits_f32((uint32_t)x << 16);
 }
 
+/* The first of two bfloat16 in a word. 0.0 ulp. */
+NOYAU_INLINE float noyau_bf16_low_to_f32(uint32_t pair) {
+    return noyau_from_bits_f32(pair << 16);
+}
+
+/* The second of two bfloat16 in a word. 0.0 ulp. */
+NOYAU_INLINE float noyau_bf16_high_to_f32(uint32_t pair) {
+    return noyau_from_bits_f32(pair & 0xffff0000);
+}
+
+/* The bits of a float that bfloat16 has, to the nearest, halves to even; those below are loose. */
+NOYAU_INLINE uint32_t noyau_rounded_bf16(float x) {
+    const uint32_t bits = noyau_bits_f32(x);
+    const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1);
+    return x != x ? bits | 0x00400000 : rounded;
+}
+
+/* Two floats as bfloat16 in a word, each as noyau_f32_to_bf16. */
+NOYAU_INLINE uint32_t noyau_f32_to_bf16_pair(float low, float high) {
+    return noyau_rounded_bf16(low) >> 16 | (noyau_rounded_bf16(high) & 0xffff0000);
+}
+
 /* To the nearest, halves to even. 0.5 ulp. */
 NOYAU_INLINE uint16_t noyau_f32_to_bf16(float x) {
     const uint32_t bits = noyau_bits_f32(x);

@@ -53,6 +53,23 @@ enum { NOYAU_OK = 0, NOYAU_INDEX_OUT_OF_BOUNDS = 1, NOYAU_OUT_OF_MEMORY = 2 };
 #define NOYAU_PREFETCH(cell) ((void)0)
 #endif
 
+/* Two neighbours of 16 bits as one word, the first one in its lower half. */
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+#error "pairs of cells are read as words of a little-endian machine"
+#endif
+#include <string.h>
+static inline uint32_t noyau_pair(const uint16_t *cells)
+{
+    uint32_t pair;
+    memcpy(&pair, cells, sizeof pair);
+    return pair;
+}
+
+static inline void noyau_store_pair(uint16_t *cells, uint32_t pair)
+{
+    memcpy(cells, &pair, sizeof pair);
+}
+
 /* Cells that are not read again soon, written around the caches where the processor can: whole lines of 64 bytes. The
    cells before the first one and after the last go through the caches, and all do where they are few and do not begin
    with a line. By the compiler's own functions: the headers that name them take a third of a second to compile. */
@@ -111,6 +128,16 @@ NOYAU_INLINE float noyau_from_bits_f32(uint32_t x) {
     return cell.value;
 }
 
+/* The second of two bfloat16 in a word. 0.0 ulp. */
+NOYAU_INLINE float noyau_bf16_high_to_f32(uint32_t pair) {
+    return noyau_from_bits_f32(pair & 0xffff0000);
+}
+
+/* The first of two bfloat16 in a word. 0.0 ulp. */
+NOYAU_INLINE float noyau_bf16_low_to_f32(uint32_t pair) {
+    return noyau_from_bits_f32(pair << 16);
+}
+
 /* A bfloat16 is the upper half of a float. 0.0 ulp. */
 NOYAU_INLINE float noyau_bf16_to_f32(uint16_t x) {
     return noyau_from_bits_f32((uint32_t)x << 16);
@@ -127,6 +154,18 @@ NOYAU_INLINE uint16_t noyau_f32_to_bf16(float x) {
     const uint32_t bits = noyau_bits_f32(x);
     const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1);
     return (x != x ? bits | 0x00400000 : rounded) >> 16;
+}
+
+/* The bits of a float that bfloat16 has, to the nearest, halves to even; those below are loose. */
+NOYAU_INLINE uint32_t noyau_rounded_bf16(float x) {
+    const uint32_t bits = noyau_bits_f32(x);
+    const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1);
+    return x != x ? bits | 0x00400000 : rounded;
+}
+
+/* Two floats as bfloat16 in a word, each as noyau_f32_to_bf16. */
+NOYAU_INLINE uint32_t noyau_f32_to_bf16_pair(float low, float high) {
+    return noyau_rounded_bf16(low) >> 16 | (noyau_rounded_bf16(high) & 0xffff0000);
 }
 
 /* 1 / sqrt(x). 1.5 ulp. */
@@ -214,28 +253,68 @@ static int32_t residual_rms_norm_bf16_0(const noyau_call *call, int64_t begin, i
                 uint16_t v3_tile[256];
                 uint16_t v17_tile[256];
                 NOYAU_LANES
-                for (int64_t i1 = 0; i1 < i1_count; ++i1) {
-                    const float x_i = noyau_bf16_to_f32(x[i0 * n + i1w * 256 + i1]);
-                    const float v_r_i = noyau_bf16_to_f32(r[i0 * n + i1w * 256 + i1]);
+                for (int64_t i1h = 0; i1h < i1_count / 2; ++i1h) {
+                    const uint32_t x_pair = noyau_pair(&x[i0 * n + i1w * 256 + i1h * 2]);
+                    const uint32_t v_r_pair = noyau_pair(&r[i0 * n + i1w * 256 + i1h * 2]);
+                    const uint32_t w_pair = noyau_pair(&w[i1w * 256 + i1h * 2]);
+                    const float x_i = noyau_bf16_low_to_f32(x_pair);
+                    const float v_r_i = noyau_bf16_low_to_f32(v_r_pair);
                     const float v3_2 = x_i + v_r_i;
-                    v3_tile[i1] = noyau_f32_to_bf16(v3_2);
-                    const float w_i = noyau_bf16_to_f32(w[i1w * 256 + i1]);
+                    const float v3_tile_even = v3_2;
+                    const float w_i = noyau_bf16_low_to_f32(w_pair);
                     const float v15 = v3_2 * v13;
-                    v17_tile[i1] = noyau_f32_to_bf16(w_i * v15);
+                    const float v17_tile_even = w_i * v15;
+                    const float x_i_2 = noyau_bf16_high_to_f32(x_pair);
+                    const float v_r_i_2 = noyau_bf16_high_to_f32(v_r_pair);
+                    const float v3_3 = x_i_2 + v_r_i_2;
+                    noyau_store_pair(&v3_tile[i1h * 2], noyau_f32_to_bf16_pair(v3_tile_even, v3_3));
+                    const float w_i_2 = noyau_bf16_high_to_f32(w_pair);
+                    const float v15_2 = v3_3 * v13;
+                    noyau_store_pair(&v17_tile[i1h * 2], noyau_f32_to_bf16_pair(v17_tile_even, w_i_2 * v15_2));
+                }
+                NOYAU_LANES
+                for (int64_t i1 = 0; i1 < i1_count % 2; ++i1) {
+                    const float x_i = noyau_bf16_to_f32(x[i0 * n + i1w * 256 + (i1_count / 2) * 2 + i1]);
+                    const float v_r_i = noyau_bf16_to_f32(r[i0 * n + i1w * 256 + (i1_count / 2) * 2 + i1]);
+                    const float v3_2 = x_i + v_r_i;
+                    v3_tile[(i1_count / 2) * 2 + i1] = noyau_f32_to_bf16(v3_2);
+                    const float w_i = noyau_bf16_to_f32(w[i1w * 256 + (i1_count / 2) * 2 + i1]);
+                    const float v15 = v3_2 * v13;
+                    v17_tile[(i1_count / 2) * 2 + i1] = noyau_f32_to_bf16(w_i * v15);
                 }
                 noyau_write_around(&v3[i0 * n + i1w * 256], v3_tile, (size_t)i1_count * sizeof(*v3_tile));
                 noyau_write_around(&v17[i0 * n + i1w * 256], v17_tile, (size_t)i1_count * sizeof(*v17_tile));
             }
         } else {
             NOYAU_LANES
-            for (int64_t i1 = 0; i1 < n; ++i1) {
-                const float x_i = noyau_bf16_to_f32(x[i0 * n + i1]);
-                const float v_r_i = noyau_bf16_to_f32(r[i0 * n + i1]);
+            for (int64_t i1h = 0; i1h < n / 2; ++i1h) {
+                const uint32_t x_pair = noyau_pair(&x[i0 * n + i1h * 2]);
+                const uint32_t v_r_pair = noyau_pair(&r[i0 * n + i1h * 2]);
+                const uint32_t w_pair = noyau_pair(&w[i1h * 2]);
+                const float x_i = noyau_bf16_low_to_f32(x_pair);
+                const float v_r_i = noyau_bf16_low_to_f32(v_r_pair);
                 const float v3_2 = x_i + v_r_i;
-                v3[i0 * n + i1] = noyau_f32_to_bf16(v3_2);
-                const float w_i = noyau_bf16_to_f32(w[i1]);
+                const float v3_even = v3_2;
+                const float w_i = noyau_bf16_low_to_f32(w_pair);
                 const float v15 = v3_2 * v13;
-                v17[i0 * n + i1] = noyau_f32_to_bf16(w_i * v15);
+                const float v17_even = w_i * v15;
+                const float x_i_2 = noyau_bf16_high_to_f32(x_pair);
+                const float v_r_i_2 = noyau_bf16_high_to_f32(v_r_pair);
+                const float v3_3 = x_i_2 + v_r_i_2;
+                noyau_store_pair(&v3[i0 * n + i1h * 2], noyau_f32_to_bf16_pair(v3_even, v3_3));
+                const float w_i_2 = noyau_bf16_high_to_f32(w_pair);
+                const float v15_2 = v3_3 * v13;
+                noyau_store_pair(&v17[i0 * n + i1h * 2], noyau_f32_to_bf16_pair(v17_even, w_i_2 * v15_2));
+            }
+            NOYAU_LANES
+            for (int64_t i1 = 0; i1 < n % 2; ++i1) {
+                const float x_i = noyau_bf16_to_f32(x[i0 * n + (n / 2) * 2 + i1]);
+                const float v_r_i = noyau_bf16_to_f32(r[i0 * n + (n / 2) * 2 + i1]);
+                const float v3_2 = x_i + v_r_i;
+                v3[i0 * n + (n / 2) * 2 + i1] = noyau_f32_to_bf16(v3_2);
+                const float w_i = noyau_bf16_to_f32(w[(n / 2) * 2 + i1]);
+                const float v15 = v3_2 * v13;
+                v17[i0 * n + (n / 2) * 2 + i1] = noyau_f32_to_bf16(w_i * v15);
             }
         }
     }
