@@ -13,6 +13,7 @@ from noyau.dispatching.choosing import Choosing, Chosen
 from noyau.dispatching.entries import Entry, entry, run
 from noyau.dispatching.explaining import Explanation, explained
 from noyau.dispatching.keys import fitted, frozen, wanted_by
+from noyau.dispatching.torch_calls import new_token
 from noyau.references import narrowed, runs_as_written
 from noyau.runtimes.numpy.dlpack import as_array, given_back, leading, speaks
 from noyau.runtimes.numpy.doors import MISS, write
@@ -36,7 +37,7 @@ class Calls:
 
     def __init__(self, description: Description, signature: Signature) -> None:
         self.description, self.signature = description, signature
-        self.choosing = Choosing(description)
+        self.choosing, self.token = Choosing(description), new_token(description.name)
         self.plain: tuple[Entry, ...] = ()
         self.others: dict[Any, tuple[Entry, ...]] = {}
         self.warned = False

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Any, cast
 
 from noyau.errors import UnsupportedError
 
+_NUMBERS = count()
 if TYPE_CHECKING:
     from noyau.dispatching.calls import Calls
     from noyau.dispatching.unsigned import Unsigned
@@ -23,6 +25,11 @@ def is_traced() -> bool:
     """Whether torch.compile traces this very line."""
     torch = sys.modules.get("torch")
     return torch is not None and torch.compiler.is_dynamo_compiling()
+
+
+def new_token(name: str) -> str:
+    """What tells a description of an op from all others in this process."""
+    return f"{name} {next(_NUMBERS)}"
 
 
 def tensor_calls(calls: Calls | Unsigned) -> Any:
@@ -41,18 +48,19 @@ def traced(op: Op[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     it, and the call a node of its graph."""
     import torch
 
-    if not op.is_signed():
+    token = op.calls.token
+    if not op.is_signed(token):
         from noyau.runtimes.torch.unsigned import untraced
 
         return untraced(op, args, kwargs)
-    names = op.spelt()
+    names = op.spelt(token)
     given = list(args) + [kwargs[name] for name in names[len(args) :] if name in kwargs]
     said = {name: value for name, value in kwargs.items() if name not in names and name != "out"}
     tensors = tuple(isinstance(each, torch.Tensor) for each in given)
     simple = {name: value for name, value in said.items() if type(value) in (bool, int, float, str)}
     baked = tuple((name, value) for name, value in said.items() if name not in simple)
     kinds = tuple((name, type(value)) for name, value in simple.items())
-    found, constants = op.registered(tensors, kinds, baked)
+    found, constants = op.registered(token, tensors, kinds, baked)
     values = {key: simple.get(name, default) for key, name, default in constants}
     made = getattr(torch.ops.noyau, found)(*given, **values)
     return made if kwargs.get("out") is None else _copied(made, kwargs["out"])
@@ -74,27 +82,36 @@ class OnTensors:
         arguments, constants = op.arguments(args, kwargs)
         return calls(tuple(arguments), constants, op.known(constants), out)
 
+    # Dynamo calls these as it traces, and takes what they give as constants (torch.compiler.assume_constant_result). Of
+    # the op itself it guards nothing then; but the token, a text, it does, since that is an argument.
+
     def registered(
-        self, tensors: tuple[bool, ...], kinds: Sequence[tuple[str, type]], baked: Sequence[tuple[str, Any]]
+        self,
+        token: str,
+        tensors: tuple[bool, ...],
+        kinds: Sequence[tuple[str, type]],
+        baked: Sequence[tuple[str, Any]],
     ) -> tuple[str, tuple[tuple[str, str, Any], ...]]:
         """The name of the op among torch's operators, for arguments of which these are tensors and constants of these
         types; and of each constant that it takes, its key, its name and its value where none is given.
 
         SignatureError where their number or their names do not fit."""
+        del token
         given = {**{name: kind() for name, kind in kinds}, **dict(baked)}
         cast("Op[Any, Any]", self).arguments([None] * len(tensors), given)
         calls = tensor_calls(self.calls)
         found: tuple[str, tuple[tuple[str, str, Any], ...]] = calls.named(tensors, calls.calls.all(given))
         return found
 
-    def spelt(self) -> tuple[str, ...]:
+    def spelt(self, token: str) -> tuple[str, ...]:
         """The names of the inputs."""
+        del token
         return self.calls.description.reference.parameters
 
-    def is_signed(self) -> bool:
+    def is_signed(self, token: str) -> bool:
+        del token
         return self.calls.description.signature is not None
 
-    # Dynamo calls these as it traces and takes what they give as constants: torch.compiler.assume_constant_result.
     for _looked_up in (registered, spelt, is_signed):
         setattr(_looked_up, "_dynamo_marked_constant", True)  # noqa: B010  functions declare no attributes
 

@@ -13,6 +13,7 @@ from noyau.dispatching.calls import Calls, as_given, warn
 from noyau.dispatching.entries import Entry
 from noyau.dispatching.explaining import Explanation
 from noyau.dispatching.keys import frozen
+from noyau.dispatching.torch_calls import new_token
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import InputError, SignatureError, UnsupportedError
 from noyau.frontends.numpy.tracing import Trace, trace_shapes
@@ -37,7 +38,7 @@ class Unsigned:
     tensors: Any = None
 
     def __init__(self, description: Description) -> None:
-        self.description, self.warned = description, False
+        self.description, self.warned, self.token = description, False, new_token(description.name)
         self.kinds: dict[Any, list[Calls]] = {}
 
     def forget(self) -> None:

@@ -1,0 +1,57 @@
+"""Tensors that no kernel takes: one clear error each."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from noyau.errors import SignatureError, UnsupportedError
+from tests.runtimes.torch.kinds import rmsnorm, softmax
+
+torch = pytest.importorskip("torch")
+
+from noyau.runtimes.torch.tensors import require_taken  # noqa: E402
+
+X = torch.ones(3, 4)
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize(
+    ("x", "told"),
+    [
+        (
+            X.to(torch.complex64),
+            r"softmax: x is complex64, and noyau computes on real numbers; give torch.view",
+        ),
+        (X.to_sparse(), r"softmax: x is laid out as torch.sparse_coo, not as cells at strides; give x.to_dense\(\)"),
+        (X.to(torch.float8_e4m3fn), r"softmax: x is float8_e4m3fn, which noyau does not compute on; give x.float\(\)"),
+    ],
+    ids=["complex", "sparse", "float8"],
+)
+def test_what_no_kernel_takes(x, told, recorded):
+    with pytest.raises(UnsupportedError, match=told):
+        softmax(x.requires_grad_() if recorded else x)
+
+
+@pytest.mark.filterwarnings("ignore:.*quantiz")
+def test_quantised_and_nested():
+    with pytest.raises(UnsupportedError, match=r"softmax: x is quantised \(torch.qint8\); give x.dequantize\(\)"):
+        softmax(torch.quantize_per_tensor(X, 0.1, 0, torch.qint8))
+    with pytest.raises(UnsupportedError, match="x is a nested tensor"):
+        require_taken("f", ["x"], [torch.nested.nested_tensor([X, X])])
+
+
+def test_mixed_arguments():
+    with pytest.raises(SignatureError, match=r"weight is of NumPy, and x a tensor; give torch.as_tensor\(weight\)"):
+        rmsnorm(X, np.ones(4, np.float32))
+    with pytest.raises(SignatureError, match="rmsnorm: weight: what is no tensor does not fit float"):
+        torch.func.vmap(lambda x: rmsnorm(x, 2.0))(X)
+
+
+def test_devices():
+    with pytest.raises(UnsupportedError, match="x on meta and weight on cpu; tensors of one call lie on one device"):
+        rmsnorm(X.to("meta"), torch.ones(4))
+    away = type("Away", (torch.Tensor,), {"__torch_dispatch__": lambda *_: None})
+    far = torch.Tensor._make_wrapper_subclass(away, (3,), device="cuda:0")
+    with pytest.raises(UnsupportedError, match=r"x lies on cuda:0, and noyau has kernels for tensors on the CPU; copy"):
+        require_taken("f", ["x"], [far])
