@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import logging
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 if TYPE_CHECKING:
     from noyau.benching.running import bench
@@ -20,7 +22,10 @@ if TYPE_CHECKING:
     from noyau.profiling.records import Profile
     from noyau.references import reference
     from noyau.runtimes.numpy.threads import threads
+    from noyau.runtimes.torch.patching import Patched
     from noyau.showing import Shown
+    from noyau.torch_modules.explaining import Explained
+    from noyau.torch_modules.optimizing import Optimized as OptimizedModule
 
 __version__ = "0.1.0.dev0"
 __all__ = [
@@ -30,16 +35,20 @@ __all__ = [
     "__version__",
     "bench",
     "check",
+    "explain",
     "extract",
+    "load",
     "map",
     "op",
     "optimize",
+    "patch",
     "profile",
     "reduce",
     "reference",
     "show",
     "threads",
     "tune",
+    "unpatch",
     "zip",
 ]
 
@@ -68,17 +77,80 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(_ELSEWHERE[name]), name)
 
 
-def optimize(model: str | Path, **wishes: Any) -> Optimized:
-    """Fuse an ONNX model's memory-bound paths into C kernels; keep those that are right and win.
+@overload
+def optimize(model: str | Path, inputs: Any = None, **wishes: Any) -> Optimized: ...
+
+
+@overload
+def optimize(model: Callable[..., Any], inputs: Any, **wishes: Any) -> OptimizedModule: ...
+
+
+def optimize(model: str | Path | Callable[..., Any], inputs: Any = None, **wishes: Any) -> Any:
+    """Fuse the memory-bound paths of an ONNX model, or of a module of PyTorch, into C kernels; keep those that are
+    right and win.
+
+    A module is given with the inputs of a call, a tensor or a tuple of them, and `wishes` as
+    noyau.torch_modules.optimizing.optimize takes them (dynamic=, rest=, against=, budget_s=, keep=); the result is
+    called as the module, and has `.report` and `.save(path)`, which `noyau.load` reads. For a file:
 
     `wishes` are the fields of `noyau.optimizing.Wishes`: keep="faster", "not-slower" or "all"; dims={"sequence": 128};
     inputs="arrays.npz"; target="native" or a level such as "x86-64-v3"; threads=1; only=[...], drop=[...] of kernels;
     between=(["A", "B"], ["C"]), the ends of the path to work on.
     The result has `.report`, `.save(path)` and `.session()`. Raises ModelError for a file that is no model, InputError
     for inputs that do not fit, BuildError where there is no compiler, MissingExtraError without onnx or onnxruntime."""
+    if callable(model):
+        return _modules("optimizing").optimize(model, inputs, **wishes)
     from noyau import optimizing
 
+    if inputs is not None:
+        wishes["inputs"] = inputs
     return optimizing.optimize(model, optimizing.Wishes(**wishes))
+
+
+def load(path: str | Path) -> Callable[..., Any]:
+    """A module of PyTorch that `noyau.optimize(module, inputs).save(path)` wrote, ready to be called: nothing is timed
+    or compiled. Its kernels are code: load what you would run. ModelError for a file that is no such module."""
+    return _modules("saving").load(Path(path))  # type: ignore[no-any-return]
+
+
+def explain(module: Callable[..., Any], inputs: Any, **wishes: Any) -> Explained:
+    """What noyau sees in a module of PyTorch on some inputs: its groups, why it is cut where it is, graph breaks, and
+    operators that it does not know; prints itself, and has `.to_json()`. Nothing is built. `wishes`: dynamic=True."""
+    return _modules("explaining").explain(module, inputs, **wishes)  # type: ignore[no-any-return]
+
+
+def _modules(name: str) -> Any:
+    """A file of noyau.torch_modules. MissingExtraError where there is no torch."""
+    from noyau.errors import MissingExtraError
+
+    if importlib.util.find_spec("torch") is None:
+        raise MissingExtraError("modules are PyTorch's, which is not installed; run: pip install 'noyau[torch]'")
+    return importlib.import_module(f"noyau.torch_modules.{name}")
+
+
+def patch(model: Any) -> Patched:
+    """Make the modules of a torch model that compute what an op of `noyau.nn` does call that op, forward and backward:
+    norms, gated MLPs, activations, rotary embedding (as transformers writes them), the cross-entropy of a loss.
+
+    The record prints what was swapped, and what was not and why. `noyau.unpatch(model)`, or the end of a
+    `with noyau.patch(model):`, puts everything back; the state_dict stays what it is. InputError for what is no
+    torch.nn.Module, MissingExtraError where there is no torch."""
+    return _patching().patch(model)  # type: ignore[no-any-return]
+
+
+def unpatch(model: Any) -> None:
+    """Put back every module that `noyau.patch` has changed in a torch model. Errors as there."""
+    _patching().unpatch(model)
+
+
+def _patching() -> Any:
+    from importlib.util import find_spec
+
+    from noyau.errors import MissingExtraError
+
+    if find_spec("torch") is None:
+        raise MissingExtraError("patch() needs PyTorch, which is not installed; run: pip install 'noyau[torch]'")
+    return importlib.import_module("noyau.runtimes.torch.patching")
 
 
 def show(model: str | Path, *, between: Between | None = None) -> Shown:

@@ -6,7 +6,6 @@ torch finds it by the entry point `noyau` of the group `torch_dynamo_backends`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from torch import fx
@@ -30,23 +29,32 @@ def backend(
 def through(module: fx.GraphModule, inputs: Sequence[Any], wishes: Wishes, record: Record) -> Callable[..., Any]:
     """As `backend`; what becomes of each graph is told to `record`."""
 
-    def compiler(kind: str) -> Callable[..., Any]:
-        return partial(_compiled, kind, wishes, record)
+    def compiler(graph: fx.GraphModule, examples: Sequence[Any], kind: str) -> Callable[..., Any]:
+        return compile_graph(graph, examples, kind, wishes, record)
+
+    return captured(module, inputs, compiler, decompositions(wishes.rest))
+
+
+def captured(
+    module: fx.GraphModule,
+    inputs: Sequence[Any],
+    compiler: Callable[[fx.GraphModule, Sequence[Any], str], Callable[..., Any]],
+    taken_apart: Mapping[Any, Any] | None = None,
+) -> Callable[..., Any]:
+    """What dynamo captured, functional and cut into the graphs of forward and backward, each given to `compiler` with
+    its kind: inference, forward or backward."""
+
+    def of_kind(kind: str) -> Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]:
+        return lambda graph, examples: compiler(graph, examples, kind)
 
     made = aot_autograd(
-        fw_compiler=compiler("forward"),
-        bw_compiler=compiler("backward"),
-        inference_compiler=compiler("inference"),
+        fw_compiler=of_kind("forward"),
+        bw_compiler=of_kind("backward"),
+        inference_compiler=of_kind("inference"),
         partition_fn=min_cut_rematerialization_partition,
-        decompositions=decompositions(wishes.rest),
+        decompositions=dict(taken_apart or {}),
     )
     return made(module, inputs)  # type: ignore[no-any-return]
-
-
-def _compiled(
-    kind: str, wishes: Wishes, record: Record, module: fx.GraphModule, inputs: Sequence[Any]
-) -> Callable[..., Any]:
-    return compile_graph(module, inputs, kind, wishes, record)
 
 
 def decompositions(rest: str) -> Mapping[Any, Any]:

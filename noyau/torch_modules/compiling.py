@@ -19,6 +19,7 @@ from noyau.torch_modules import kernels, places, running
 from noyau.torch_modules.judging import Clock, Judged, checked, kernel_of, timed
 from noyau.torch_modules.kernels import input_names
 from noyau.torch_modules.places import Traced, plain
+from noyau.torch_modules.registering import operator_of
 from noyau.torch_modules.rewriting import Swap, rewritten
 from noyau.torch_modules.wishes import Wishes
 
@@ -57,7 +58,7 @@ def compile_graph(module: fx.GraphModule, inputs: Sequence[Any], kind: str, wish
     try:
         with _disable_current_modes():  # torch traces meanwhile, and tensors made under its modes would have no cells
             compiled = judged_graph(module.graph, kind, wishes)
-            swaps = swaps_of(compiled)
+            swaps = swaps_of(compiled, registered=wishes.rest == "inductor")
     except (UnsupportedError, BuildError) as reason:
         warnings.warn(f"noyau leaves this graph to torch: {reason}", RuntimeWarning, stacklevel=2)
         record.graphs.append(Compiled(kind, None, Partition((), ()), Plan(()), whole=str(reason)))
@@ -80,18 +81,21 @@ def judged_graph(program: fx.Graph, kind: str, wishes: Wishes) -> Compiled:
     return Compiled(kind, found, cut, plan, tuple(made))
 
 
-def swaps_of(compiled: Compiled) -> list[Swap]:
-    """Each kept kernel in each of its places."""
+def swaps_of(compiled: Compiled, *, registered: bool) -> list[Swap]:
+    """Each kept kernel in each of its places, as a function, or as an operator that torch has registered."""
     found = compiled.found
-    return [] if found is None else [_swap(one, group, found) for one in compiled.kept for group in one.planned.groups]
+    if found is None:
+        return []
+    return [_swap(one, group, found, registered) for one in compiled.kept for group in one.planned.groups]
 
 
-def _swap(judged: Judged, group: Group, found: Traced) -> Swap:
+def _swap(judged: Judged, group: Group, found: Traced, registered: bool) -> Swap:
     def giver(value: str) -> str:
         return str(found.givers[plain(value)].name)
 
+    kernel = kernel_of(judged, group)
     return Swap(
-        kernel_of(judged, group),
+        operator_of(judged.planned.operator, group, kernel) if registered else kernel,
         tuple(found.nodes[position].name for position in group.positions),
         tuple(map(giver, input_names(group))),
         tuple(map(giver, group.outputs)),

@@ -15,6 +15,7 @@ def eager(module: fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
     """The nodes of a graph one by one, by torch's own kernels. A value is let go of after its last use, those that are
     given too: the list of arguments is emptied."""
     del inputs
+    shorten(module.graph)
     names = [node for node in module.graph.nodes if node.op == "placeholder"]
     codegen = getattr(fx.graph, "_BoxedCodeGen", None)
     if codegen is None or not names:
@@ -24,6 +25,42 @@ def eager(module: fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
     graph.output(graph.graph_copy(module.graph, known))
     graph.set_codegen(codegen())
     return _boxed(fx.GraphModule(module, graph).forward)
+
+
+def shorten(graph: fx.Graph) -> None:
+    """Let torch make in one call what the graph spells in several: a view that there is already is not made again, and
+    a product with a transposed matrix is a linear layer, which calls the same function of BLAS."""
+    _merge_views(graph)
+    aten = torch.ops.aten
+    for node in list(graph.nodes):
+        if node.target not in (aten.mm.default, aten.addmm.default) or node.kwargs:
+            continue
+        *bias, value, turned = node.args
+        if turned.target is aten.t.default and all(_is_vector(each) for each in bias):
+            node.target, node.args = aten.linear.default, (value, turned.args[0], *bias)
+            if not turned.users:
+                graph.erase_node(turned)
+
+
+def _is_vector(node: fx.Node) -> bool:
+    """Whether a node is known to make a tensor of one axis."""
+    fake = node.meta.get("val")
+    return isinstance(fake, torch.Tensor) and fake.dim() == 1
+
+
+def _merge_views(graph: fx.Graph) -> None:
+    """Equal views of one value are one. Nothing in a graph of AOTAutograd changes a value before its end."""
+    if any(node.is_impure() and node.op == "call_function" for node in graph.nodes):
+        return
+    aten, known = torch.ops.aten, dict[tuple[Any, ...], fx.Node]()
+    views = (aten.view.default, aten._unsafe_view.default, aten.t.default, aten.transpose.int, aten.unsqueeze.default)
+    for node in list(graph.nodes):
+        if node.target in views:
+            key = (node.target, str(node.args))
+            first = known.setdefault(key, node)
+            if first is not node:
+                node.replace_all_uses_with(first)
+                graph.erase_node(node)
 
 
 def _boxed(function: Callable[[list[Any]], Any]) -> Boxed:

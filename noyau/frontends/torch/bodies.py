@@ -43,7 +43,8 @@ def body(node: fx.Node) -> fx.Graph | None:
     def call(*values: Any) -> Any:
         known = dict(zip(given, values, strict=True))
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), known.__getitem__)
-        return decomposition(*args, **kwargs)
+        made = decomposition(*args, **kwargs)
+        return tuple(made) if isinstance(made, tuple) else made  # a named tuple would be a node of its own
 
     values = [each.meta["val"] for each in given]
     tensor = next((each for each in values if isinstance(each, torch.Tensor)), None)

@@ -160,6 +160,8 @@ class _Importing:
         for each in inner.nodes:
             if each.op == "placeholder":
                 self.values[each] = self.values[next(given)]
+            elif each.op == "call_function" and "val" not in each.meta:
+                raise UnsupportedError(f"the body of {node.target} has {each.target}, of which torch tells nothing")
             elif each.op == "call_function" and (each.target is operator.getitem or not _is_tensor(each)):
                 self.values[each] = self.called(each)
             elif each.op == "call_function":

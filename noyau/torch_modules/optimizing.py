@@ -1,0 +1,147 @@
+"""`noyau.optimize(module, inputs)`: a module with its winning kernels, the report, and the way to a file and back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import fx
+from torch.utils._python_dispatch import _disable_current_modes
+
+from noyau.errors import BuildError, InputError, UnsupportedError
+from noyau.passes.partition import Group
+from noyau.planning import no_such
+from noyau.reports.records import Report
+from noyau.timing.comparing import Comparison, Verdict, compare
+from noyau.torch_modules import saving
+from noyau.torch_modules.backend import through
+from noyau.torch_modules.compiling import Record, judged_graph, swaps_of
+from noyau.torch_modules.exporting import export
+from noyau.torch_modules.judging import Judged
+from noyau.torch_modules.kernels import ends_of, scalars_of
+from noyau.torch_modules.reporting import distinct, report_of
+from noyau.torch_modules.rewriting import rewritten
+from noyau.torch_modules.wishes import Wishes, wishes_from
+
+log = logging.getLogger("noyau")
+WHOLE_S = 2.0  # for the clock, of the module as a whole
+
+
+@dataclass(slots=True)
+class Optimized:
+    """A module with its winning kernels: call it as the module, also where gradients are wanted. `wins`: whether it is
+    not slower than torch's own run of it; where it is not, calls run the module as it was."""
+
+    module: Callable[..., Any]
+    compiled: Callable[..., Any]
+    inputs: tuple[Any, ...]
+    wishes: Wishes
+    record: Record
+    dynamic: bool
+    whole: Comparison | None = None
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def wins(self) -> bool:
+        return self.whole is None or self.whole.verdict is not Verdict.SLOWER
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return (self.compiled if self.wins else self.module)(*args, **kwargs)
+
+    @property
+    def report(self) -> Report:
+        """What became of the module so far; graphs that were compiled since, for gradients say, are in it."""
+        return report_of(_named(self.module), self.record.graphs, self.whole, self.notes)
+
+    @property
+    def judged(self) -> tuple[Judged, ...]:
+        """Every kernel with its evidence."""
+        return tuple(distinct(self.record.graphs))
+
+    def source(self, kernel: str) -> str:
+        """The text of a kernel, kept or not, under its certificate; InputError where there is none of that name."""
+        for one in self.judged:
+            if one.planned.operator == kernel:
+                return one.planned.explained(one.evidence)
+        raise no_such(kernel, (one.planned for one in self.judged))
+
+    def save(self, path: str | Path) -> None:
+        """Write the module for inference: noyau.load(path) starts without timing or compiling anything.
+
+        UnsupportedError where torch cannot export the module as one graph, OutputError where the file cannot be
+        written."""
+        if not isinstance(self.module, torch.nn.Module):
+            raise UnsupportedError("a function is not saved; make it the forward of a torch.nn.Module")
+        exported = export(self.module, self.inputs, self.dynamic)
+        try:
+            with _disable_current_modes():
+                found = judged_graph(exported.program, "inference", self.wishes)
+            swaps = swaps_of(found, registered=False)
+        except (UnsupportedError, BuildError) as reason:
+            log.info("the module is saved without kernels: %s", reason)
+            swaps, pieces, program = [], {}, exported.program
+        else:
+            program = rewritten(exported.program, swaps)
+            places = [(one, group) for one in found.kept for group in one.planned.groups]
+            pieces = {swap.target: _piece(*place) for swap, place in zip(swaps, places, strict=True)}
+        saving.save(Path(path), exported, program, pieces)
+
+
+def _piece(judged: Judged, group: Group) -> saving.Piece:
+    assert judged.library is not None
+    scalars: Mapping[str, np.ndarray] = scalars_of(group)
+    fixed = tuple(scalars.get(node.output) for node in group.graph.inputs)
+    return saving.Piece(judged.planned.operator, judged.planned.text, judged.library, ends_of(group.graph), fixed)
+
+
+def optimize(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = None, **wishes: Any) -> Optimized:
+    """A module, or a function of tensors, with kernels where they are right and win, on these inputs: a tensor, or a
+    tuple of them.
+
+    `dynamic`: as torch.compile has it. `wishes` are the fields of noyau.torch_modules.wishes.Wishes. InputError for
+    wishes or inputs that mean nothing; what the module itself raises is not caught."""
+    wanted, given = wishes_from(wishes), as_inputs(inputs)
+    record = Record()
+
+    def backend(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        return through(graph, examples, wanted, record)
+
+    compiled = torch.compile(module, backend=backend, dynamic=dynamic)
+    with torch.no_grad():
+        compiled(*given)
+        whole = None
+        if any(graph.kept for graph in record.graphs):
+            budget_s = min(WHOLE_S, wanted.budget_s)
+            whole = compare(lambda: module(*given), lambda: compiled(*given), budget_s=budget_s)
+    notes = [_described(at, each) for at, each in enumerate(given)]
+    return Optimized(module, compiled, given, wanted, record, bool(dynamic), whole, tuple(notes))
+
+
+def as_inputs(inputs: Any) -> tuple[Any, ...]:
+    """The arguments of a call. InputError where they are no tuple and no tensor, or lie on several devices."""
+    if isinstance(inputs, torch.Tensor):
+        inputs = (inputs,)
+    if not isinstance(inputs, tuple | list):
+        raise InputError(f"inputs are a tensor or a tuple of the module's arguments, and not a {type(inputs).__name__}")
+    tensors = [each for each in torch.utils._pytree.tree_leaves(tuple(inputs)) if isinstance(each, torch.Tensor)]
+    devices = sorted({each.device.type for each in tensors})
+    if len(devices) > 1:
+        raise InputError(f"the inputs are on {' and '.join(devices)}; move them to one device")
+    if devices == ["meta"]:
+        raise InputError("the inputs are on the device meta and have no values; give tensors with values")
+    return tuple(inputs)
+
+
+def _described(at: int, value: Any) -> str:
+    if not isinstance(value, torch.Tensor):
+        return f"argument {at}: {type(value).__name__}"
+    return f"argument {at}: {str(value.dtype).removeprefix('torch.')}{list(value.shape)}, as given"
+
+
+def _named(module: Callable[..., Any]) -> str:
+    return type(module).__name__ if isinstance(module, torch.nn.Module) else getattr(module, "__name__", "function")

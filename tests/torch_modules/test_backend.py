@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import importlib.metadata
+import tomllib
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from noyau.torch_modules.backend import backend  # noqa: E402
+from noyau.torch_modules.wishes import Wishes  # noqa: E402
+from tests.torch_modules.modules import Block, compiled, same  # noqa: E402
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def test_torch_finds_it_by_its_entry_point():
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"]
+    entry = importlib.metadata.EntryPoint("noyau", declared["torch_dynamo_backends"]["noyau"], "torch_dynamo_backends")
+    assert entry.load() is backend
+
+
+def test_options_of_torch_compile():
+    function = torch.compile(
+        lambda x: (x.exp() + 1).log(), backend=backend, options={"keep": "all", "rest": "eager", "budget_s": 0}
+    )
+    x = torch.randn(5)
+    assert torch.allclose(function(x), (x.exp() + 1).log())
+
+
+@pytest.mark.parametrize("options", [{"rest": "nobody"}, {"nonsense": 1}])
+def test_options_that_there_are_not(options):
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match=r"noyau has no option nonsense|rest='nobody' is none of eager, inductor"):
+        torch.compile(lambda x: x + 1, backend=backend, options=options)(torch.ones(2))
+
+
+def test_one_compilation_for_all_lengths():
+    block = Block()
+    function, record = compiled(block, dynamic=True)
+    with torch.no_grad():
+        for length in (3, 2, 17, 64):
+            x = torch.randn(2, length, 32)
+            assert same(function(x), block(x))
+    assert len(record.graphs) == 1
+
+
+def test_two_compilations_where_nothing_is_said():
+    block = Block()
+    function, record = compiled(block)
+    with torch.no_grad():
+        for length in (5, 6, 17, 64):
+            x = torch.randn(2, length, 32)
+            assert same(function(x), block(x))
+    assert len(record.graphs) == 2
+
+
+@pytest.mark.slow
+def test_inductor_runs_the_rest():
+    torch.manual_seed(0)
+    block = Block()
+    function, record = compiled(block, Wishes(rest="inductor", against="eager", keep="all"), dynamic=True)
+    with torch.no_grad():
+        for shape in ((2, 5, 32), (3, 9, 32)):
+            x = torch.randn(shape)
+            assert same(function(x), block(x))
+    assert record.graphs[0].kept

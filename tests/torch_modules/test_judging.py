@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from noyau.builders import cc  # noqa: E402
+from noyau.torch_modules import kernels, places, running  # noqa: E402
+from noyau.torch_modules.judging import Clock, Judged, Known, checked, kernel_of, timed  # noqa: E402
+from tests.frontends.torch.exports import graph_of  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def found():
+    return places.traced(graph_of(lambda x, y: (x.t() * 2.5 + y).exp(), (torch.randn(4, 3), torch.randn(3, 4))))
+
+
+@pytest.fixture(scope="module")
+def planned(found):
+    (one,) = kernels.plan(places.cut(found).groups, found.operators, cc.level()).kernels
+    return one
+
+
+def test_a_right_kernel_is_timed_against_torchs_nodes(found, planned):
+    (one,) = checked([planned], found, print, Known())
+    assert one.certificate.ok and not one.reason
+    made = timed(one, found, "eager", running.RIVALS["eager"], "faster", Clock(1.0), 1)
+    (timing,) = made.timings
+    assert timing.hot.pairs >= 6
+    assert timing.traffic.bytes == 3 * 12 * 4
+    assert made.kept == (timing.verdict.value == "FASTER")
+    (group,) = one.planned.groups
+    x, y = torch.randn(4, 3), torch.randn(3, 4)
+    given = [x if node.shape[0].constant == 4 else y for node in group.graph.inputs if node.shape]
+    assert torch.allclose(kernel_of(one, group)(*given), (x.t() * 2.5 + y).exp())
+
+
+def test_a_wrong_kernel_is_dropped_with_its_first_cell(found, planned):
+    args = torch.randn(4, 3), torch.randn(3, 4)
+    other = places.traced(graph_of(lambda x, y: (x.t() * 2.5 - y).exp(), args))
+    (another,) = kernels.plan(places.cut(other).groups, other.operators, cc.level()).kernels
+    wrong = replace(another, groups=planned.groups, graph=planned.graph)
+    (one,) = checked([wrong], found, print, Known())
+    assert "wrong at" in one.reason
+    kept = timed(one, found, "eager", running.RIVALS["eager"], "all", Clock(1.0), 1)
+    assert not kept.kept and not kept.timings
+
+
+def test_a_kernel_that_does_not_build_has_the_reason(found, planned):
+    (one,) = checked([replace(planned, text=planned.text + "\n#error no")], found, print, Known())
+    assert one.reason.startswith("does not build: ")
+    assert one.library is None
+
+
+def test_what_is_known_is_not_checked_again(found, planned):
+    known = Known({planned.operator: Judged(planned, reason="as it was")})
+    assert [one.reason for one in checked([planned], found, print, known)] == ["as it was"]

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import noyau  # noqa: E402
+from noyau.errors import InputError, UnsupportedError  # noqa: E402
+from tests.torch_modules.modules import Block, same  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def optimized():
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    return noyau.optimize(Block(), torch.randn(2, 5, 32), dynamic=True, keep="all", budget_s=0.5)
+
+
+def test_it_is_called_as_the_module(optimized):
+    x = torch.randn(4, 9, 32)
+    with torch.no_grad():
+        assert same(optimized.compiled(x), optimized.module(x))
+        assert same(optimized(x), optimized.module(x))
+    assert optimized.whole is not None
+
+
+def test_what_is_slower_as_a_whole_runs_as_it_was(optimized):
+    from dataclasses import replace
+
+    from noyau.timing.comparing import Comparison
+
+    slower = replace(optimized, whole=Comparison((1.0,) * 20, (2.0,) * 20))
+    assert not slower.wins
+    called = []
+    replace(slower, module=called.append)(3)
+    assert called == [3]
+
+
+def test_its_report_is_as_for_onnx_models(optimized):
+    report = optimized.report
+    assert report.model == "Block"
+    assert report.kept and report.nodes_after < report.nodes_before
+    assert report.machine.versions["torch"] == torch.__version__
+    assert all(one.error is not None for one in report.kept)
+    assert any("mm" in name for left in report.not_fused for name in left.nodes)
+    told = json.loads(json.dumps(report.to_json()))
+    assert told["schema_version"] == report.schema_version
+    assert "kernels" in str(report)
+
+
+def test_its_sources_carry_their_certificates(optimized):
+    name = optimized.report.kept[0].name
+    assert "certificate: right on" in optimized.source(name)
+    with pytest.raises(InputError, match="no kernel nonsense"):
+        optimized.source("nonsense")
+
+
+def test_gradients_go_through_it(optimized):
+    x = torch.randn(2, 5, 32, requires_grad=True)
+    optimized.compiled(x)[0].sum().backward()
+    got = x.grad.clone()
+    x.grad = None
+    optimized.module(x)[0].sum().backward()
+    assert torch.allclose(got, x.grad, atol=1e-4)
+    assert {graph.kind for graph in optimized.record.graphs} == {"inference", "forward", "backward"}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "told"),
+    [
+        ({"x": 1}, "inputs are a tensor or a tuple of the module's arguments, and not a dict"),
+        ((torch.ones(2), torch.ones(2, device="meta")), "the inputs are on cpu and meta; move them to one device"),
+        (torch.ones(2, device="meta"), "on the device meta and have no values"),
+    ],
+)
+def test_inputs_that_are_none(inputs, told):
+    with pytest.raises(InputError, match=told):
+        noyau.optimize(torch.nn.Identity(), inputs)
+
+
+def test_a_function_is_not_saved(tmp_path):
+    optimized = noyau.optimize(torch.neg, torch.ones(2))
+    with pytest.raises(UnsupportedError, match=r"make it the forward of a torch\.nn\.Module"):
+        optimized.save(tmp_path / "x.noyau")

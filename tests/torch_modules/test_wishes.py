@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import pytest
+
+from noyau.errors import InputError
+from noyau.torch_modules.wishes import Wishes, wishes_from
+
+
+def test_wishes_are_options():
+    assert wishes_from({}) == Wishes()
+    assert wishes_from({"rest": "inductor"}).rival == "inductor"
+    assert wishes_from({"rest": "inductor", "against": "eager"}).rival == "eager"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"nonsense": 1}, "noyau has no option nonsense; its options are: rest, against, budget_s, keep"),
+        ({"rest": "x"}, "rest='x' is none of eager, inductor"),
+        ({"against": "x"}, "against='x' is none of eager, inductor"),
+        ({"keep": "some"}, "keep='some' is none of faster, not-slower, all"),
+        ({"budget_s": -1}, "budget_s=-1 is no number of seconds from 0 on"),
+        ({"budget_s": "long"}, "budget_s='long' is no number of seconds"),
+        ({"budget_s": float("nan")}, "budget_s=nan is no number of seconds"),
+    ],
+)
+def test_wishes_that_mean_nothing(options, told):
+    with pytest.raises(InputError, match=told):
+        wishes_from(options)
