@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,7 +21,7 @@ from noyau.checking.runs import TwoRuns, Unlike, thorough, why_unlike
 from noyau.checking.shrinking import Smallest, shrunk
 from noyau.checking.tolerances import require_tolerance, trial
 from noyau.checking.values import Case, KernelFunction
-from noyau.errors import BuildError, InputError, NoyauError, SignatureError, UnsupportedError
+from noyau.errors import BuildError, InputError, MissingExtraError, NoyauError, SignatureError, UnsupportedError
 from noyau.handwritten.apart import Apart
 from noyau.handwritten.reloading import end_loading
 from noyau.ir.evaluation import evaluate
@@ -36,8 +36,10 @@ LOOKS = 2  # cases of which it is found out why two runs differ
 
 
 def check(
-    op: Op[..., Any],
+    op: Op[..., Any] | Callable[..., Any],
+    args: Sequence[Any] | None = None,
     *,
+    reference: Callable[..., Any] | None = None,
     sizes: Mapping[str, int] | None = None,
     tolerance: float | None = None,
     seed: int = 0,
@@ -56,15 +58,20 @@ def check(
     a process of their own, so that a crash, or a run that takes longer than `patience_s`, is a finding. After
     `budget_s` no further inputs are tried on a kernel. `tolerance`: allow |got - want| <= tolerance * max(1, |want|).
     A failure is shrunk to the smallest sizes that show it. A kernel that passes is remembered: from then on the op
-    runs it. SignatureError and InputError where the reference or the inputs do not fit the signature."""
+    runs it. SignatureError and InputError where the reference or the inputs do not fit the signature.
+
+    A function of torch of one's own is checked with `args`, tensors and numbers, and `reference=`: see
+    `noyau.checking.torch_functions.check_function`."""
+    if not isinstance(op, Op) or args is not None or reference is not None:
+        return _of_torch(op, args, reference, tolerance, seed)
     end_loading()
     require_tolerance(tolerance)
     found: list[KernelCheck] = []
     for form in op.forms:
         require_sizes(form, sizes or {})
         with Apart(form, patience_s) as apart:
-            reference = form.description.reference
-            candidates: list[Candidate] = [ByHand(kernel, reference, apart) for kernel in form.kernels.values()]
+            own = form.description.reference
+            candidates: list[Candidate] = [ByHand(kernel, own, apart) for kernel in form.kernels.values()]
             candidates += from_reference(form) if generated else []
             checks = [
                 _Check(form, each, tolerance, budget_s / len(op.forms)).run(sizes or {}, seed) for each in candidates
@@ -73,6 +80,24 @@ def check(
                 checks += check_gradients(form, sizes or {}, seed, budget_s / len(op.forms))
         found += checks if form is op else [replace(each, name=f"{each.name}: {form.signature}") for each in checks]
     return Checked(op.name, op.description.place, tuple(found), tolerance)
+
+
+def _of_torch(
+    function: Any,
+    args: Sequence[Any] | None,
+    reference: Callable[..., Any] | None,
+    tolerance: float | None,
+    seed: int,
+) -> Checked:
+    """The check of a function of torch. SignatureError for what is none, MissingExtraError without torch."""
+    if isinstance(function, Op) or not callable(function) or args is None or reference is None:
+        told = "an op alone, or a function of torch: noyau.check(function, (x, y), reference=f)"
+        raise SignatureError(f"noyau.check takes {told}; it was given {function!r}")
+    try:
+        from noyau.checking.torch_functions import check_function
+    except ModuleNotFoundError as fault:
+        raise MissingExtraError("torch is not installed; run: pip install 'noyau[torch]'") from fault
+    return check_function(function, args, reference, tolerance=tolerance, seed=seed)
 
 
 @dataclass(slots=True)

@@ -161,8 +161,9 @@ def _elementwise(function: Scalar, inputs: int, way: str, name: str | None) -> H
 def _described(function: Scalar, title: str, code: CodeType) -> Description:
     """The op of a function without a signature; it stands where the user's function does."""
     file = Path(code.co_filename)
+    is_own = file.exists() and not file.is_relative_to(Path(__file__).parent)  # math.exp and its like have none
     described: Op[..., Any] = op(name=title)(function)
-    return replace(described.description, file=file if file.exists() else None, line=code.co_firstlineno)
+    return replace(described.description, file=file if is_own else None, line=code.co_firstlineno)
 
 
 def _form(function: Scalar, text: str, title: str) -> Op[..., Any]:
@@ -180,12 +181,14 @@ def _along(whole: Scalar, axis: int | None, keepdims: bool) -> Scalar:
 
 
 def _beside(args: Sequence[Any]) -> tuple[Any, ...]:
-    """The arguments, where numbers of Python become arrays of the dtype that NumPy gives them beside the others."""
+    """The arguments, where numbers of Python become arrays of the dtype that NumPy gives them beside the others; beside
+    tensors of torch they become tensors."""
     if not any(type(each) in _NUMBERS for each in args):
         return tuple(args)
+    tensors = [each for each in args if hasattr(each, "new_tensor")]
+    if tensors:
+        return tuple(_tensor(each, tensors) if type(each) in _NUMBERS else each for each in args)
     dtypes = [each.dtype for each in args if isinstance(each, np.ndarray | np.generic)]
-    if not dtypes and any(type(each) not in _NUMBERS for each in args):
-        return tuple(args)  # arrays of other packages have rules of their own
     return tuple(_array(each, dtypes) if type(each) in _NUMBERS else each for each in args)
 
 
@@ -195,6 +198,13 @@ def _array(number: float, dtypes: Sequence[np.dtype]) -> np.ndarray:
     if floats and isinstance(number, float):
         return np.asarray(number, np.result_type(*floats))
     return np.asarray(number, np.result_type(*beside, number) if beside else None)
+
+
+def _tensor(number: float, tensors: Sequence[Any]) -> Any:
+    """A number as a tensor of torch, of the dtype of those beside it; a float beside integers is a float64."""
+    like = next((each for each in tensors if each.is_floating_point()), tensors[0])
+    widened = isinstance(number, float) and not like.is_floating_point()
+    return (like.detach().double() if widened else like.detach()).new_tensor(number)
 
 
 def _known(dtype: np.dtype) -> DType:
