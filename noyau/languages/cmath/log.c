@@ -1,9 +1,5 @@
-/* log(x) = n log(2) + log(1 + f) with |f| <= 1/3; the latter is f - f^2/2 + f^3 p(f), p minimax. 1.0 ulp. */
-NOYAU_INLINE float noyau_log_f32(float x) {
-    const float normal = x < 0x1p-126f ? x * 0x1p23f : x;
-    const uint32_t bits = noyau_bits_f32(normal) - 0x3f2aaaab; /* 2/3 becomes 0 */
-    const float n = (float)((int32_t)bits >> 23) - (x < 0x1p-126f ? 23 : 0);
-    const float f = noyau_from_bits_f32((bits & 0x007fffff) + 0x3f2aaaab) - 1;
+/* n log(2) + log(1 + f) for |f| <= 1/3; the latter is f - f^2/2 + f^3 p(f), p minimax. */
+NOYAU_INLINE float noyau_log_part_f32(float f, float n) {
     float p = -0.13200602f;
     p = p * f + 0.1396217f;
     p = p * f - 0.12113095f;
@@ -12,7 +8,16 @@ NOYAU_INLINE float noyau_log_f32(float x) {
     p = p * f + 0.20010038f;
     p = p * f - 0.24999686f;
     p = p * f + 0.33333224f;
-    const float y = f * f * (p * f - 0.5f) + n * 0x1.7f7d1cp-20f + f + n * 0x1.62e4p-1f;
+    return f * f * (p * f - 0.5f) + n * 0x1.7f7d1cp-20f + f + n * 0x1.62e4p-1f;
+}
+
+/* log(x) = n log(2) + log(1 + f) with |f| <= 1/3. 1.0 ulp. */
+NOYAU_INLINE float noyau_log_f32(float x) {
+    const float normal = x < 0x1p-126f ? x * 0x1p23f : x;
+    const uint32_t bits = noyau_bits_f32(normal) - 0x3f2aaaab; /* 2/3 becomes 0 */
+    const float n = (float)((int32_t)bits >> 23) - (x < 0x1p-126f ? 23 : 0);
+    const float f = noyau_from_bits_f32((bits & 0x007fffff) + 0x3f2aaaab) - 1;
+    const float y = noyau_log_part_f32(f, n);
     const float most = x < INFINITY ? y : x, none = x == 0 ? -INFINITY : NAN;
     return x > 0 ? most : none;
 }
@@ -62,11 +67,14 @@ NOYAU_INLINE float noyau_log1p_f32(float x) {
     return copysignf((float)noyau_wide_log1p(x), x); /* -0 stays */
 }
 
-/* log(1 + e^x), which is max(x, 0) + log(1 + e^-|x|). 0.6 ulp. */
+/* log(1 + e^x), which is max(x, 0) + log(1 + e) with e = e^-|x|; above 1/3 the latter is log(2) + log(1 + (e - 1)/2).
+   1.9 ulp. */
 NOYAU_INLINE float noyau_softplus_f32(float x) {
-    const double wide = x, a = fabs(wide) > 104 ? 104 : fabs(wide); /* e^-104 is 0 in float */
-    const double rest = noyau_wide_log1p(noyau_wide_exp2_within(a * -1.4426950408889634, 0));
-    return (float)(rest + (wide > 0 ? wide : 0));
+    const float e = noyau_exp_negative_f32(-fabsf(x));
+    const float n = e > 0x1.555556p-2f ? 1 : 0;
+    const float f = e > 0x1.555556p-2f ? (e - 1) * 0.5f : e;
+    const float rest = noyau_log_part_f32(f, n);
+    return rest + (x > 0 ? x : 0);
 }
 
 /* As noyau_wide_log, with more terms and log(2) in two parts. 1.0 ulp. */

@@ -69,13 +69,9 @@ def noyau_exp_f32(x):
     return f32(np.inf) if x > f32(89.0) else low
 
 
-# log(x) = n log(2) + log(1 + f) with |f| <= 1/3; the latter is f - f^2/2 + f^3 p(f), p minimax. 1.0 ulp.
+# n log(2) + log(1 + f) for |f| <= 1/3; the latter is f - f^2/2 + f^3 p(f), p minimax.
 @scalar
-def noyau_log_f32(x):
-    normal = (x * f32(8388608.0)) if x < f32(1.1754944e-38) else x
-    bits = u32(noyau_bits_f32(normal) - u32(1059760811))  # 2/3 becomes 0
-    n = f32(i32(i32(bits) >> i32(23))) - (f32(23.0) if x < f32(1.1754944e-38) else f32(0.0))
-    f = noyau_from_bits_f32(u32(u32(bits & u32(8388607)) + u32(1059760811))) - f32(1.0)
+def noyau_log_part_f32(f, n):
     p = f32(-0.13200602)
     p = p * f + f32(0.1396217)
     p = p * f - f32(0.12113095)
@@ -84,7 +80,17 @@ def noyau_log_f32(x):
     p = p * f + f32(0.20010038)
     p = p * f - f32(0.24999686)
     p = p * f + f32(0.33333224)
-    y = f * f * (p * f - f32(0.5)) + n * f32(1.4286068e-06) + f + n * f32(0.69314575)
+    return f * f * (p * f - f32(0.5)) + n * f32(1.4286068e-06) + f + n * f32(0.69314575)
+
+
+# log(x) = n log(2) + log(1 + f) with |f| <= 1/3. 1.0 ulp.
+@scalar
+def noyau_log_f32(x):
+    normal = (x * f32(8388608.0)) if x < f32(1.1754944e-38) else x
+    bits = u32(noyau_bits_f32(normal) - u32(1059760811))  # 2/3 becomes 0
+    n = f32(i32(i32(bits) >> i32(23))) - (f32(23.0) if x < f32(1.1754944e-38) else f32(0.0))
+    f = noyau_from_bits_f32(u32(u32(bits & u32(8388607)) + u32(1059760811))) - f32(1.0)
+    y = noyau_log_part_f32(f, n)
     most = y if x < f32(np.inf) else x
     none = f32(-np.inf) if x == f32(0.0) else f32(np.nan)
     return most if x > f32(0.0) else none
