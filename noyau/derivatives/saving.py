@@ -1,9 +1,10 @@
 """What the forward graph saves for the backward one: as few bytes as can be, computing little again.
 
 Inputs and outputs are there anyway, so that they are nearly free. Maps, views and lookups are computed again from what
-is saved; reductions, running results, merges, matrix products and what noyau does not look into are not. Between these
-it is a minimum cut, weighed in bytes: of what the backward graph reads, the cheapest values that all of it can be
-computed from. Of cuts that weigh the same it is the last, from which least is computed again.
+is saved, but for chains of maps of more than 100 flops a cell; reductions, running results, merges, matrix products
+and what noyau does not look into are not. Between these it is a minimum cut, weighed in bytes: of what the backward
+graph reads, the cheapest values that all of it can be computed from. Of cuts that weigh the same it is the last, from
+which least is computed again.
 """
 
 from __future__ import annotations
@@ -34,9 +35,11 @@ from noyau.ir.graph import (
     View,
     dims_of,
 )
+from noyau.ir.operators import OPERATORS
 from noyau.passes.costs import cells
 
 READ = 1 / 16  # what reading an input or an output costs, beside writing, holding and reading another value
+DEAR = 100  # flops a cell, about what a core does while it writes and reads a float32
 SOURCE, SINK = "<source", "<sink"  # no value's names: those of vertices end in < or >
 
 
@@ -67,7 +70,7 @@ def downstream(graph: Graph, start: Collection[str]) -> set[str]:
 
 def _cut(graph: Graph, gradient: Graph, read: Iterable[str]) -> set[str]:
     """The values to save, or to read again."""
-    network = _Network()
+    network, dear = _Network(), _dear(graph, gradient)
     needed, seen = list(dict.fromkeys(read)), set[str]()
     for name in needed:
         network.join(f"{name}>", SINK, inf)
@@ -78,7 +81,7 @@ def _cut(graph: Graph, gradient: Graph, read: Iterable[str]) -> set[str]:
         seen.add(name)
         node = gradient[name]
         network.join(f"{name}<", f"{name}>", _price(graph, node))
-        if name in graph.by_name and is_dear(node):
+        if name in dear:
             network.join(SOURCE, f"{name}<", inf)
         for operand in node.inputs:
             network.join(f"{operand}>", f"{name}<", inf)
@@ -97,7 +100,7 @@ def _price(graph: Graph, node: Node) -> float:
 
 
 def is_dear(node: Node) -> bool:
-    """Whether a value is not computed again."""
+    """Whether a value is not computed again, for its kind."""
     match node.kind:
         case Input() | Reduce() | Scan() | Scatter() | Contract() | Opaque() | Part():
             return True
@@ -105,6 +108,18 @@ def is_dear(node: Node) -> bool:
             return False
         case _:
             assert_never(node.kind)
+
+
+def _dear(graph: Graph, gradient: Graph) -> set[str]:
+    """The values of a graph that are not computed again for its gradient."""
+    found, flops = set[str](), dict[str, float]()
+    for node in gradient.nodes:
+        own = OPERATORS[node.kind.function].flops if isinstance(node.kind, Map) else 0
+        flops[node.output] = own + max((flops[name] for name in node.inputs), default=0.0)
+        if node.output in graph.by_name and (is_dear(node) or flops[node.output] > DEAR):
+            found.add(node.output)
+            flops[node.output] = 0.0
+    return found
 
 
 class _Network:
