@@ -37,7 +37,7 @@ from noyau.runtimes.torch.recording import (
     refuse_tangents,
 )
 from noyau.runtimes.torch.registering import Operator, register
-from noyau.runtimes.torch.tensors import arrays_of, is_recorded, is_unwatched, promoted, require_taken
+from noyau.runtimes.torch.tensors import arrays_of, is_negated, is_recorded, is_unwatched, promoted, require_taken
 from noyau.signatures.binding import Bound
 from noyau.signatures.types import Family, Term
 
@@ -116,7 +116,7 @@ class TensorCalls:
 
     def run(self, given: tuple[Any, ...], constants: Constants) -> Any:
         """The results on plain tensors, of which nothing is recorded: by the way of an earlier call, else the whole."""
-        if any(each.is_neg() for each in given if isinstance(each, torch.Tensor)):
+        if is_negated(given):
             given = tuple(each.resolve_neg() if isinstance(each, torch.Tensor) else each for each in given)
         if not runs_as_written():
             for door in self.others.get(frozen(constants), ()) if constants else self.plain:

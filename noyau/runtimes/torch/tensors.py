@@ -19,6 +19,7 @@ _dispatch_modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._len_torch_function_stack
 _transforms = torch._C._are_functorch_transforms_active
 _tracing = torch._C._get_tracing_state
+_records = torch._C.is_grad_enabled
 _QUANTISED = frozenset({torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4})
 
 
@@ -27,14 +28,28 @@ def is_unwatched(given: Sequence[Any]) -> bool:
     level, and no tensor of a class of its own."""
     if _dispatch_modes() or _function_modes() or _transforms() or forward_ad._current_level >= 0 or _tracing():
         return False
-    return all(type(each) in _PLAIN for each in given if isinstance(each, torch.Tensor))
+    for each in given:  # noqa: SIM110  a generator costs more than the rest
+        if type(each) not in _PLAIN and isinstance(each, torch.Tensor):
+            return False
+    return True
 
 
 def is_recorded(given: Sequence[Any]) -> bool:
     """Whether autograd records a call on these."""
-    if not torch.is_grad_enabled():
+    if not _records():
         return False
-    return any(each.requires_grad for each in given if isinstance(each, torch.Tensor))
+    for each in given:  # noqa: SIM110  as above
+        if isinstance(each, torch.Tensor) and each.requires_grad:
+            return True
+    return False
+
+
+def is_negated(given: Sequence[Any]) -> bool:
+    """Whether a tensor is a view that negates its memory as it is read."""
+    for each in given:  # noqa: SIM110  as above
+        if isinstance(each, torch.Tensor) and each.is_neg():
+            return True
+    return False
 
 
 def has_tangent(given: Sequence[Any]) -> bool:
