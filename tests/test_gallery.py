@@ -44,6 +44,14 @@ PAGES = {
         "activated[by_shape]: wrong-value: ",
         "stride-blind: it is right on packed arrays",
     ),
+    "matrix_chain": (
+        "from_the_right: 4194304 operations, 5120 cells",
+        "least flops: from_the_left least cells: in_pairs",
+        "einsum's own: ['einsum_path', (2, 3), (1, 2), (0, 1)]",
+        "chain[in_pairs]: right on",
+        "chain[in_half]: wrong-value: wrong at out[0, 0]",
+        "counted: from_the_right; the clock: ",
+    ),
     "op_in_onnxruntime": (
         "rms_norm[by_rows]: right on",
         "of float64: right body: within",
