@@ -66,20 +66,36 @@ def check(
         return _of_torch(op, args, reference, tolerance, seed)
     end_loading()
     require_tolerance(tolerance)
-    found: list[KernelCheck] = []
-    for form in op.forms:
-        require_sizes(form, sizes or {})
-        with Apart(form, patience_s) as apart:
-            own = form.description.reference
-            candidates: list[Candidate] = [ByHand(kernel, own, apart) for kernel in form.kernels.values()]
-            candidates += from_reference(form) if generated else []
-            checks = [
-                _Check(form, each, tolerance, budget_s / len(op.forms)).run(sizes or {}, seed) for each in candidates
-            ]
-            if form.description.gradient is not None if gradient is None else gradient:
-                checks += check_gradients(form, sizes or {}, seed, budget_s / len(op.forms))
-        found += checks if form is op else [replace(each, name=f"{each.name}: {form.signature}") for each in checks]
+    wishes = _Wishes(sizes or {}, tolerance, seed, patience_s, budget_s / len(op.forms), generated, gradient)
+    found = [each for form in op.forms for each in _kernels(form, wishes, is_part=form is not op)]
     return Checked(op.name, op.description.place, tuple(found), tolerance)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wishes:
+    """What a check was asked for; `budget_s` is that of a kernel."""
+
+    sizes: Sizes
+    tolerance: float | None
+    seed: int
+    patience_s: float
+    budget_s: float
+    generated: bool
+    gradient: bool | None
+
+
+def _kernels(op: Op[..., Any], wishes: _Wishes, *, is_part: bool) -> list[KernelCheck]:
+    """The checks of the kernels of an op with one signature, which their names bear where it is one of several."""
+    require_sizes(op, wishes.sizes)
+    with Apart(op, wishes.patience_s) as apart:
+        reference = op.description.reference
+        candidates: list[Candidate] = [ByHand(kernel, reference, apart) for kernel in op.kernels.values()]
+        candidates += from_reference(op) if wishes.generated else []
+        made = [_Check(op, each, wishes.tolerance, wishes.budget_s) for each in candidates]
+        found = [each.run(wishes.sizes, wishes.seed) for each in made]
+    if op.description.gradient is not None if wishes.gradient is None else wishes.gradient:
+        found += check_gradients(op, wishes.sizes, wishes.seed, wishes.budget_s)
+    return [replace(each, name=f"{each.name}: {op.signature}") for each in found] if is_part else found
 
 
 def _of_torch(

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 import noyau  # noqa: E402
 from noyau.checking.torch_functions import LAYOUTS, check_function, expanded, name_of  # noqa: E402
-from noyau.errors import CheckError, InputError, SignatureError  # noqa: E402
+from noyau.errors import CheckError, InputError, MissingExtraError, SignatureError  # noqa: E402
 
 X = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
 
@@ -136,6 +138,12 @@ def test_expanded_tensors_have_their_first_cells_everywhere():
     assert torch.equal(expanded(X), X[:1].expand(4, 5)) and expanded(X).stride(0) == 0
     assert expanded(torch.ones(0, 2)).shape == (0, 2)
     assert set(LAYOUTS) == {"packed", "transposed", "strided", "expanded"}
+
+
+def test_without_torch_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "noyau.checking.torch_functions", None)
+    with pytest.raises(MissingExtraError, match=r"torch is not installed; run: pip install 'noyau\[torch\]'"):
+        noyau.check(Square.apply, (X, 3.0), reference=scaled_square)
 
 
 def test_names():
