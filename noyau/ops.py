@@ -15,7 +15,7 @@ import numpy as np
 from noyau.descriptions import Description
 from noyau.dispatching.calls import ReferenceWarning
 from noyau.dispatching.explaining import Explanation
-from noyau.dispatching.generating import GENERATED, Generated, Wanted, generate
+from noyau.dispatching.generating import PRINTED, Generated, Wanted, generate
 from noyau.dispatching.torch_calls import OnTensors, are_tensors, is_traced, traced
 from noyau.dispatching.unsigned import calls_of
 from noyau.dtypes import DType
@@ -122,7 +122,7 @@ class Op(OnTensors, Generic[P, R]):
         if name in self.kernels:
             return self.kernels[name].text
         if name not in LANGUAGES:
-            known = ", ".join((*self.kernels, *GENERATED))
+            known = ", ".join((*self.kernels, *PRINTED))
             raise SignatureError(f"{self.name} has no kernel {name!r}; there are: {known}")
         return self.generated(name).text
 

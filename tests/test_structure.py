@@ -27,7 +27,7 @@ SOURCES = [
 OPTIONAL = {
     "onnx": ("onnx*",),
     "onnxruntime": ("onnxruntime*",),
-    "torch": ("torch*",),
+    "torch": ("torch*", "triton*"),  # triton kernels run on tensors
     "numba": ("numba*",),
     "triton": ("triton*",),
     "transformers": (),
@@ -40,6 +40,7 @@ LAYERS = {
     "noyau.errors": (),
     "noyau.dtypes": ("noyau.errors",),
     "noyau.ir": ("noyau.errors", "noyau.dtypes"),
+    "noyau.builders.triton": ("noyau.errors", "noyau.dtypes", "noyau.ir", "noyau.builders"),
     "noyau.builders.numba": ("noyau.errors", "noyau.dtypes", "noyau.ir", "noyau.builders"),  # bound by its kernel's IR
     "noyau.builders": ("noyau.errors", "noyau.dtypes"),
     "noyau.passes": ("noyau.errors", "noyau.dtypes", "noyau.ir", "noyau.lowering"),  # what cannot be lowered is cut

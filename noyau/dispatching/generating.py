@@ -12,18 +12,21 @@ import numpy as np
 
 from noyau.descriptions import Description
 from noyau.dispatching.layouts import PACKED, Layout, laid_out, strided_names
-from noyau.dispatching.programs import Program, program
+from noyau.dispatching.programs import Program, Scheduling, program
 from noyau.errors import NoyauError, UnsupportedError
 from noyau.frontends.numpy.tracing import follow
 from noyau.ir.graph import Graph, Input, Node, constant
-from noyau.languages import c, numba
+from noyau.languages import c, numba, triton
 from noyau.lowering.names import identifier
 from noyau.references import Reference
 from noyau.schedules.choosing import USUAL, Options
+from noyau.schedules.grid import on_gpu
 from noyau.signatures.types import Instance, Value
 
-GENERATED = ("c", "numba")  # languages that programs are printed in
-SCHEDULES = {"c": USUAL, "numba": numba.SCHEDULE}
+GENERATED = ("c", "numba")  # languages that calls on arrays are made in
+PRINTED = (*GENERATED, "triton")  # languages that programs are printed in
+SCHEDULES: Mapping[str, Scheduling] = MappingProxyType({"c": USUAL, "numba": numba.SCHEDULE, "triton": on_gpu})
+_PRINTERS = {"c": c.together, "numba": numba.together, "triton": triton.together}
 NONE: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -75,8 +78,8 @@ def generate(
     """The kernels of an op's reference in a language, by its own schedule unless `options` say otherwise.
 
     UnsupportedError where the reference cannot be traced, with its line, or the language lacks what it needs."""
-    if language not in GENERATED:
-        known = " and ".join(GENERATED)
+    if language not in PRINTED:
+        known = f"{', '.join(PRINTED[:-1])} and {PRINTED[-1]}"
         raise UnsupportedError(f"{description.name}: no kernels are generated in {language!r} yet; {known} are")
     graph, specialised = followed(description.reference, wanted)
     layouts = [wanted.layout(at) for at in range(len(wanted.instance.inputs))]
@@ -88,8 +91,7 @@ def generate(
 
 def printed(made: Program, language: str, comment: str) -> str:
     """The text of all kernels of a program; none gives the comment alone."""
-    printer = c.together if language == "c" else numba.together
-    return printer(made.kernels, comment)
+    return _PRINTERS[language](made.kernels, comment)
 
 
 def traced(reference: Reference, wanted: Wanted) -> Graph:

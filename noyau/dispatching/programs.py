@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -40,6 +40,7 @@ class LibraryStep:
 
 
 Step: TypeAlias = KernelStep | LibraryStep
+Scheduling: TypeAlias = Options | Callable[[Kernel], Kernel]  # how kernels are scheduled
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class Program:
                 return None
 
 
-def program(graph: Graph, name: str, strided: Mapping[str, str] | None = None, options: Options = USUAL) -> Program:
+def program(graph: Graph, name: str, strided: Mapping[str, str] | None = None, options: Scheduling = USUAL) -> Program:
     """The program of a graph, whose kernels are named after `name`; `strided` inputs are as `lower` takes them.
 
     UnsupportedError where a size of a kernel does not follow from what it reads."""
@@ -118,14 +119,15 @@ def _called(node: Node) -> str:
 
 
 def _kernel_step(
-    group: Group, tidy: Graph, name: str, strided: Mapping[str, str], options: Options, *, whole: bool = False
+    group: Group, tidy: Graph, name: str, strided: Mapping[str, str], options: Scheduling, *, whole: bool = False
 ) -> KernelStep:
     graph = _with_constants(group.graph, tidy)
     graph = _ordered(graph, tidy, every_input=whole)
     if whole:
         graph = replace(graph, outputs=tidy.outputs, demands=tidy.demands)
     given = {node.output: strided[node.output] for node in graph.inputs if node.output in strided}
-    return KernelStep(schedule(lower(graph, name, given), options), graph)
+    lowered = lower(graph, name, given)
+    return KernelStep(schedule(lowered, options) if isinstance(options, Options) else options(lowered), graph)
 
 
 def _with_constants(graph: Graph, tidy: Graph) -> Graph:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from noyau.checking.inputs import printable
 from noyau.descriptions import Description
-from noyau.dispatching.generating import GENERATED, Generated, Wanted, generate
+from noyau.dispatching.generating import PRINTED, Generated, Wanted, generate
 from noyau.dispatching.programs import KernelStep, LibraryStep, Step
 from noyau.errors import InputError, UnsupportedError
 from noyau.ir.graph import Node
@@ -38,8 +38,8 @@ class ShownOp:
         attached = {each.name: each.text for each in self.description.kernels}
         if kernel in attached:
             return attached[kernel]
-        if language not in GENERATED:
-            raise InputError(f"there is no language {printable(language)} yet; there are: {', '.join(GENERATED)}")
+        if language not in PRINTED:
+            raise InputError(f"there is no language {printable(language)} yet; there are: {', '.join(PRINTED)}")
         if isinstance(self.made, str):
             raise InputError(f"nothing is generated: {self.made}")
         names = [made.name for made in self.made.program.kernels]

@@ -1,0 +1,145 @@
+"""A text of language `triton` as a Python function: on a CUDA device, or in Triton's interpreter, which needs none.
+
+Triton interprets where TRITON_INTERPRET=1 is set before it is imported.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from noyau.builders import cache as disk
+from noyau.dtypes import DType
+from noyau.errors import BuildError, InputError, MissingExtraError
+from noyau.ir.loops import Kernel, Role
+from noyau.ir.running import bind_sizes
+
+try:
+    import torch
+    import triton
+except ImportError as error:
+    raise MissingExtraError("triton, or torch, is not installed; run: pip install torch triton") from error
+
+
+class Compiled:
+    """A kernel of a text of language triton; Triton compiles each launch when it is first called.
+
+    BuildError where there is no CUDA device and Triton does not interpret."""
+
+    def __init__(self, text: str, kernel: Kernel) -> None:
+        self.kernel, self.name = kernel, kernel.name
+        self.device = "cpu" if interprets() else "cuda"
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise BuildError(
+                f"{kernel.name}: there is no CUDA device; set TRITON_INTERPRET=1 before triton is imported, "
+                "and it is interpreted"
+            )
+        self.function: Callable[..., Any] = load(text)[kernel.name]
+
+    def __call__(self, *arrays: np.ndarray, **tiles: int) -> list[np.ndarray]:
+        """The outputs for these inputs, by way of tensors on the device; `tiles` are as the text's function takes them.
+
+        InputError where an array has another dtype, rank or shape than the kernel takes."""
+        bind_sizes(self.kernel, arrays, {})
+        made = self.function(*(self.tensor(array) for array in arrays), **tiles)
+        outputs = made if isinstance(made, tuple) else (made,)
+        return [array_of(t, b.dtype) for t, b in zip(outputs, self.kernel.of(Role.OUTPUT), strict=True)]
+
+    def tensor(self, array: np.ndarray) -> Any:
+        """A tensor on the device with the strides of an array."""
+        bits = array.view(np.int16) if array.dtype == DType.BF16.numpy else array
+        if any(stride < 0 for stride in bits.strides):
+            raise InputError(f"{self.name}: torch has no tensors that run backwards; copy the array first")
+        base = torch.from_numpy(bits if bits.flags.writeable else bits.copy())
+        made = torch.empty_strided(base.shape, base.stride(), dtype=base.dtype, device=self.device)
+        made.copy_(base)
+        return made.view(torch.bfloat16) if array.dtype == DType.BF16.numpy else made
+
+
+def interprets() -> bool:
+    """Whether Triton interprets kernels in this process."""
+    return bool(triton.knobs.runtime.interpret)
+
+
+def array_of(tensor: Any, dtype: DType) -> np.ndarray:
+    """A tensor as an array of a dtype."""
+    host = tensor.detach().cpu()
+    made: np.ndarray = (host.view(torch.int16) if dtype is DType.BF16 else host).numpy()
+    return made.view(dtype.numpy)
+
+
+def load(text: str) -> dict[str, Any]:
+    """The names that a text defines. Triton reads the functions again from a file, which stays in the cache."""
+    path = _file(text)
+    module = ModuleType(f"noyau_triton_{path.parent.name}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module
+    exec(compile(text, str(path), "exec"), module.__dict__)  # noqa: S102  made by languages/triton.py
+    if interprets():
+        _keep_bools()
+        if hasattr(module, "libdevice"):
+            module.__dict__["libdevice"] = Interpreted()
+    return module.__dict__
+
+
+@cache
+def _keep_bools() -> None:
+    """The interpreter of triton 3.9 makes integers of a bool that is made a block, and then takes it for no mask."""
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+    def create_splat(self: Any, made: Any, arg: Any) -> Any:
+        data = np.full(made.shape, arg.data.item() if isinstance(arg.data, np.ndarray) else arg.data, arg.data.dtype)
+        return TensorHandle(data, made.scalar)
+
+    InterpreterBuilder.create_splat = create_splat
+
+
+def _file(text: str) -> Path:
+    home = disk.folder() / disk.MODULES / disk.digest(text, triton.__version__)
+    path = home / "kernel.py"
+    if not path.exists() or path.read_text("ascii") != text:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = home / f"new-{os.getpid()}-{id(text)}"
+        fresh.write_text(text, "ascii")
+        fresh.replace(path)
+    return path
+
+
+class Interpreted:
+    """CUDA's libdevice where Triton interprets, which has nothing for it: NumPy's functions, rounded to the dtype."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        function: Callable[..., Any] = OTHER_NAMES.get(name) or getattr(np, name)
+
+        def call(*operands: Any) -> Any:
+            from triton.runtime.interpreter import TensorHandle
+
+            first = next(operand for operand in operands if hasattr(operand, "handle"))
+            given = [operand.handle.data if hasattr(operand, "handle") else operand for operand in operands]
+            with np.errstate(all="ignore"):
+                made = np.asarray(function(*given)).astype(first.handle.data.dtype)
+            return triton.language.core.tensor(TensorHandle(made, first.dtype.scalar), first.type)
+
+        return call
+
+
+OTHER_NAMES: dict[str, Callable[..., Any]] = {
+    "pow": np.power,
+    "erf": np.frompyfunc(math.erf, 1, 1),
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "fast_dividef": np.divide,
+}

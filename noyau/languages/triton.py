@@ -1,0 +1,55 @@
+"""Language `triton`: kernels that Triton compiles for GPUs, and a Python function that launches them on torch tensors.
+
+The text stands alone: it needs torch and triton to run, and nothing to be printed.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Sequence
+
+from noyau.errors import GraphError
+from noyau.ir.loops import Kernel
+from noyau.languages.numba import comment_text
+from noyau.languages.triton_expressions import Used
+from noyau.languages.triton_hosts import INDEX_TYPE, STEP_OF, WARPS_OF, Caller
+from noyau.languages.triton_launches import Printer
+from noyau.languages.triton_merges import merge_function
+from noyau.languages.triton_names import RESERVED
+from noyau.languages.triton_tables import QUOTIENT, own_function
+
+
+def source(kernel: Kernel, comment: str = "") -> str:
+    """The text of a kernel, scheduled by `grid.on_gpu`: a comment, the functions it uses, its launches, and the
+    function that launches them, of the inputs, which returns the outputs."""
+    return together([kernel], comment)
+
+
+def together(kernels: Sequence[Kernel], comment: str = "") -> str:
+    """One text of several kernels, whose names differ. GraphError where a name cannot be that of a function."""
+    used, bodies = Used(), list[str]()
+    for kernel in kernels:
+        plain = re.fullmatch(r"(?!noyau)[a-z]\w*", kernel.name, re.ASCII | re.IGNORECASE)
+        if not plain or keyword.iskeyword(kernel.name) or kernel.name in RESERVED:
+            raise GraphError(
+                f"{kernel.name!r} cannot be the name of a Python function, or the text needs it for itself: "
+                "give letters, digits and _"
+            )
+        printers = [Printer(kernel, position, launch, used) for position, launch in enumerate(kernel.launches)]
+        bodies += [printer.text() for printer in printers]
+        bodies.append(Caller(kernel, printers).text())
+    merges = [merge_function(monoid, dtype, used) for monoid, dtype in sorted(used.merges, key=_named)]
+    own = [own_function(function, dtype) for function, dtype in sorted(used.functions, key=_named)]
+    hosts = [INDEX_TYPE, STEP_OF, WARPS_OF] if kernels else []
+    divides = [QUOTIENT] if used.divides else []
+    below = "\n\n\n".join([*own, *divides, *merges, *hosts, *bodies])
+    imports = "import torch\nimport triton\nimport triton.language as tl"
+    if "libdevice." in below:
+        imports += "\nfrom triton.language.extra import libdevice"
+    head = "\n\n".join(part for part in (comment_text(comment), imports) if part)
+    return f"{head}\n\n\n{below}\n" if below else f"{head}\n"
+
+
+def _named(key: tuple[str, object]) -> tuple[str, str]:
+    return key[0], str(key[1])

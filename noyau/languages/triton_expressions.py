@@ -1,0 +1,260 @@
+"""Expressions of the loop IR as text for Triton: tiles, masks, and the functions that the text turns out to need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.ir.dims import Dim, Op, Shape, never_negative
+from noyau.ir.loops import Alloc, Buffer, Call, Const, Expr, Fold, Index, Kernel, Load, Var
+from noyau.ir.ranges import at_least_one, lowest
+from noyau.languages.c_names import Scopes
+from noyau.languages.spelling import closed, dim_text, opened
+from noyau.languages.triton_tables import (
+    BOOLS,
+    FLOATS,
+    INFIX,
+    INTEGERS,
+    OF_F32,
+    OF_F64,
+    OWN_FLOATS,
+    OWN_INTEGERS,
+    TYPES,
+    UNSIGNED,
+    const_text,
+    own_name,
+    typed,
+)
+
+HALVES = (DType.F16, DType.BF16)
+COMPARED = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+NONE = frozenset[str]()
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """An open tile: the axis of Triton's block that it is, the word for its size, and where its cells are inside."""
+
+    axis: int
+    size: str
+    mask: str | None
+
+
+@dataclass(slots=True)
+class Used:
+    """What the text of a file needs above its kernels."""
+
+    functions: set[tuple[str, DType]] = field(default_factory=set)
+    merges: set[tuple[str, DType]] = field(default_factory=set)
+    divides: bool = False  # a tile by one value
+
+
+class Expressions:
+    """The expressions of one launch: what is in scope, and along which open tiles each name varies."""
+
+    def __init__(self, kernel: Kernel, names: Scopes, used: Used) -> None:
+        self.names, self.used = names, used
+        self.memory: dict[str, Buffer | Alloc] = {buffer.name: buffer for buffer in kernel.buffers}
+        self.lanes: dict[str, Lane] = {}  # open tiles, by their variables
+        self.along: dict[str, frozenset[str]] = {}  # the tiles that a name varies along
+        self.extents: dict[str, Dim] = {}
+        self.inside: dict[str, str] = {}  # the masks of indices that were looked up
+        self.conditions: list[str] = []  # of the Ifs that are open
+        self.words: dict[str, str] = {}  # what stands for a name that has no variable
+
+    # Which tiles.
+
+    def varies(self, expr: Expr) -> frozenset[str]:
+        """The open tiles along which an expression has different values."""
+        match expr:
+            case Const():
+                return NONE
+            case Var(name, _):
+                return self.along.get(name, NONE)
+            case Index(dim, _):
+                return self.dim_varies((dim,))
+            case Load(buffer, index, _, where, _):
+                own = self.along.get(buffer, NONE) if isinstance(self.memory[buffer], Alloc) else NONE
+                return own | self.dim_varies(index) | (NONE if where is None else self.varies(where))
+            case Call(_, operands, _):
+                return NONE.union(*map(self.varies, operands))
+            case Fold(_, loops, _, value, _, _):
+                return self.varies(value) - {variable for variable, _ in loops}
+            case _:
+                assert_never(expr)
+
+    def dim_varies(self, dims: Iterable[Dim]) -> frozenset[str]:
+        return NONE.union(*(self.along.get(name, NONE) for dim in dims for name in dim.names))
+
+    # Values.
+
+    def top(self, expr: Expr) -> str:
+        return opened(self.expr(expr))
+
+    def expr(self, expr: Expr) -> str:
+        """An expression that can be an operand."""
+        match expr:
+            case Const(value, dtype):
+                return const_text(value, dtype)
+            case Var(name, _):
+                return self.names.value(name)
+            case Index(dim, _):
+                return typed(dim.constant, DType.I64) if dim.constant is not None else f"({self.dim(dim)}).to(tl.int64)"
+            case Load():
+                return self.load(expr)
+            case Call(function, operands, dtype):
+                return self.call(function, operands, dtype)
+            case Fold():
+                raise UnsupportedError("triton reduces tiles only: a schedule for GPUs comes before it prints")
+            case _:
+                assert_never(expr)
+
+    def load(self, load: Load) -> str:
+        held = self.memory[load.buffer]
+        if isinstance(held, Alloc):
+            return self.names.value(load.buffer)
+        masks = self.masks(load.index, None if load.where is None else self.expr(load.where))
+        other = const_text(load.other.value, load.other.dtype) if load.other else "0"
+        given = f", mask={opened(masks)}, other={opened(other)}" if masks else ""
+        text = f"tl.load({self.cell(held, load.index)}{given})"
+        return f"{text}.to(tl.float32)" if held.dtype in HALVES else text
+
+    def cell(self, buffer: Buffer, index: Shape) -> str:
+        """The address of a cell."""
+        if buffer.strides is not None:
+            offset = sum((at * step for at, step in zip(index, buffer.strides, strict=True)), Dim.of(0))
+        else:
+            (offset,) = index or (Dim.of(0),)
+        name = self.names.value(buffer.name)
+        if offset == Dim.of(0):
+            return name
+        text = self.dim(offset)
+        return f"{name} + {f'({text})' if text.startswith('-') else text}"
+
+    def masks(self, index: Shape, where: str | None = None) -> str:
+        """Where a cell may be touched, or nothing where that is everywhere."""
+        lanes = [self.lanes[name].mask for name in sorted(self.dim_varies(index)) if name in self.lanes]
+        looked_up = [self.inside[name] for dim in index for name in sorted(dim.names) if name in self.inside]
+        found = [mask for mask in [*lanes, *looked_up, *self.conditions, where] if mask]
+        return " & ".join(map(closed, dict.fromkeys(found)))
+
+    # Calls.
+
+    def call(self, function: str, operands: tuple[Expr, ...], dtype: DType) -> str:
+        source = operands[-1].dtype
+        if function == "cast":
+            return self.cast(operands[0], dtype)
+        if function in COMPARED and all(isinstance(operand, Index) for operand in operands):
+            left, right = (closed(self.dim(o.dim)) for o in operands if isinstance(o, Index))
+            return f"({left} {INFIX[function]} {right})"
+        known = all(isinstance(operand, Const) for operand in operands)
+        texts = [self.operand(operand, function, known=known) for operand in operands]
+        if function == "where":
+            return f"tl.where({', '.join(map(opened, texts))})"
+        if function in INFIX:
+            return f"({texts[0]} {INFIX[function]} {texts[1]})"
+        return self.named(function, source).format(*texts)
+
+    def operand(self, operand: Expr, function: str, *, known: bool) -> str:
+        """An operand. A number carries its dtype where nothing beside it does, and where Triton would round it."""
+        if not isinstance(operand, Const):
+            return self.expr(operand)
+        exact = operand.dtype is DType.F64 and function not in INFIX
+        return typed_const(operand) if known or exact or is_own(function, operand.dtype) else self.expr(operand)
+
+    def named(self, function: str, dtype: DType) -> str:
+        """The text of a call, with a place for each operand."""
+        found = spelled(function, dtype)
+        if found is not None:
+            return found
+        if not is_own(function, dtype):
+            raise UnsupportedError(f"triton has no spelling of {function} for {dtype.value}")
+        self.used.functions.add((function, dtype))
+        parameters = (OWN_FLOATS if dtype.is_float else OWN_INTEGERS)[function][0]
+        places = "{0}, {1}" if "," in parameters else "{0}"
+        return f"{own_name(function, dtype)}({places})"
+
+    def cast(self, operand: Expr, dtype: DType) -> str:
+        text = self.expr(operand)
+        if isinstance(operand, Index) and dtype is not DType.BOOL:
+            text = text.removesuffix(".to(tl.int64)")
+        if dtype is operand.dtype and not isinstance(operand, Index):
+            return text
+        if dtype is DType.BOOL:
+            return f"({text} != 0)"
+        text = typed_const(operand) if isinstance(operand, Const) else closed(text)
+        return f"{text}.to({TYPES[dtype]})"
+
+    # Indices.
+
+    def dim(self, dim: Dim) -> str:
+        """An index or an extent, without parentheses around it."""
+        return opened(dim_text(self.with_ceilings(dim), self.word, self.operate))
+
+    def with_ceilings(self, dim: Dim) -> Dim:
+        """The Dim with a word for each (n - 1) // step + 1."""
+        for atoms, factor in dim.terms:
+            match atoms:
+                case (Op("floordiv", left, right),) if factor == 1 and rounds_up(left, right, dim):
+                    name = f"#ceiling {left} / {right}"
+                    self.words[name] = f"tl.cdiv({self.dim(left + 1)}, {self.dim(right)})"
+                    return dim - Dim(((atoms, factor),)) - 1 + Dim.of(name)
+                case _:
+                    pass
+        return dim
+
+    def word(self, name: str) -> str:
+        return self.words[name] if name in self.words else self.names.atom(name)
+
+    def operate(self, op: Op, left: str, right: str) -> str:
+        """Triton divides towards zero, Dims downwards."""
+        if op.kind in ("max", "min"):
+            word = "maximum" if op.kind == "max" else "minimum"
+            return f"tl.{word}({opened(left)}, {opened(right)})"
+        if (step := op.right.constant) and op.kind == "floordiv" and self.is_natural(op.left - (step - 1)):
+            return f"tl.cdiv({self.dim(op.left - (step - 1))}, {step})"
+        if self.is_natural(op.left):
+            return f"({closed(left)} {'//' if op.kind == 'floordiv' else '%'} {closed(right)})"
+        left, right = closed(left), closed(right)
+        rest = f"(({left} % {right} + {right}) % {right})"
+        return rest if op.kind == "mod" else f"(({left} - {rest}) // {right})"
+
+    def is_natural(self, dim: Dim) -> bool:
+        """Whether it is surely >= 0 here, where every open loop runs."""
+        low = lowest(dim, self.extents)
+        running = NONE.union(*(at_least_one(extent) for extent in self.extents.values()))
+        return low is not None and never_negative(low, running)
+
+
+def spelled(function: str, dtype: DType) -> str | None:
+    """The text of a call of what Triton has a word for."""
+    tables = {
+        "bool": (BOOLS,),
+        "int": (INTEGERS,),
+        "uint": (UNSIGNED, INTEGERS),
+        "float": (FLOATS, OF_F32 if dtype is DType.F32 else OF_F64),
+    }[dtype.kind]
+    return next((table[function] for table in tables if function in table), None)
+
+
+def is_own(function: str, dtype: DType) -> bool:
+    """Whether it is a function that stands in the text."""
+    own = {"float": OWN_FLOATS, "int": OWN_INTEGERS, "uint": OWN_INTEGERS}.get(dtype.kind, {})
+    return function in own and spelled(function, dtype) is None
+
+
+def typed_const(operand: Expr) -> str:
+    assert isinstance(operand, Const)
+    return typed(operand.value, operand.dtype)
+
+
+def rounds_up(left: Dim, right: Dim, whole: Dim) -> bool:
+    """Whether left // right, with a 1 that is added in `whole`, is how many steps cover left + 1."""
+    return constant_in(left) == -1 and constant_in(whole) >= 1 and left.constant is None
+
+
+def constant_in(dim: Dim) -> int:
+    return dict(dim.terms).get((), 0)

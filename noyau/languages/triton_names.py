@@ -1,0 +1,27 @@
+"""The identifiers of a text of language `triton`: none is a word of Python, or a name that the text itself uses."""
+
+from __future__ import annotations
+
+from noyau.ir.loops import Kernel
+from noyau.languages.c_names import Scopes
+
+RESERVED = frozenset(
+    """tl triton torch libdevice range min max abs float int sum len match case type print exit item programs tiles
+    index_type step_of warps_of num_warps""".split()
+)
+
+
+class Variables(Scopes):
+    """Names of a kernel to identifiers of one Python function: none is used twice in it."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        launches = {f"{kernel.name}_{number}" for number in range(len(kernel.launches))}
+        self.reserved = RESERVED | launches | {kernel.name}
+        super().__init__(kernel)
+
+    def fresh(self, stem: str) -> str:
+        return super().fresh(f"v_{stem}" if stem in self.reserved or stem.startswith("noyau") else stem)
+
+    def alias(self, name: str, text: str) -> None:
+        """A name of the kernel for an identifier that is there."""
+        self.blocks[-1]["index" if name.startswith("#") else "value", name] = text

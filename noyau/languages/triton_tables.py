@@ -1,0 +1,238 @@
+"""The spellings of language `triton`: types, operators, functions.
+
+What tiles compute in float32 has the error that the operator table promises: where a function of CUDA's libdevice has a
+larger one, it is computed in float64 and rounded.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from noyau.dtypes import DType
+
+TYPES = {
+    DType.BOOL: "tl.int1",
+    DType.I8: "tl.int8",
+    DType.I16: "tl.int16",
+    DType.I32: "tl.int32",
+    DType.I64: "tl.int64",
+    DType.U8: "tl.uint8",
+    DType.U16: "tl.uint16",
+    DType.U32: "tl.uint32",
+    DType.U64: "tl.uint64",
+    DType.F16: "tl.float16",
+    DType.BF16: "tl.bfloat16",
+    DType.F32: "tl.float32",
+    DType.F64: "tl.float64",
+}
+TORCH = {
+    DType.BOOL: "torch.bool",
+    DType.F16: "torch.float16",
+    DType.BF16: "torch.bfloat16",
+    DType.F32: "torch.float32",
+    DType.F64: "torch.float64",
+    **{DType(f"i{bits}"): f"torch.int{bits}" for bits in (8, 16, 32, 64)},
+    **{DType(f"u{bits}"): f"torch.uint{bits}" for bits in (8, 16, 32, 64)},
+}
+INFIX = {
+    "add": "+",
+    "subtract": "-",
+    "multiply": "*",
+    "equal": "==",
+    "not_equal": "!=",
+    "less": "<",
+    "less_equal": "<=",
+    "greater": ">",
+    "greater_equal": ">=",
+    "logical_and": "&",
+    "logical_or": "|",
+    "logical_xor": "^",
+    "bitwise_and": "&",
+    "bitwise_or": "|",
+    "bitwise_xor": "^",
+}
+
+# Functions of floats: a text of the operands, or a name below `FUNCTIONS`.
+FLOATS = {
+    "identity": "{0}",
+    "negative": "(-{0})",
+    "abs": "tl.abs({0})",
+    "exp": "libdevice.exp({0})",
+    "log": "libdevice.log({0})",
+    "log2": "libdevice.log2({0})",
+    "cos": "libdevice.cos({0})",
+    "acos": "libdevice.acos({0})",
+    "truncate": "libdevice.trunc({0})",
+    "round_even": "libdevice.rint({0})",
+    "fmod": "libdevice.fmod({0}, {1})",
+    "maximum": "tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)",
+    "minimum": "tl.minimum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)",
+    "fmax": "tl.maximum({0}, {1})",
+    "fmin": "tl.minimum({0}, {1})",
+    "is_nan": "({0} != {0})",
+    "is_inf": '(tl.abs({0}) == float("inf"))',
+}
+_IN_DOUBLE = ("exp2", "log10", "tan", "sinh", "cosh", "asinh", "acosh", "atanh")
+_AS_IT_IS_NEAR_0 = ("expm1", "log1p", "sin", "asin", "atan")  # where libdevice takes a denormal for 0
+OF_F32 = {
+    "divide": "tl.div_rn({0}, {1})",
+    "reciprocal": "tl.div_rn(1.0, {0})",
+    "sqrt": "tl.sqrt_rn({0})",
+    **{name: f"libdevice.{name}({{0}}.to(tl.float64)).to(tl.float32)" for name in _IN_DOUBLE},
+    **{name: f"tl.where(tl.abs({{0}}) < 2.0**-60, {{0}}, libdevice.{name}({{0}}))" for name in _AS_IT_IS_NEAR_0},
+    "erf": "tl.where(tl.abs({0}) < 2.0**-60, 1.1283792 * {0}, libdevice.erf({0}))",
+    "floor": "tl.where(({0} < 0) & ({0} > -(2.0**-60)), -1.0, tl.floor({0}))",
+    "ceil": "tl.where(({0} > 0) & ({0} < 2.0**-60), 1.0, tl.ceil({0}))",
+    "power": "libdevice.pow({0}.to(tl.float64), {1}.to(tl.float64)).to(tl.float32)",
+}
+OF_F64 = {
+    "divide": "({0} / {1})",
+    "reciprocal": "(1.0 / {0})",
+    "sqrt": "tl.sqrt({0})",
+    **{name: f"libdevice.{name}({{0}})" for name in (*_IN_DOUBLE, *_AS_IT_IS_NEAR_0, "erf", "rsqrt", "tanh")},
+    "floor": "tl.floor({0})",
+    "ceil": "tl.ceil({0})",
+    "power": "libdevice.pow({0}, {1})",
+}
+BOOLS = {
+    "identity": "{0}",
+    "logical_not": "({0} == 0)",
+    "maximum": "({0} | {1})",
+    "minimum": "({0} & {1})",
+}
+INTEGERS = {
+    "identity": "{0}",
+    "negative": "(0 - {0})",
+    "bitwise_not": "({0} ^ -1)",
+    "abs": "tl.where({0} < 0, 0 - {0}, {0})",
+    "maximum": "tl.maximum({0}, {1})",
+    "minimum": "tl.minimum({0}, {1})",
+    "fmax": "tl.maximum({0}, {1})",
+    "fmin": "tl.minimum({0}, {1})",
+}
+UNSIGNED = {"abs": "{0}", "negative": "(0 - {0})"}
+
+# Functions of their own text, of floats and of integers: (parameters, body). One text serves all dtypes of a kind.
+OWN_FLOATS = {
+    "sign": ("x", "return tl.where(x > 0, 1.0, tl.where(x < 0, -1.0, x)).to(x.dtype)"),
+    "sigmoid": (
+        "x",
+        "small = libdevice.exp(-tl.abs(x))\nreturn tl.where(x >= 0, 1.0, small).to(x.dtype) * FAST(1.0, 1.0 + small)",
+    ),
+    "softplus": (
+        "x",
+        "small = libdevice.exp(-tl.abs(x))\n"
+        "return tl.where((x > 0) | (x != x), x, 0.0) + tl.where(small < 2.0**-60, small, libdevice.log1p(small))",
+    ),
+    "rsqrt": (
+        "x",
+        "tiny = x < 2.0**-100\n"
+        "made = libdevice.rsqrt(tl.where(tiny, x * 2.0**40, x))\n"
+        "return tl.where(tiny, made * 2.0**20, made)",
+    ),
+    # As CUDA's tanhf: an odd polynomial near 0, else by exp; without its branch, of which a warp would go both ways.
+    "tanh": (
+        "x",
+        "large = 1.0 - libdevice.fast_dividef(2.0, 1.0 + libdevice.exp(2.0 * tl.abs(x)))\n"
+        "square = x * x\n"
+        "sum = tl.fma(square, 0.0157394409, -0.052302558)\n"
+        "sum = tl.fma(square, sum, 0.13315247)\n"
+        "sum = tl.fma(square, sum, -0.333327681)\n"
+        "small = tl.fma(square * sum, x, x)\n"
+        "return tl.where(tl.abs(x) < 0.6, small, tl.where(x < 0, -large, large))",
+    ),
+    "floor_mod": (
+        "a, b",
+        "rest = libdevice.fmod(a, b)\n"
+        "moved = tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)\n"
+        "return tl.where(rest == 0, tl.where(b < 0, -tl.abs(rest), tl.abs(rest)), moved)",
+    ),
+    "floor_divide": (
+        "a, b",
+        "rest = libdevice.fmod(a, b)\n"
+        "whole = DIVIDE(a - rest, b)\n"
+        "whole = tl.where((rest != 0) & ((rest < 0) != (b < 0)), whole - 1.0, whole)\n"
+        "low = tl.floor(whole)\n"
+        "low = tl.where(whole - low > 0.5, low + 1.0, low)\n"
+        "return tl.where((b == 0) | (whole == 0), tl.where(b == 0, DIVIDE(a, b), whole), low)",
+    ),
+}
+_BY_ONE = "b = tl.where(b == 0, 1, b).to(b.dtype)\n"
+OWN_INTEGERS = {
+    "sign": ("x", "return tl.where(x > 0, 1, tl.where(x == 0, 0, -1)).to(x.dtype)"),
+    "divide": ("a, b", f"{_BY_ONE}return a // b"),
+    "fmod": ("a, b", f"{_BY_ONE}return a % b"),
+    "floor_divide": (
+        "a, b",
+        f"{_BY_ONE}whole = a // b\nreturn tl.where((whole * b != a) & ((a < 0) != (b < 0)), whole - 1, whole)",
+    ),
+    "floor_mod": (
+        "a, b",
+        f"{_BY_ONE}rest = a % b\nreturn tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)",
+    ),
+    "power": (
+        "a, b",
+        "made = tl.where(b < 0, tl.where(a == 1, 1, tl.where(a == -1, 1 - 2 * (b & 1), 0)), 1).to(a.dtype)\n"
+        "for bit in tl.static_range(WIDTH):\n"
+        "    made = tl.where((b > 0) & (((b >> bit) & 1) != 0), made * a, made)\n"
+        "    a = a * a\n"
+        "return made",
+    ),
+    "shift_left": ("a, b", "return tl.where((b >= 0) & (b < WIDTH), a << (b & (WIDTH - 1)), 0).to(a.dtype)"),
+    "shift_right": ("a, b", "return tl.where((b >= 0) & (b < WIDTH), a >> (b & (WIDTH - 1)), 0).to(a.dtype)"),
+}
+
+
+# A division of a tile by what is one value along it: x is scaled, and multiplied by the inverse of the divisor, which
+# was scaled alike; one step of Newton's makes the result the nearest one (Markstein 1990). Zeros, infinities and NaN
+# are as the multiplication gives them.
+QUOTIENT = """@triton.jit
+def noyau_scale(divisor):
+    size = tl.abs(divisor)
+    return tl.where(size > 2.0**100, 2.0**-64, tl.where(size < 2.0**-100, 2.0**64, 1.0))
+
+
+@triton.jit
+def noyau_quotient(x, scale, divisor, inverse):
+    x = x * scale
+    near = x * inverse
+    over = tl.fma(near, divisor, -x)
+    return tl.where(tl.abs(near) < float("inf"), tl.fma(-over, inverse, near), near)"""
+
+
+def own_function(function: str, dtype: DType) -> str:
+    """The text of a function that Triton has no word for."""
+    parameters, body = (OWN_FLOATS if dtype.is_float else OWN_INTEGERS)[function]
+    if dtype.is_float:
+        body = body.replace("DIVIDE", "tl.div_rn" if dtype is DType.F32 else "tl.fdiv")
+        body = body.replace("FAST", "libdevice.fast_dividef" if dtype is DType.F32 else "tl.fdiv")
+    if dtype.kind == "uint":
+        body = body.replace("(a < 0) != (b < 0)", "False")
+    lines = "\n".join(f"    {line}" for line in body.replace("WIDTH", str(8 * dtype.bytes)).splitlines())
+    return f"@triton.jit\ndef {own_name(function, dtype)}({parameters}):\n{lines}"
+
+
+def own_name(function: str, dtype: DType) -> str:
+    return f"noyau_{function}_{dtype.value}"
+
+
+def const_text(value: float | int | bool, dtype: DType) -> str:
+    """A number of a dtype, as an operand of anything that has this dtype too."""
+    if dtype is DType.BOOL:
+        return "True" if value else "False"
+    if not dtype.is_float:
+        return f"({int(value)})" if value < 0 else str(int(value))
+    number = float(value)
+    if dtype is DType.F32:
+        with np.errstate(over="ignore"):
+            number = float(str(np.float32(number)))
+    if math.isnan(number) or math.isinf(number):
+        return f'float("{number}")'
+    return f"({number!r})" if math.copysign(1, number) < 0 else repr(number)
+
+
+def typed(value: float | int | bool, dtype: DType) -> str:
+    """A number that carries its dtype."""
+    return f"tl.full((), {const_text(value, dtype)}, {TYPES[dtype]})"

@@ -1,0 +1,61 @@
+# the kernel transposed
+
+import torch
+import triton
+import triton.language as tl
+
+
+def index_type(*tensors):
+    """int64 where an offset into one of the tensors needs more than 31 bits."""
+    reach = max(sum(abs(step) * (extent - 1) for step, extent in zip(t.stride(), t.shape)) for t in tensors)
+    return tl.int64 if reach >= 2**31 - 2**20 else tl.int32
+
+
+def step_of(size):
+    """The largest power of two up to 16 that divides a size."""
+    return 16 if size % 16 == 0 else size & -size
+
+
+def warps_of(cells):
+    """How many warps a program of so many cells has."""
+    return 4 if cells <= 8192 else 8 if cells <= 16384 else 16 if cells <= 32768 else 32
+
+
+@triton.jit
+def transposed_0(x, v2, b, c, b_STEP: tl.constexpr, c_STEP: tl.constexpr, INDEX: tl.constexpr, ACROSS: tl.constexpr, DOWN: tl.constexpr):
+    b = tl.cast(b, INDEX) * b_STEP
+    c = tl.cast(c, INDEX) * c_STEP
+    item = tl.program_id(0).to(INDEX)
+    i2t_count = tl.cdiv(b, ACROSS)
+    i2t = item % i2t_count
+    item = item // i2t_count
+    i1t_count = tl.cdiv(c, DOWN)
+    i1t = item % i1t_count
+    i0 = item // i1t_count
+    i1 = DOWN * i1t + tl.arange(0, DOWN)[:, None]
+    i1_inside = i1 < c
+    i2 = ACROSS * i2t + tl.arange(0, ACROSS)[None, :]
+    i2_inside = i2 < b
+    x_i = tl.load(x + (b * i0 + i2) * c + i1, mask=i1_inside & i2_inside, other=0)
+    v2_2 = -x_i
+    tl.store(v2 + (c * i0 + i1) * b + i2, v2_2, mask=i1_inside & i2_inside)
+
+
+def transposed(x, **tiles):
+    """x: f32[a, b, c] -> v2: f32[a, c, b]
+
+    `tiles` gives sizes of tiles, powers of two, and num_warps by name, in place of the usual ones."""
+    a = x.shape[0]
+    b = x.shape[1]
+    c = x.shape[2]
+    x = x.contiguous()
+    v2 = torch.empty((a, c, b), dtype=torch.float32, device=x.device)
+    INDEX = index_type(x, v2)
+    ACROSS = tiles.get("ACROSS", 64)  # or one of 16, 32, 64, 128, 256
+    DOWN = tiles.get("DOWN", 64)  # or one of 16, 32, 64, 128, 256
+    programs = (((b - 1) // ACROSS) * ((c - 1) // DOWN) + ((b - 1) // ACROSS) + ((c - 1) // DOWN) + 1) * a
+    if programs > 0:
+        transposed_0[(programs,)](
+            x, v2, b // step_of(b), c // step_of(c), step_of(b), step_of(c), INDEX, ACROSS, DOWN, num_warps=tiles.get("num_warps", warps_of(ACROSS * DOWN))
+        )
+    return v2

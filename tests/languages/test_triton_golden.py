@@ -1,0 +1,78 @@
+"""The text of kernels of every strategy, as committed; each is right, on a GPU or in Triton's interpreter.
+
+`pytest tests/languages/test_triton_golden.py --update-golden` writes the texts anew: read the difference before you
+commit.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from noyau.errors import UnsupportedError
+from noyau.languages import triton
+from noyau.lowering.nest import lower
+from noyau.passes.normal import normalise
+from noyau.schedules import grid_rows
+from noyau.schedules.grid import on_gpu
+from tests.judged import Judge
+from tests.languages.kernels import GOLDEN, LAYOUTS, MORE
+from tests.schedules.groups import inputs_of
+
+REFUSED = [name for name, (graph, _) in {**GOLDEN, **MORE}.items() if name in ("scattered_rows", "scattered_cells")]
+KEPT = [name for name in {**GOLDEN, **MORE} if name not in REFUSED]
+SMALL = {"ROWS": 2, "BLOCK": 16, "DOWN": 4, "ACROSS": 8}  # tiles, so that few cells are several
+MANY = ("rotary", "rotary_f16", "transposed", "transposed_strided", "gathered", "product_backwards", "running_sum")
+
+
+def kernel_of(name):
+    graph, _ = {**GOLDEN, **MORE}[name]
+    return on_gpu(lower(normalise(graph), name, LAYOUTS.get(name)))
+
+
+@pytest.mark.parametrize("name", [name for name in GOLDEN if name not in REFUSED])
+def test_the_text_is_that_committed(name, golden):
+    golden(f"triton/{name}.py", triton.source(kernel_of(name), f"the kernel {name}"))
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_has_no_strategy_is_refused(name):
+    with pytest.raises(UnsupportedError, match="no strategy for GPUs scatters into"):
+        kernel_of(name)
+
+
+def arrays_of(name, number):
+    """The arrays that a kernel takes, and what judges its outputs, by their names."""
+    graph, _ = {**GOLDEN, **MORE}[name]
+    sizes = sorted({size for node in graph.inputs for dim in node.shape for size in dim.names})
+    inputs = inputs_of(graph, dict.fromkeys(sizes, number), seed=number)
+    constants = {node.output: node.kind.value for node in graph.nodes if hasattr(node.kind, "value")}
+    given = {**constants, **inputs}
+    return [given[node.output] for node in normalise(graph).inputs], Judge(graph, inputs)
+
+
+@pytest.fixture(params=["kept", "streamed"])
+def _rows(request, monkeypatch):
+    """Rows as one tile; or, from 5 cells on, in several."""
+    if request.param == "streamed":
+        monkeypatch.setattr(grid_rows, "KEPT", 4)
+
+
+def sizes_of(name):
+    """Few cells for kernels of many programs: the interpreter takes a millisecond for each."""
+    return {"many": (3,), "labels": (3, 17), "usual": (0, 3, 17)}[
+        "many" if name in MANY else "labels" if name == "scattered_labels" else "usual"
+    ]
+
+
+@pytest.mark.usefixtures("_rows")
+@pytest.mark.parametrize("name", KEPT)
+def test_its_numbers_are_right(name):
+    builder = pytest.importorskip("noyau.builders.triton")
+    kernel = kernel_of(name)
+    build = builder.Compiled(triton.source(kernel), kernel)
+    for number in sizes_of(name) if build.device == "cpu" else (3, 17, 33, 130):
+        arrays, judge = arrays_of(name, number)
+        for tiles in (SMALL,) if build.device == "cpu" else (SMALL, {}):
+            results = build(*arrays, **tiles)
+            for output, got in zip(normalise({**GOLDEN, **MORE}[name][0]).outputs, results, strict=True):
+                assert judge.wrong(output, got) is None
