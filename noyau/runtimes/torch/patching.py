@@ -25,7 +25,6 @@ Tensor: TypeAlias = torch.Tensor
 Forward = Callable[..., Any]
 EPS = ("variance_epsilon", "eps", "epsilon")
 ROTATE, LOSS = "apply_rotary_pos_emb", "fixed_cross_entropy"
-SLOPE = 0.25  # an eps that shows
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
@@ -190,8 +189,8 @@ def _norm(module: Module) -> Swap | str:
     x, weight = _numbers(3, len(module.weight)), _numbers(len(module.weight))
     tried = copy.deepcopy(module).to(device="cpu", dtype=torch.float64)
     tried.weight.copy_(weight)
-    setattr(tried, eps, SLOPE)
-    found, normed = tried.forward(x), x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + SLOPE)
+    setattr(tried, eps, 0.25)  # which shows
+    found, normed = tried.forward(x), x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 0.25)
     for shift in ("0", "1"):
         if _alike(found, normed * (weight + float(shift))):
             return Swap("rms_norm", (eps, shift))
@@ -263,9 +262,8 @@ def _numbers(*shape: int) -> Tensor:
 
 
 def _alike(found: Any, wanted: Tensor, close: float = 1e-5) -> bool:
-    if not isinstance(found, torch.Tensor) or found.shape != wanted.shape:
-        return False
-    return bool((found.double() - wanted.double()).abs().max() <= close * wanted.double().abs().max())
+    fits = isinstance(found, torch.Tensor) and found.shape == wanted.shape
+    return fits and bool((found.double() - wanted.double()).abs().max() <= close * wanted.double().abs().max())
 
 
 CROSSED: dict[Forward, Forward] = {}  # losses, and the same by noyau's cross-entropy
