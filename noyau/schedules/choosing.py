@@ -21,7 +21,7 @@ from noyau.schedules.rows import folds_of, row
 from noyau.schedules.scans import scan
 from noyau.schedules.scatters import merges, scatter
 from noyau.schedules.short import short_rows
-from noyau.schedules.steps import Statements, carries, flatten, loads_of, stride_of, with_bodies
+from noyau.schedules.steps import Statements, carries, chain, flatten, loads_of, nested, stride_of, with_bodies
 from noyau.schedules.together import are_alike, lets_of_folds
 from noyau.schedules.transposes import transpose
 
@@ -73,8 +73,9 @@ def _one(kernel: Kernel, options: Options) -> Kernel:
         if found is None:
             return _or_short(kernel, map_(kernel), options)
         return transpose(kernel, along=found[0], across=found[1])
-    if _is_columns(body, folds):
-        return columns(kernel)
+    pieces = _pieces(body)
+    if all(_is_columns(piece, folds_of(piece)) for piece in pieces):
+        return columns(kernel) if len(pieces) == 1 else each(kernel, pieces, again)
     return _or_short(kernel, row(kernel, lanes=options.lanes, kept=options.kept), options)
 
 
@@ -104,6 +105,12 @@ def _is_full(body: Statements) -> bool:
     """A fold at the root, where one thread would take long for it, or for what follows; blocks of it can be merged."""
     fold = any(isinstance(s, Let) and isinstance(s.value, Fold) and not is_ordered(s.value) for s in body)
     return fold and not all(is_small(s, BLOCK) for s in body)
+
+
+def _pieces(body: Statements) -> list[Statements]:
+    """The nests of a block whose innermost loop was cut: each piece with the loops around it."""
+    loops, inner = chain(body)
+    return [nested(loops, piece) for piece in apart(inner)]
 
 
 def _is_columns(body: Statements, folds: list[Fold]) -> bool:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from noyau.dtypes import DType
-from noyau.ir.dims import Dim
-from noyau.ir.graph import View
+from noyau.ir.dims import Dim, indices, shape_of
+from noyau.ir.graph import Reduce, Select, View
 from noyau.ir.loops import Axis, Role
 from noyau.ir.wellformed import check
 from noyau.languages.c_interface import extent_of
@@ -88,3 +88,17 @@ def test_large_ones_in_c_in_any_pieces():
             assert Judge(graph, inputs).wrong(graph.outputs[0], got[0]) is None
             again = native.call_guarded(*arrays, pieces=5, order=lambda count: range(count)[::-1])
             np.testing.assert_array_equal(got[0], again[0])
+
+
+def test_columns_that_are_cut_in_pieces_are_columns_each():
+    """As the gradient of a table of angles is: of two halves, which read each other."""
+    g = Group()
+    x, turned = g.input("x", F32, "rows", Dim.of("k") * 2), g.input("y", F32, "rows", Dim.of("k") * 2)
+    shape = ("rows", "k")
+    low = g.add(View(indices(2)), [turned], F32, shape)
+    high = g.add(View((indices(2)[0], indices(2)[1] + "k")), [turned], F32, shape)
+    swapped = g.add(Select(1, shape_of((0, "k"))), [g.map("negative", high), low], F32, ("rows", Dim.of("k") * 2))
+    graph = g.graph(g.add(Reduce("sum", (0,)), [g.map("multiply", x, swapped)], F32, (Dim.of("k") * 2,)))
+    made = check(schedule(lowered(graph)))
+    assert len(made.launches) == 4  # for each half, blocks of rows and their merge
+    assert_keeps(graph, made, {"rows": 5, "k": 3}, {"rows": 300, "k": 2}, {"rows": 0, "k": 1})
