@@ -6,6 +6,7 @@ already in a copy of this process. Where neither can be, it runs here."""
 from __future__ import annotations
 
 import ctypes
+import inspect
 import os
 import shutil
 import sys
@@ -15,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
+from types import CellType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -252,13 +253,34 @@ def _op_of(source: Mapping[str, Any]) -> Op[..., Any]:
 
 def _no_copy(op: Op[..., Any]) -> bool:
     """Whether kernels of an op may hang in a copy of this process: of threads that were started here only one is
-    there. Those of numba's OpenMP matter to kernels of numba alone."""
-    if not hasattr(os, "fork") or any(name in sys.modules for name in _NOT_COPIED):
+    there. Those of a library matter to kernels that may call it, those of numba's OpenMP to kernels of numba."""
+    if not hasattr(os, "fork") or any(_may_call(kernel.function, _NOT_COPIED) for kernel in op.kernels.values()):
         return True
     numba = sys.modules.get("numba") if any(k.language == "numba" for k in op.kernels.values()) else None
     try:
         return numba is not None and numba.threading_layer() == "omp"
     except ValueError:  # it has started none yet
+        return False
+
+
+def _may_call(function: Any, packages: Sequence[str]) -> bool:
+    """Whether a function is of one of some packages, or sees one by name: in its module or around it."""
+    plain = inspect.unwrap(getattr(function, "py_func", function))
+    held = [cell.cell_contents for cell in getattr(plain, "__closure__", None) or () if _is_filled(cell)]
+    seen = [function, plain, *getattr(plain, "__globals__", {}).values(), *held]
+    return any(_package(each) in packages for each in seen)
+
+
+def _package(value: object) -> str:
+    """The package of a module, of a function or a class, or of what a value is one of."""
+    name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", type(value).__module__)
+    return str(name).partition(".")[0]
+
+
+def _is_filled(cell: CellType) -> bool:
+    try:
+        return cell.cell_contents is not cell
+    except ValueError:
         return False
 
 

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -121,11 +122,27 @@ def test_without_a_file_and_without_a_copy_it_runs_here(monkeypatch):
         assert apart.way.note == "it ran in this process, which it could have ended"
 
 
-def test_a_library_with_threads_of_its_own_is_not_copied(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", sys)
-    with Apart(local_op(), 5.0) as apart:
+def test_what_may_call_a_library_with_threads_of_its_own_is_not_copied():
+    torch = ModuleType("torch")
+
+    @noyau.op("f32[n] -> f32[n]")
+    def double(x):
+        return 2 * x
+
+    @double.kernel
+    def deeds(x, out):
+        out[:] = 2 * x if torch else x
+
+    with Apart(double, 5.0) as apart:
         run(apart, 2)
         assert apart.way.worker is None
+
+
+def test_a_library_that_no_kernel_calls_is_no_hindrance(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
+    with Apart(local_op(), 5.0) as apart:
+        run(apart, 2)
+        assert "held" in apart.way.source
 
 
 def test_a_file_that_was_changed_is_copied_instead(tmp_path):
