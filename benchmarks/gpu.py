@@ -322,9 +322,10 @@ def machine() -> dict[str, Any]:
 
 def _driver() -> str:
     try:
-        return Path("/proc/driver/nvidia/version").read_text().split("Module")[1].split()[0]
-    except (OSError, IndexError):
+        words = Path("/proc/driver/nvidia/version").read_text().split()
+    except OSError:
         return ""
+    return next((word for word in words if word.count(".") >= 1 and word.replace(".", "").isdigit()), "")
 
 
 def geometric_mean(values: Sequence[float]) -> float:
