@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from noyau.checking.ops import check
     from noyau.dispatching.tuning import tune
     from noyau.handwritten.buffers import Buffer
-    from noyau.higher_order.making import map, reduce, zip
+    from noyau.higher_order.making import map, reduce, zip  # noqa: A004  as Python calls them
     from noyau.ops import Op, ReferenceWarning, op
     from noyau.optimizing import Optimized
     from noyau.paths.ends import Between

@@ -19,7 +19,8 @@ from tests.languages.kernels import GOLDEN, LAYOUTS, MORE
 def wanted(options: Options) -> Options:
     """The options, but where language numba has its own."""
     own = numba.SCHEDULE
-    return replace(options, lanes=options.lanes or own.lanes, around_bytes=own.around_bytes, short=own.short, pairs=own.pairs)
+    lanes = options.lanes or own.lanes
+    return replace(options, lanes=lanes, around_bytes=own.around_bytes, short=own.short, pairs=own.pairs)
 
 
 @cache

@@ -135,6 +135,8 @@ def _value(node: Node, operands: list[Tensor], evaluator: Evaluator, sizes: Size
                 return seen
         case Constant(value):
             return tensor_of(value)
+        case _:
+            pass
     made = evaluator.value(node, [array_of(tensor) for tensor in operands], {})
     return tensor_of(np.asarray(made, node.dtype.numpy))
 
