@@ -67,13 +67,17 @@ if torch is not None:
     print(short.dtype, given_back(short, x).dtype)
 
     # %%
-    # The broken twin: `numpy()` of a tensor that requires a gradient is refused by torch; so is it here, for the
-    # gradient would be lost in silence.
+    # The broken twin: `numpy()` of a tensor that requires a gradient is refused by torch; so is its memory as an array
+    # here, for the gradient would be lost in silence. The op itself takes it, and records what it gives back.
+    x.requires_grad_()
     try:
-        centred(x.requires_grad_())
-    except (UnsupportedError, TypeError) as refused:
+        as_array(x, "x")
+    except UnsupportedError as refused:
         print(refused)
     else:
         raise AssertionError("the gradient was lost")
+    (given_to_x,) = torch.autograd.grad(centred(x)[0, 0], x)
+    print(given_to_x[:, 0])
+    assert torch.allclose(given_to_x[:, 0], torch.tensor([2 / 3, -1 / 3, -1 / 3]))
 
 assert np.allclose(centred(np.eye(3)).sum(0), 0)

@@ -43,7 +43,7 @@ void sums(const float *x, const float *y, float *out, int64_t n, int64_t begin, 
     }
 }
 """
-STABLE = "(x[k] < 0 ? x[k] : x[k] * 0) - log1pf(expf(-fabsf(x[k])))"
+STABLE = "(x[k] < 0 ? x[k] : 0) - log1pf(expf(-fabsf(x[k])))"
 log_sigmoid_mul_sum.kernel(SUMS.replace("LOG_SIGMOID", STABLE), language="c", name="sums")
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import pickle
 import sys
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from noyau.builders import native
 from noyau.builders.native import Native
+from noyau.errors import InputError
 
 ABSURD = (0, 1, 3, 2**31 - 1, 2**31, 2**32, 2**53, 2**60, 2**62, 2**63 - 1)
 ROUNDS = 40
@@ -28,7 +30,8 @@ def main(library: str, jobs: str) -> None:
             kernels[name] = Native(Path(library), f"{name}_kernel")
             ask(kernels[name])
         for pieces in (1, 3):
-            kernels[name](*(np.array(array, order="C") for array in arrays), pieces=pieces)
+            with suppress(InputError):  # a table may be too small for what is looked up in it
+                kernels[name](*(np.array(array, order="C") for array in arrays), pieces=pieces)
     print("done")
 
 

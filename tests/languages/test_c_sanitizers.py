@@ -75,7 +75,7 @@ def sanitized(text: str, jobs: Sequence[Job], folder: Path, level: str = "-O1") 
 def told(done: subprocess.CompletedProcess[str]) -> str:
     """The report, and the job before it."""
     lines = done.stderr.splitlines()
-    at = next((at for at, line in enumerate(lines) if "ERROR" in line or "runtime error" in line), 0)
+    at = next((at for at, line in enumerate(lines) if "ERROR" in line or "runtime error" in line), len(lines) - 6)
     return "\n".join(lines[max(0, at - 2) : at + 6])
 
 

@@ -52,7 +52,8 @@ def test_gradients_are_rounded_once(case, dtype):
     exact = [each.detach().double().requires_grad_() if each.is_floating_point() else each for each in given]
     for found, want in zip(gradients(called(case), given), gradients(called(case), exact), strict=True):
         assert found.dtype == dtype
-        assert (found.double() - want).abs().max() <= 4 * torch.finfo(dtype).eps * want.abs().max()
+        size = max(1.0, float(want.abs().max()))  # the weights are up to 1, and their sum may nearly cancel
+        assert (found.double() - want).abs().max() <= 4 * torch.finfo(dtype).eps * size
 
 
 @each_of_few
