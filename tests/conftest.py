@@ -29,6 +29,17 @@ ABSENT = frozenset(name for name in OPTIONAL if importlib.util.find_spec(name) i
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 
 
+LONG = ("tests/test_gallery.py", "tests/torch_modules/")  # of whole programs: run by hand, pytest -m long
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what takes long as a whole."""
+    for item in items:
+        if item.nodeid.startswith(LONG):
+            item.add_marker("long")
+
+
 def absent(error: BaseException | None) -> str:
     """The optional package that is not installed and for want of which it was raised, or nothing."""
     while error is not None:

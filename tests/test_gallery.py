@@ -13,8 +13,6 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-# They build many kernels for two languages; their ops have tests of their own in tests/nn.
-LONG = ("norms", "softmax", "rotary", "activations", "fused_expressions")
 PAGES = {
     "dlpack": ("10.0 False", "x is no array: list speaks neither DLPack nor Python's buffers"),
     "vector_sum": (
@@ -107,7 +105,7 @@ PAGES = {
 }
 
 
-@pytest.mark.parametrize("page", [pytest.param(page, marks=pytest.mark.long if page in LONG else ()) for page in PAGES])
+@pytest.mark.parametrize("page", PAGES)
 def test_a_page_says_what_is_right_what_is_wrong_and_what_is_fast(page):
     path = ROOT / "examples" / "gallery" / f"plot_{page}.py"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from noyau.ir.dims import Dim, strides_of
 from noyau.ir.loops import Axis, Buffer, Fold, Kernel, Launch, Let, Load, Loop, Role, Store, Var
-from noyau.schedules.folds import expand_folds
+from noyau.schedules.folds import expand_folds, is_ordered
 from noyau.schedules.launches import in_two, is_light
 from noyau.schedules.rows import folds_of
 from noyau.schedules.steps import Statements, coalesce, drop_unused, widen, with_bodies
@@ -14,12 +14,18 @@ from noyau.schedules.steps import Statements, coalesce, drop_unused, widen, with
 BLOCK = 1 << 16  # values a block: fixed, so that bits do not depend on threads
 
 
+def _first(body: Statements) -> int:
+    """Where the first fold stands whose values may be taken in in blocks."""
+    folds = ((k, s.value) for k, s in enumerate(body) if isinstance(s, Let) and isinstance(s.value, Fold))
+    return next(k for k, fold in folds if not is_ordered(fold))
+
+
 def rows_before(kernel: Kernel) -> tuple[Kernel, list[Statements]] | None:
     """The first fold at the root, whose values each take folds of their own, in two blocks: one that leaves the values
     in scratch, so that it is scheduled as rows are, and one that folds those. None where its values take none."""
     (launch,) = kernel.launches
     body = launch.body
-    at = next(k for k, s in enumerate(body) if isinstance(s, Let) and isinstance(s.value, Fold))
+    at = _first(body)
     let = body[at]
     assert isinstance(let, Let) and isinstance(let.value, Fold)
     fold = let.value
@@ -42,7 +48,7 @@ def full(kernel: Kernel, *, lanes: int = 32, block: int = BLOCK) -> tuple[Kernel
     once where it is a few scalars; else it is given back, to be scheduled, and finds the result in scratch."""
     kernel = with_bodies(kernel, coalesce)
     (launch,) = kernel.launches
-    at = next(k for k, s in enumerate(launch.body) if isinstance(s, Let) and isinstance(s.value, Fold))
+    at = _first(launch.body)
     let = launch.body[at]
     assert isinstance(let, Let) and isinstance(let.value, Fold)
     before = tuple(s for s in launch.body[:at] if not isinstance(s, Loop | Store))

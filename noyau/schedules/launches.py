@@ -44,7 +44,7 @@ def in_two(
 
 def _first(body: Statements) -> Parted:
     """A block at its first fold."""
-    let = lets_of_folds(body)[0]
+    let = next(s for s in lets_of_folds(body) if isinstance(s.value, Fold) and not is_ordered(s.value))
     at = body.index(let)
     return Parted(body[:at], (let,), body[at + 1 :])
 
