@@ -29,7 +29,8 @@ ABSENT = frozenset(name for name in OPTIONAL if importlib.util.find_spec(name) i
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 
 
-LONG = ("tests/test_gallery.py", "tests/torch_modules/")  # of whole programs: run by hand, pytest -m long
+# Whole programs, and every op of the catalogue in every dtype and layout: run by hand, pytest -m long.
+LONG = ("tests/test_gallery.py", "tests/torch_modules/", "tests/nn/test_catalogue")
 
 
 @pytest.hookimpl(tryfirst=True)
