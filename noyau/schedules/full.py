@@ -6,18 +6,13 @@ from dataclasses import replace
 
 from noyau.ir.dims import Dim, strides_of
 from noyau.ir.loops import Axis, Buffer, Fold, Kernel, Launch, Let, Load, Loop, Role, Store, Var
-from noyau.schedules.folds import expand_folds, is_ordered
+from noyau.schedules.folds import expand_folds
 from noyau.schedules.launches import in_two, is_light
 from noyau.schedules.rows import folds_of
-from noyau.schedules.steps import Statements, coalesce, drop_unused, widen, with_bodies
+from noyau.schedules.steps import Statements, coalesce, drop_unused, nested, widen, with_bodies
+from noyau.schedules.together import first_fold
 
 BLOCK = 1 << 16  # values a block: fixed, so that bits do not depend on threads
-
-
-def _first(body: Statements) -> int:
-    """Where the first fold stands whose values may be taken in in blocks."""
-    folds = ((k, s.value) for k, s in enumerate(body) if isinstance(s, Let) and isinstance(s.value, Fold))
-    return next(k for k, fold in folds if not is_ordered(fold))
 
 
 def rows_before(kernel: Kernel) -> tuple[Kernel, list[Statements]] | None:
@@ -25,7 +20,7 @@ def rows_before(kernel: Kernel) -> tuple[Kernel, list[Statements]] | None:
     in scratch, so that it is scheduled as rows are, and one that folds those. None where its values take none."""
     (launch,) = kernel.launches
     body = launch.body
-    at = _first(body)
+    at = body.index(first_fold(body))
     let = body[at]
     assert isinstance(let, Let) and isinstance(let.value, Fold)
     fold = let.value
@@ -34,9 +29,8 @@ def rows_before(kernel: Kernel) -> tuple[Kernel, list[Statements]] | None:
     shape = tuple(extent for _, extent in fold.loops)
     scratch = Buffer(f"{let.name}_values", fold.value.dtype, shape, Role.SCRATCH)
     cell = (sum((Dim.of(var) * k for (var, _), k in zip(fold.loops, strides_of(shape), strict=True)), Dim.of(0)),)
-    rows: Statements = (*fold.body, Store((scratch.name,), cell, (fold.value,)))
-    for variable, extent in reversed(fold.loops):
-        rows = (Loop(variable, extent, Axis.SERIAL, rows),)
+    loops = [Loop(variable, extent, Axis.SERIAL, ()) for variable, extent in fold.loops]
+    rows = nested(loops, (*fold.body, Store((scratch.name,), cell, (fold.value,))))
     folded = replace(fold, body=(), value=Load(scratch.name, cell, scratch.dtype))
     light = tuple(s for s in body[:at] if is_light(s))
     blocks = [drop_unused((*light, *rows)), (*body[:at], replace(let, value=folded), *body[at + 1 :])]
@@ -48,7 +42,7 @@ def full(kernel: Kernel, *, lanes: int = 32, block: int = BLOCK) -> tuple[Kernel
     once where it is a few scalars; else it is given back, to be scheduled, and finds the result in scratch."""
     kernel = with_bodies(kernel, coalesce)
     (launch,) = kernel.launches
-    at = _first(launch.body)
+    at = launch.body.index(first_fold(launch.body))
     let = launch.body[at]
     assert isinstance(let, Let) and isinstance(let.value, Fold)
     before = tuple(s for s in launch.body[:at] if not isinstance(s, Loop | Store))

@@ -9,7 +9,7 @@ from noyau.ir.dims import Dim, product, strides_of
 from noyau.ir.loops import Axis, Buffer, Fold, Kernel, Launch, Let, Loop, Role, Statement
 from noyau.schedules.folds import State, in_blocks, is_ordered, state_of, total_of
 from noyau.schedules.steps import Statements, drop_unused
-from noyau.schedules.together import Parted, in_one_pass, lets_of_folds, parted
+from noyau.schedules.together import Parted, first_fold, in_one_pass, parted
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def in_two(
 
 def _first(body: Statements) -> Parted:
     """A block at its first fold."""
-    let = next(s for s in lets_of_folds(body) if isinstance(s.value, Fold) and not is_ordered(s.value))
+    let = first_fold(body)
     at = body.index(let)
     return Parted(body[:at], (let,), body[at + 1 :])
 

@@ -19,6 +19,11 @@ def lets_of_folds(body: Statements) -> list[Let]:
     return [s for s in body if isinstance(s, Let) and isinstance(s.value, Fold)]
 
 
+def first_fold(body: Statements) -> Let:
+    """The first fold that stands directly in a block and whose values may be taken in in blocks."""
+    return next(s for s in lets_of_folds(body) if isinstance(s.value, Fold) and not is_ordered(s.value))
+
+
 @dataclass(frozen=True, slots=True)
 class Parted:
     """A block in three: what no fold gives anything to, the folds, and what follows from them."""
