@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from noyau.builders.cache import digest
+from noyau.frontends.torch.dtypes import TO_TORCH
 from noyau.ir.binding import plan
 from noyau.ir.graph import Graph
 from noyau.passes.partition import Group
-from noyau.runtimes.torch.arrays import DTYPES
 from noyau.torch_modules.kernels import scalars_of
 
 _LIBRARY = torch.library.Library("noyau", "FRAGMENT")
@@ -59,7 +59,7 @@ def fake_of(graph: Graph, given: Sequence[bool]) -> Callable[..., Any]:
             extent = known[each.input].shape[each.axis]
             sizes[each.size] = (extent - each.offset.evaluate(sizes)) // each.factor
         made = [
-            tensors[0].new_empty([dim.evaluate(sizes) for dim in node.shape], dtype=DTYPES[node.dtype])
+            tensors[0].new_empty([dim.evaluate(sizes) for dim in node.shape], dtype=TO_TORCH[node.dtype])
             for node in outputs
         ]
         return made[0] if len(made) == 1 else tuple(made)

@@ -28,16 +28,16 @@ from noyau.builders import cc
 from noyau.checking.inputs import printable
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import BuildError, ModelError, NoyauError, OutputError
+from noyau.frontends.torch.dtypes import TO_TORCH
 from noyau.reports.machine import this_machine
 from noyau.runtimes.numpy.doors import Argument
-from noyau.runtimes.torch.arrays import DTYPES
 from noyau.torch_modules import spelling
 from noyau.torch_modules.exporting import Exported, Layout, runnable
 from noyau.torch_modules.kernels import Ends, library_of, opened
 
 FORMAT = 1
 _MANIFEST = "noyau.json"
-_BY_NAME = {str(dtype): dtype for dtype in DTYPES.values()}
+_BY_NAME = {str(dtype): dtype for dtype in TO_TORCH.values()}
 _LARGEST_BYTES = 64 << 20  # of the manifest
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 
 import ml_dtypes
@@ -10,29 +9,14 @@ import numpy as np
 import torch
 
 from noyau.dtypes import DType
+from noyau.frontends.torch.dtypes import FROM_TORCH
 
-DTYPES: Mapping[DType, torch.dtype] = {
-    DType.BOOL: torch.bool,
-    DType.I8: torch.int8,
-    DType.I16: torch.int16,
-    DType.I32: torch.int32,
-    DType.I64: torch.int64,
-    DType.U8: torch.uint8,
-    DType.U16: torch.uint16,
-    DType.U32: torch.uint32,
-    DType.U64: torch.uint64,
-    DType.F16: torch.float16,
-    DType.BF16: torch.bfloat16,
-    DType.F32: torch.float32,
-    DType.F64: torch.float64,
-}
-_BY_TORCH = {spelling: dtype for dtype, spelling in DTYPES.items()}
 _BITS = {1: torch.uint8, 2: torch.int16}  # in which the cells of a dtype that NumPy lacks are handed over
 
 
 def from_torch(dtype: torch.dtype) -> DType | None:
     """The DType of a dtype of torch, or None where noyau has none (complex, float8, quantised)."""
-    return _BY_TORCH.get(dtype)
+    return FROM_TORCH.get(dtype)
 
 
 @cache

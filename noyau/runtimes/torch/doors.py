@@ -13,10 +13,11 @@ import torch
 
 from noyau.builders.native import Native
 from noyau.dtypes import DType
+from noyau.frontends.torch.dtypes import TO_TORCH
 from noyau.runtimes.numpy import memory
 from noyau.runtimes.numpy.doors import MISS, Argument, Door, ResultEnd, ends_of, failures, require_fitting
 from noyau.runtimes.numpy.library import Library
-from noyau.runtimes.torch.arrays import DTYPES, array_of, tensor_of
+from noyau.runtimes.torch.arrays import array_of, tensor_of
 from noyau.runtimes.torch.library import library
 
 _CPU = torch.device("cpu")
@@ -56,7 +57,7 @@ class TensorDoor:
 
 def in_c(door: TensorDoor, library: Library) -> Callable[[tuple[Any, ...]], Any]:
     """The call of a door as a function in C."""
-    said = [{"dtype": DTYPES[dtype], "device": _CPU} for dtype in door.results]
+    said = [{"dtype": TO_TORCH[dtype], "device": _CPU} for dtype in door.results]
     results = [ResultEnd(id(each), dtype.bytes, 0) for each, dtype in zip(said, door.results, strict=True)]
     made, kept = ends_of(door.path, door.symbol, door.native, door.arguments, results)
     held = (ctypes.addressof(made), MISS, torch.empty, None, failures(door.called), pooled, [*kept, said])
@@ -88,7 +89,7 @@ def is_plain(tensor: Any) -> bool:
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return False
     dense = tensor.device.type == "cpu" and tensor.layout is torch.strided
-    return dense and not tensor.is_neg() and tensor.dtype in DTYPES.values()
+    return dense and not tensor.is_neg() and tensor.dtype in TO_TORCH.values()
 
 
 def pooled(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -97,4 +98,4 @@ def pooled(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> 
     return tensor_of(memory.empty(shape, _NUMPY[dtype]))
 
 
-_NUMPY: dict[torch.dtype, np.dtype] = {spelling: dtype.numpy for dtype, spelling in DTYPES.items()}
+_NUMPY: dict[torch.dtype, np.dtype] = {spelling: dtype.numpy for dtype, spelling in TO_TORCH.items()}

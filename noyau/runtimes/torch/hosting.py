@@ -16,13 +16,14 @@ from noyau.dispatching.programs import KernelStep
 from noyau.dispatching.runners import solver
 from noyau.dispatching.running import Built, BuiltKernel
 from noyau.dtypes import DType
+from noyau.frontends.torch.dtypes import TO_TORCH
 from noyau.ir.dims import Dim
 from noyau.ir.evaluation import Evaluator
 from noyau.ir.graph import Constant, Contract, Graph, Input, Node, View
 from noyau.ir.loops import Role
 from noyau.runtimes.numpy.doors import MISS, Argument
 from noyau.runtimes.numpy.threads import threads
-from noyau.runtimes.torch.arrays import DTYPES, array_of, tensor_of
+from noyau.runtimes.torch.arrays import array_of, tensor_of
 from noyau.runtimes.torch.doors import TensorDoor
 
 Tensor: TypeAlias = torch.Tensor
@@ -160,8 +161,8 @@ def view(tensor: Tensor, index: Sequence[Dim], shape: Sequence[int], sizes: Size
 def contract(equation: str, operands: Sequence[Tensor], dtype: DType) -> Tensor:
     """An einsum of two operands by torch.matmul: in `dtype` where both have it, for half types with sums in float32 as
     torch has them; else in what arithmetic on it is done in."""
-    own = DTYPES[dtype]
-    inner = own if all(operand.dtype is own for operand in operands) else DTYPES[dtype.compute]
+    own = TO_TORCH[dtype]
+    inner = own if all(operand.dtype is own for operand in operands) else TO_TORCH[dtype.compute]
     how = product(equation)
     left, right = (
         _matrices(operand.to(inner), how.alone[at], how.orders[at], how.batch, how.sides[at])

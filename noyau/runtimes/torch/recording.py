@@ -15,8 +15,8 @@ from torch._functorch.autograd_function import enable_single_level_autograd_func
 from noyau.derivatives.deriving import Derived, derive, gradient_name
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
+from noyau.frontends.torch.dtypes import TO_TORCH
 from noyau.ir.graph import Graph, Node
-from noyau.runtimes.torch.arrays import DTYPES
 from noyau.runtimes.torch.batching import batched_by_loop
 from noyau.runtimes.torch.drawing import Draw, draw_back
 from noyau.runtimes.torch.faking import results_of_graph
@@ -111,7 +111,7 @@ def below_autograd() -> Any:
 
 def scalar(number: Any, dtype: DType) -> torch.Tensor:
     """A number as a tensor without axes."""
-    return torch.full((), number, dtype=DTYPES[dtype], device="cpu")
+    return torch.full((), number, dtype=TO_TORCH[dtype], device="cpu")
 
 
 def refuse_tangents(called: str, given: Sequence[Any]) -> None:

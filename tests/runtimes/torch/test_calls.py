@@ -15,7 +15,7 @@ from tests.runtimes.torch.kinds import doubled, embedding, peak, rmsnorm, scaled
 torch = pytest.importorskip("torch")
 
 from noyau.dispatching.torch_calls import tensor_calls  # noqa: E402
-from noyau.runtimes.torch.arrays import DTYPES  # noqa: E402
+from noyau.frontends.torch.dtypes import TO_TORCH  # noqa: E402
 
 
 def test_tensors_give_tensors():
@@ -49,7 +49,7 @@ def test_a_second_call_goes_through_the_door_of_the_first():
 def test_dtypes(dtype):
     x = torch.tensor([[1, 0, 1]]).to(dtype)
     assert doubled(x).dtype is dtype
-    assert dtype in DTYPES.values()
+    assert dtype in TO_TORCH.values()
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ from noyau.runtimes.numpy.doors import MISS, Argument
 
 torch = pytest.importorskip("torch")
 
+from noyau.frontends.torch.dtypes import TO_TORCH  # noqa: E402
 from noyau.runtimes.torch import doors, library  # noqa: E402
-from noyau.runtimes.torch.arrays import DTYPES, array_of, from_torch, tensor_of  # noqa: E402
+from noyau.runtimes.torch.arrays import array_of, from_torch, tensor_of  # noqa: E402
 from noyau.runtimes.torch.doors import TensorDoor  # noqa: E402
 
 
@@ -51,9 +52,9 @@ def test_torch_is_read_in_c():
     assert door(doubled, Argument(DType.F32, 1)).in_c
 
 
-@pytest.mark.parametrize("dtype", [*DTYPES], ids=lambda dtype: dtype.value)
+@pytest.mark.parametrize("dtype", [*TO_TORCH], ids=lambda dtype: dtype.value)
 def test_every_dtype_goes_in_and_comes_out(dtype, through):
-    wanted = torch.tensor([[1, 0, 1], [0, 1, 1]]).to(DTYPES[dtype])
+    wanted = torch.tensor([[1, 0, 1], [0, 1, 1]]).to(TO_TORCH[dtype])
     made = through(door(doubled, Argument(dtype, 2)))((wanted,))
     assert type(made) is torch.Tensor
     assert from_torch(made.dtype) is dtype

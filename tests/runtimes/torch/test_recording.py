@@ -30,7 +30,8 @@ from tests.runtimes.torch.kinds import (
 torch = pytest.importorskip("torch")
 
 from noyau.dispatching.torch_calls import tensor_calls  # noqa: E402
-from noyau.runtimes.torch.arrays import DTYPES, array_of, tensor_of  # noqa: E402
+from noyau.frontends.torch.dtypes import TO_TORCH  # noqa: E402
+from noyau.runtimes.torch.arrays import array_of, tensor_of  # noqa: E402
 from noyau.runtimes.torch.drawing import draw_graph  # noqa: E402
 from noyau.runtimes.torch.graphs import GraphKernels  # noqa: E402
 
@@ -225,4 +226,4 @@ def test_plans_are_made_once_for_what_requires_a_gradient():
     first = calls.plan((x, weight), {})
     assert calls.plan((real(7, 3), weight), {}) is first
     assert calls.plan((x.detach(), weight), {}) is not first
-    assert DTYPES[first.inputs[0].dtype] is torch.float64
+    assert TO_TORCH[first.inputs[0].dtype] is torch.float64
