@@ -55,7 +55,8 @@ LIMITS = (
 class Finding:
     """One thing that is wrong with a kernel: what kind, where, for which inputs, and what would mend it.
 
-    `severity`: an error speaks against the kernel, a warning does not."""
+    `severity`: an error speaks against the kernel, a warning does not. Where every access was watched: `other_place`,
+    the line of the other access; `owners`, who they were; `digest`, of what the lines say; `mend`, what would do."""
 
     op: str
     kernel: str
@@ -66,22 +67,26 @@ class Finding:
     message: str
     cell: tuple[int, ...] | None = None
     severity: str = "error"
+    other_place: str = ""
+    owners: tuple[str, ...] = ()
+    digest: str = ""
+    mend: str = ""
 
     @property
     def id(self) -> str:
         """The same in each check that finds it."""
-        return f"{self.op}[{self.kernel}]:{self.kind}"
+        return f"{self.op}[{self.kernel}]:{self.kind}{self.digest and ':'}{self.digest}"
 
     @property
     def remedy(self) -> str:
-        return REMEDIES[self.kind]
+        return self.mend or REMEDIES[self.kind]
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}; {self.remedy}"
 
     def to_json(self) -> dict[str, Any]:
         file, _, line = self.place.rpartition(":")
-        known = line.isdigit()
+        known, other = line.isdigit(), self.other_place.rpartition(":")[2]
         return {
             "id": self.id,
             "op": self.op,
@@ -91,8 +96,8 @@ class Finding:
             "severity": self.severity,
             "file": file if known else self.place,
             "line": int(line) if known else None,
-            "other_line": None,
-            "owners": [],
+            "other_line": int(other) if other.isdigit() else None,
+            "owners": list(self.owners),
             "cell": None if self.cell is None else list(self.cell),
             "size": self.size,
             "message": self.message,

@@ -1,0 +1,1 @@
+"""Kernels that run with every access to memory watched: races, bounds, cells that nobody wrote."""

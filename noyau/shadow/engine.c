@@ -1,0 +1,239 @@
+/* The text of engine.h. Before this text stands engine.h. */
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_FINDINGS = 256, IS_SET = 1, IS_WRITTEN = 2 };
+
+/* Who touched a cell in one way, since nothing orders them before the present one. `owner` counts from 1; 0 is nobody.
+   `other` is the owner before, where there were two; in `block` and `warp` MANY where they were of several. */
+enum { MANY = -1 };
+typedef struct {
+    uint32_t owner, other;
+    int32_t block, warp, epoch, warp_epoch, site;
+} crowd;
+
+typedef struct {
+    crowd readers, writer, atomics;
+    uint32_t region, flags;
+} cell_shadow;
+
+typedef struct {
+    cell_shadow *cells; /* NULL once it is forgotten */
+    int64_t count;
+    int32_t is_set;
+} memory_shadow;
+
+struct shadow {
+    memory_shadow *memories;
+    int64_t memory_count, room;
+    crowd now; /* who runs */
+    uint32_t region;
+    int32_t serial;
+    int64_t accesses, count, dropped;
+    shadow_finding findings[MOST_FINDINGS];
+};
+
+shadow *shadow_new(void) {
+    shadow *s = calloc(1, sizeof *s);
+    if (s) s->region = 1, s->serial = 1, s->now.owner = 1;
+    return s;
+}
+
+void shadow_free(shadow *s) {
+    if (!s) return;
+    for (int64_t i = 0; i < s->memory_count; ++i) free(s->memories[i].cells);
+    free(s->memories);
+    free(s);
+}
+
+int32_t shadow_memory(shadow *s, int64_t cells, int32_t is_set) {
+    if (cells < 0 || s->memory_count == INT32_MAX) return -1;
+    if (s->memory_count == s->room) {
+        const int64_t room = s->room ? 2 * s->room : 16;
+        memory_shadow *grown = realloc(s->memories, (size_t)room * sizeof *grown);
+        if (!grown) return -1;
+        s->memories = grown, s->room = room;
+    }
+    /* Pages that nobody touches cost nothing: the system gives zeros as they are asked for. */
+    cell_shadow *made = calloc(cells ? (size_t)cells : 1, sizeof *made);
+    if (!made) return -1;
+    s->memories[s->memory_count] = (memory_shadow){made, cells, is_set};
+    return (int32_t)s->memory_count++;
+}
+
+static memory_shadow *memory_of(const shadow *s, int32_t memory) {
+    return memory >= 0 && memory < s->memory_count && s->memories[memory].cells ? s->memories + memory : NULL;
+}
+
+void shadow_forget(shadow *s, int32_t memory) {
+    memory_shadow *m = memory_of(s, memory);
+    if (m) free(m->cells), m->cells = NULL;
+}
+
+void shadow_set(shadow *s, int32_t memory) {
+    memory_shadow *m = memory_of(s, memory);
+    if (m) m->is_set = 1;
+}
+
+void shadow_region(shadow *s, int32_t serial) {
+    s->region += 1;
+    s->serial = serial;
+    s->now = (crowd){.owner = 1};
+}
+
+void shadow_enter(shadow *s, int64_t owner, int32_t block, int32_t warp, int32_t epoch, int32_t warp_epoch) {
+    s->now = (crowd){(uint32_t)(owner + 1), 0, block, warp, epoch, warp_epoch, 0};
+}
+
+/* Findings. */
+
+static int is_alike(const shadow_finding *a, const shadow_finding *b) {
+    return a->kind == b->kind && a->site == b->site && a->other_site == b->other_site && a->access == b->access &&
+           a->other_access == b->other_access && a->memory == b->memory && a->axis == b->axis;
+}
+
+static void keep(shadow *s, const shadow_finding *found) {
+    for (int64_t i = 0; i < s->count; ++i) {
+        if (!is_alike(s->findings + i, found)) continue;
+        s->findings[i].count += 1;
+        s->findings[i].changed += found->changed;
+        return;
+    }
+    if (s->count == MOST_FINDINGS) {
+        s->dropped += 1;
+        return;
+    }
+    s->findings[s->count] = *found;
+    s->findings[s->count++].count = 1;
+}
+
+static shadow_finding found_by(const shadow *s, int32_t kind, int32_t memory, int32_t access, int32_t site) {
+    shadow_finding made = {0};
+    made.kind = kind, made.memory = memory, made.site = site;
+    made.access = access == SHADOW_SAME_WRITE ? SHADOW_WRITE : access;
+    made.owner = (int64_t)s->now.owner - 1, made.block = s->now.block;
+    made.other_owner = -1, made.other_site = -1, made.axis = -1;
+    made.changed = access != SHADOW_SAME_WRITE;
+    return made;
+}
+
+void shadow_note(shadow *s, int32_t kind, int32_t memory, int32_t access, int32_t site, int32_t other_site,
+                 int64_t other_owner, int64_t index, int64_t axis, int64_t extent) {
+    shadow_finding made = found_by(s, kind, memory, access, site);
+    made.other_site = other_site, made.other_owner = other_owner;
+    made.cell = index, made.axis = axis, made.extent = extent;
+    keep(s, &made);
+}
+
+static void race(shadow *s, int32_t memory, int64_t cell, int32_t access, int32_t site, const crowd *them, int32_t how) {
+    shadow_finding made = found_by(s, SHADOW_RACE, memory, access, site);
+    made.other_owner = (int64_t)(them->owner == s->now.owner ? them->other : them->owner) - 1;
+    made.other_access = how, made.other_site = them->site, made.other_block = them->block;
+    made.cell = cell;
+    keep(s, &made);
+}
+
+/* The algorithm. */
+
+/* Whether some of a crowd are others than who runs, and not ordered before. */
+static int conflicts(const crowd *them, const crowd *now) {
+    if (!them->owner || (them->owner == now->owner && !them->other)) return 0;
+    if (them->block == MANY || them->block != now->block) return 1;
+    if (them->epoch != now->epoch) return 0;
+    return them->warp == MANY || them->warp != now->warp || them->warp_epoch == now->warp_epoch;
+}
+
+/* Who runs joins a crowd; those of it that are ordered before all that can still come are forgotten. */
+static void join(crowd *them, const crowd *now, int32_t site) {
+    crowd joined = *now;
+    joined.site = site, joined.other = 0;
+    if (them->owner && them->block != now->block) {
+        joined.block = MANY, joined.warp = MANY;
+    } else if (them->owner && them->epoch == now->epoch && them->warp != now->warp) {
+        joined.warp = MANY;
+    } else if (!them->owner || them->epoch != now->epoch || them->warp_epoch != now->warp_epoch) {
+        *them = joined;
+        return;
+    }
+    joined.other = them->owner == now->owner ? them->other : them->owner;
+    *them = joined;
+}
+
+static void touch_cell(shadow *s, memory_shadow *m, int32_t memory, int64_t cell, int32_t access, int32_t site) {
+    cell_shadow *c = m->cells + cell;
+    const crowd *now = &s->now;
+    const int reads = access == SHADOW_READ || access == SHADOW_ATOMIC;
+    if (reads && !(c->flags & IS_SET) && !m->is_set) {
+        shadow_finding made = found_by(s, SHADOW_UNSET, memory, access, site);
+        made.cell = cell;
+        keep(s, &made);
+    }
+    if (access != SHADOW_READ) c->flags |= IS_SET | IS_WRITTEN;
+    if (s->serial) return;
+    if (c->region != s->region) {
+        const uint32_t flags = c->flags;
+        *c = (cell_shadow){.region = s->region, .flags = flags};
+    }
+    if (conflicts(&c->writer, now)) race(s, memory, cell, access, site, &c->writer, SHADOW_WRITE);
+    if (access != SHADOW_ATOMIC && conflicts(&c->atomics, now))
+        race(s, memory, cell, access, site, &c->atomics, SHADOW_ATOMIC);
+    if (access != SHADOW_READ && conflicts(&c->readers, now))
+        race(s, memory, cell, access, site, &c->readers, SHADOW_READ);
+    if (access == SHADOW_READ) {
+        join(&c->readers, now, site);
+    } else if (access == SHADOW_ATOMIC) {
+        join(&c->atomics, now, site);
+    } else {
+        c->writer = *now;
+        c->writer.site = site;
+    }
+}
+
+int32_t shadow_touch(shadow *s, int32_t memory, int64_t cell, int32_t access, int32_t site) {
+    memory_shadow *m = memory_of(s, memory);
+    s->accesses += 1;
+    if (!m || cell < 0 || cell >= m->count) {
+        shadow_note(s, SHADOW_OUTSIDE, memory, access, site, -1, -1, cell, -1, m ? m->count : 0);
+        return 0;
+    }
+    touch_cell(s, m, memory, cell, access, site);
+    return 1;
+}
+
+int64_t shadow_touch_many(shadow *s, int32_t memory, const int64_t *cells, int64_t count, int32_t access, int32_t site,
+                          const uint8_t *changed) {
+    int64_t inside = 0;
+    for (int64_t i = 0; i < count; ++i) {
+        const int is_same = access == SHADOW_WRITE && changed && !changed[i];
+        inside += shadow_touch(s, memory, cells[i], is_same ? SHADOW_SAME_WRITE : access, site);
+    }
+    return inside;
+}
+
+void shadow_replay(shadow *s, const int64_t *rows, int64_t count) {
+    for (int64_t i = 0; i < count; ++i, rows += 4) {
+        if (rows[0] < 0) {
+            shadow_region(s, rows[1] != 0);
+            continue;
+        }
+        s->now.owner = (uint32_t)(rows[2] + 1);
+        shadow_touch(s, (int32_t)(rows[0] / SHADOW_ACCESSES), rows[1], (int32_t)(rows[0] % SHADOW_ACCESSES),
+                     (int32_t)rows[3]);
+    }
+}
+
+int64_t shadow_unwritten(const shadow *s, int32_t memory, int64_t *first) {
+    const memory_shadow *m = memory_of(s, memory);
+    int64_t missed = 0;
+    *first = -1;
+    for (int64_t i = 0; m && i < m->count; ++i) {
+        if (m->cells[i].flags & IS_WRITTEN) continue;
+        if (!missed++) *first = i;
+    }
+    return missed;
+}
+
+int64_t shadow_accesses(const shadow *s) { return s->accesses; }
+int64_t shadow_count(const shadow *s) { return s->count; }
+int64_t shadow_dropped(const shadow *s) { return s->dropped; }
+const shadow_finding *shadow_findings(const shadow *s) { return s->findings; }
