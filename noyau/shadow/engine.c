@@ -10,7 +10,15 @@ enum { MANY = -1 };
 typedef struct {
     uint32_t owner, other;
     int32_t block, warp, epoch, warp_epoch, site;
+    uint32_t stamp; /* when, of the last of them: how many accesses there were */
 } crowd;
+
+/* An atomic on a cell, once anybody has passed a fence. */
+typedef struct {
+    uint32_t owner, stamp;
+    int32_t block, epoch, memory, is_fenced;
+    int64_t cell;
+} meeting;
 
 typedef struct {
     crowd readers, writer, atomics;
@@ -29,6 +37,10 @@ struct shadow {
     crowd now; /* who runs */
     uint32_t region;
     int32_t serial;
+    meeting *meetings;
+    int64_t meeting_count, meeting_room;
+    uint8_t *fenced; /* a bit for each owner that has passed a fence in this region */
+    int64_t fenced_bytes;
     int64_t accesses, count, dropped;
     shadow_finding findings[MOST_FINDINGS];
 };
@@ -43,6 +55,8 @@ void shadow_free(shadow *s) {
     if (!s) return;
     for (int64_t i = 0; i < s->memory_count; ++i) free(s->memories[i].cells);
     free(s->memories);
+    free(s->meetings);
+    free(s->fenced);
     free(s);
 }
 
@@ -79,10 +93,12 @@ void shadow_region(shadow *s, int32_t serial) {
     s->region += 1;
     s->serial = serial;
     s->now = (crowd){.owner = 1};
+    s->meeting_count = 0;
+    if (s->fenced) memset(s->fenced, 0, (size_t)s->fenced_bytes);
 }
 
 void shadow_enter(shadow *s, int64_t owner, int32_t block, int32_t warp, int32_t epoch, int32_t warp_epoch) {
-    s->now = (crowd){(uint32_t)(owner + 1), 0, block, warp, epoch, warp_epoch, 0};
+    s->now = (crowd){(uint32_t)(owner + 1), 0, block, warp, epoch, warp_epoch, 0, 0};
 }
 
 /* Findings. */
@@ -135,10 +151,53 @@ static void race(shadow *s, int32_t memory, int64_t cell, int32_t access, int32_
 
 /* The algorithm. */
 
+void shadow_fence(shadow *s) {
+    const int64_t byte = s->now.owner / 8;
+    if (byte >= s->fenced_bytes) {
+        const int64_t bytes = 2 * byte + 64;
+        uint8_t *grown = realloc(s->fenced, (size_t)bytes);
+        if (!grown) return;
+        memset(grown + s->fenced_bytes, 0, (size_t)(bytes - s->fenced_bytes));
+        s->fenced = grown, s->fenced_bytes = bytes;
+    }
+    s->fenced[byte] |= (uint8_t)(1 << s->now.owner % 8);
+}
+
+/* Notes an atomic, which may publish and may learn. */
+static void meet(shadow *s, int32_t memory, int64_t cell) {
+    if (!s->fenced) return;
+    if (s->meeting_count == s->meeting_room) {
+        const int64_t room = s->meeting_room ? 2 * s->meeting_room : 256;
+        meeting *grown = realloc(s->meetings, (size_t)room * sizeof *grown);
+        if (!grown) return;
+        s->meetings = grown, s->meeting_room = room;
+    }
+    const int64_t byte = s->now.owner / 8;
+    const int is_fenced = byte < s->fenced_bytes && s->fenced[byte] >> s->now.owner % 8 & 1;
+    s->meetings[s->meeting_count++] =
+        (meeting){s->now.owner, s->now.stamp, s->now.block, s->now.epoch, memory, is_fenced, cell};
+}
+
+/* Whether what another block did was published at a cell where who runs, or its block before a barrier, came later. */
+static int is_published(const shadow *s, const crowd *them, const crowd *now) {
+    for (int64_t i = s->meeting_count; i-- > 0;) {
+        const meeting *mine = s->meetings + i;
+        if (mine->block != now->block || (mine->owner != now->owner && mine->epoch >= now->epoch)) continue;
+        for (int64_t j = i; j-- > 0;) {
+            const meeting *its = s->meetings + j;
+            if (!its->is_fenced || its->block != them->block || its->cell != mine->cell) continue;
+            if (its->memory != mine->memory || its->stamp < them->stamp) continue;
+            if (its->owner == them->owner || its->epoch > them->epoch) return 1;
+        }
+    }
+    return 0;
+}
+
 /* Whether some of a crowd are others than who runs, and not ordered before. */
-static int conflicts(const crowd *them, const crowd *now) {
+static int conflicts(const shadow *s, const crowd *them, const crowd *now) {
     if (!them->owner || (them->owner == now->owner && !them->other)) return 0;
-    if (them->block == MANY || them->block != now->block) return 1;
+    if (them->block == MANY) return 1;
+    if (them->block != now->block) return !is_published(s, them, now);
     if (them->epoch != now->epoch) return 0;
     return them->warp == MANY || them->warp != now->warp || them->warp_epoch == now->warp_epoch;
 }
@@ -162,6 +221,7 @@ static void join(crowd *them, const crowd *now, int32_t site) {
 static void touch_cell(shadow *s, memory_shadow *m, int32_t memory, int64_t cell, int32_t access, int32_t site) {
     cell_shadow *c = m->cells + cell;
     const crowd *now = &s->now;
+    s->now.stamp = (uint32_t)s->accesses;
     const int reads = access == SHADOW_READ || access == SHADOW_ATOMIC;
     if (reads && !(c->flags & IS_SET) && !m->is_set) {
         shadow_finding made = found_by(s, SHADOW_UNSET, memory, access, site);
@@ -174,15 +234,16 @@ static void touch_cell(shadow *s, memory_shadow *m, int32_t memory, int64_t cell
         const uint32_t flags = c->flags;
         *c = (cell_shadow){.region = s->region, .flags = flags};
     }
-    if (conflicts(&c->writer, now)) race(s, memory, cell, access, site, &c->writer, SHADOW_WRITE);
-    if (access != SHADOW_ATOMIC && conflicts(&c->atomics, now))
+    if (conflicts(s, &c->writer, now)) race(s, memory, cell, access, site, &c->writer, SHADOW_WRITE);
+    if (access != SHADOW_ATOMIC && c->atomics.owner != now->owner && conflicts(s, &c->atomics, now))
         race(s, memory, cell, access, site, &c->atomics, SHADOW_ATOMIC);
-    if (access != SHADOW_READ && conflicts(&c->readers, now))
+    if (access != SHADOW_READ && conflicts(s, &c->readers, now))
         race(s, memory, cell, access, site, &c->readers, SHADOW_READ);
     if (access == SHADOW_READ) {
         join(&c->readers, now, site);
     } else if (access == SHADOW_ATOMIC) {
         join(&c->atomics, now, site);
+        meet(s, memory, cell);
     } else {
         c->writer = *now;
         c->writer.site = site;

@@ -4,7 +4,9 @@
    OpenMP. Two accesses to a cell conflict where their owners differ, one of them at least is a plain write, and nothing
    orders them. What orders: within a block another `epoch` (barriers passed), within a warp of it another `warp_epoch`
    (syncwarps passed), and the end of a region. Where there are no blocks, give each owner a block of its own, or block 0
-   and epoch 0 to all: nothing is ordered then.
+   and epoch 0 to all: nothing is ordered then. Among blocks, who has passed a fence and then touches a cell by an atomic
+   publishes what its block did before; who touches that cell by an atomic later has it from there on, and so has its
+   block past its next barrier. After one's own atomic on a cell, earlier ones by others are no conflict.
 
    A cell is the unit of what is watched (an element of an array, or a byte), a site a number of the caller's for a place
    in the source. Nothing here is safe for threads: owners run one after the other. */
@@ -49,6 +51,9 @@ NOYAU_EXPORT void shadow_forget(shadow *, int32_t memory);
 NOYAU_EXPORT void shadow_region(shadow *, int32_t serial);
 /* Whose accesses come from here on. Owners count from 0. */
 NOYAU_EXPORT void shadow_enter(shadow *, int64_t owner, int32_t block, int32_t warp, int32_t epoch, int32_t warp_epoch);
+
+/* Who runs has passed a memory fence. */
+NOYAU_EXPORT void shadow_fence(shadow *);
 
 /* Before (or after) each access. A cell that is not of the memory is a finding (outside), and nothing else: 0 then,
    else 1. */

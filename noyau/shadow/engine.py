@@ -25,6 +25,7 @@ _TYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "shadow_forget": (None, (_STRUCT, _I32)),
     "shadow_region": (None, (_STRUCT, _I32)),
     "shadow_enter": (None, (_STRUCT, _I64, _I32, _I32, _I32, _I32)),
+    "shadow_fence": (None, (_STRUCT,)),
     "shadow_touch": (_I32, (_STRUCT, _I32, _I64, _I32, _I32)),
     "shadow_touch_many": (_I64, (_STRUCT, _I32, _STRUCT, _I64, _I32, _I32, _STRUCT)),
     "shadow_replay": (None, (_STRUCT, _STRUCT, _I64)),
@@ -127,6 +128,10 @@ class Shadow:
     def enter(self, owner: int, block: int = 0, warp: int = 0, epoch: int = 0, warp_epoch: int = 0) -> None:
         """Whose accesses come from here on."""
         self._library.shadow_enter(self.handle, owner, block, warp, epoch, warp_epoch)
+
+    def fence(self) -> None:
+        """Who runs has passed a memory fence."""
+        self._library.shadow_fence(self.handle)
 
     def touch(self, memory: int, cell: int, access: Access, site: int) -> bool:
         """Whether the cell is inside."""

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+import numpy as np
+
 from noyau.checking.findings import REMEDIES, Finding
 
 
@@ -117,12 +119,14 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """One run of a kernel with every access watched: what was found, what a mark allowed, and how much was seen."""
+    """One run of a kernel with every access watched: what was found, what a mark allowed, and how much was seen.
+    `outputs`: its results, where a kernel of the language runs in no other way here."""
 
     findings: tuple[Finding, ...]
     accesses: int
     allowed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    outputs: tuple[np.ndarray, ...] | None = None
 
 
 def findings_of(seen: Iterable[Seen], route: Route, op: str, kernel: str, size: str) -> tuple[list[Finding], list[str]]:

@@ -132,6 +132,38 @@ def test_many_cells_at_once_and_notes_played_back():
     assert [(seen.owner, seen.other_owner, seen.site, seen.other_site) for seen in again.seen()] == [(6, 0, 6, 5)]
 
 
+def last_block(*, fenced, barrier):
+    """Blocks of two threads write their sum and take a ticket; both threads of the last one read all sums."""
+    shadow = Shadow()
+    sums, ticket = (shadow.memory(cells, is_set=True) for cells in (3, 1))
+    shadow.region()
+    for block in range(3):
+        shadow.enter(2 * block, block)
+        shadow.touch(sums, block, WRITE, 0)
+        if fenced:
+            shadow.fence()
+        shadow.touch(ticket, 0, ATOMIC, 1)
+    for thread in range(2):
+        shadow.enter(4 + thread, 2, 0, int(barrier))
+        for block in range(3):
+            shadow.touch(sums, block, READ, 2)
+    shadow.enter(4, 2, 0, int(barrier))
+    shadow.touch(ticket, 0, WRITE, 3)
+    return [(seen.kind, seen.site, seen.owner) for seen in shadow.seen()]
+
+
+def test_a_fence_and_an_atomic_publish_what_a_block_did():
+    assert last_block(fenced=True, barrier=True) == []
+    assert last_block(fenced=True, barrier=False) == [("race", 2, 5)]
+    assert last_block(fenced=False, barrier=True) == [("race", 2, 4)]
+
+
+def test_what_follows_one_s_own_atomic_is_found_from_the_next_one():
+    assert kinds((ATOMIC, 0), (ATOMIC, 1), (WRITE, 1)) == []
+    assert kinds((ATOMIC, 0), (WRITE, 0), (ATOMIC, 1)) == ["race"]
+    assert kinds((ATOMIC, 0), (READ, 0), (ATOMIC, 1), (READ, 1)) == ["race"]
+
+
 def test_alike_findings_are_one_and_the_table_is_bounded():
     shadow = Shadow()
     memory = shadow.memory(1, is_set=True)
