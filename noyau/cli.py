@@ -133,6 +133,7 @@ def _cache(arguments: argparse.Namespace) -> int:
 def _declare_machine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--refresh", action="store_true", help="measure again, though nothing has changed")
     parser.add_argument("--json", action="store_true", help="print the whole record as JSON")
+    parser.add_argument("--device", metavar="D", help="cpu, cuda or cuda:1 alone (default: the processor, and a GPU)")
 
 
 def _machine(arguments: argparse.Namespace) -> int:

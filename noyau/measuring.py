@@ -1,9 +1,11 @@
-"""`noyau machine`: what this machine can do, as tables or as JSON."""
+"""`noyau machine`: what this machine can do, its processor and its GPU, as tables or as JSON."""
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -14,30 +16,73 @@ from rich.text import Text
 
 from noyau.checking.inputs import printable
 from noyau.commands import progress
+from noyau.errors import BuildError, InputError, MissingExtraError
+from noyau.measuring_gpu import rendered_gpu
+from noyau.timing.nvml import has_driver
 
 if TYPE_CHECKING:
+    from noyau.timing.gpu_kept import GpuMeasured
     from noyau.timing.kept import Measured
 
 _LADDER = ("L1", "L2", "L3")
 
 
 def run_machine(arguments: argparse.Namespace) -> int:
+    """The processor, and the first CUDA device where there is one; `--device` says which alone."""
+    device = require_device(arguments.device)
+    found = None if device.startswith("cuda") else _processor(refresh=arguments.refresh)
+    gpu = None if device == "cpu" else _gpu(device, refresh=arguments.refresh)
+    records = [each for each in (found, gpu) if each is not None]
+    if arguments.json:
+        told = found.to_json() if found is not None else {}
+        told |= {"gpu": gpu.to_json()} if gpu is not None else {}
+        sys.stdout.write(json.dumps(told, indent=2) + "\n")
+        return 0
+    console = Console()
+    for part in (*(rendered(found) if found else ()), *(rendered_gpu(gpu) if gpu else ())):
+        console.print(part)
+    for each in records:
+        if each.note:
+            sys.stderr.write(f"noyau: the numbers are doubtful: {each.note}; --refresh measures again\n")
+    return 0
+
+
+def require_device(wish: str | None) -> str:
+    """The device that is asked for, or nothing. InputError for one that cannot be measured."""
+    if wish is None or wish in ("cpu", "cuda") or re.fullmatch(r"cuda:\d{1,3}", wish):
+        return wish or ""
+    raise InputError(f"--device {printable(wish)}: what can be measured is cpu, cuda, or cuda:1 and the like")
+
+
+def _processor(*, refresh: bool) -> Measured:
     from noyau.timing.kept import kept, measured
 
-    found = None if arguments.refresh else kept()
+    found = None if refresh else kept()
     if found is None:
         with progress() as say:
             say("measuring this machine, for some seconds; it should do nothing else meanwhile")
             found = measured(refresh=True)
-    if arguments.json:
-        sys.stdout.write(json.dumps(found.to_json(), indent=2) + "\n")
-        return 0
-    console = Console()
-    for part in rendered(found):
-        console.print(part)
-    if found.note:
-        sys.stderr.write(f"noyau: the numbers are doubtful: {found.note}; --refresh measures again\n")
-    return 0
+    return found
+
+
+def _gpu(device: str, *, refresh: bool) -> GpuMeasured | None:
+    """The GPU, or None where nobody asks for it and there is none. BuildError where one is asked for that is not there,
+    MissingExtraError without torch."""
+    if not device and not (has_driver() and importlib.util.find_spec("torch")):
+        return None
+    try:
+        from noyau.timing.torch_rates import measured_gpu
+    except ImportError as error:
+        raise MissingExtraError("a GPU is measured with torch; run: pip install torch") from error
+    number = int(device.partition(":")[2] or 0)
+    try:
+        with progress() as say:
+            say("measuring the GPU, for some seconds; it should do nothing else meanwhile")
+            return measured_gpu(number, refresh=refresh)
+    except BuildError:
+        if device:
+            raise
+        return None
 
 
 def rendered(found: Measured) -> Iterator[RenderableType]:

@@ -198,13 +198,20 @@ def compare(
 
 
 def compare_all(
-    sides: Sequence[Function | Timed], *, budget_s: float = 1.0, seed: int = 0, clock: Clock = time.perf_counter
+    sides: Sequence[Function | Timed],
+    *,
+    budget_s: float = 1.0,
+    seed: int = 0,
+    sample_s: float = _SAMPLE_S,
+    clock: Clock = time.perf_counter,
 ) -> Series:
-    """As `compare`, of any number of sides, in rounds. A sample of each side has as many calls as it needs.
+    """As `compare`, of any number of sides, in rounds. A sample of each side has as many calls as fill `sample_s`; 0 is
+    for sides that measure single calls.
 
     A side of which a call takes a twelfth of the budget or more is timed in the first rounds alone, as often as a
     verdict needs, and does not keep the others from being timed on."""
-    rounds = _Rounds([_timed(side, clock) for side in sides], np.random.default_rng(seed), clock, alike=False)
+    rng = np.random.default_rng(seed)
+    rounds = _Rounds([_timed(side, clock) for side in sides], rng, clock, alike=False, sample_s=sample_s)
     start_s = clock()
     with _uncollected():
         rounds.settle(start_s + budget_s / 4, budget_s / (2 * FEWEST_PAIRS))
@@ -264,8 +271,16 @@ class _Rounds:
     In a round each side is timed once, in an order drawn anew. `alike`: a sample of each side has as many calls as one
     of the fastest needs; else each has as many as it needs itself."""
 
-    def __init__(self, sides: Sequence[Timed], rng: np.random.Generator, clock: Clock, *, alike: bool) -> None:
-        self.sides, self.rng, self.clock, self.alike = sides, rng, clock, alike
+    def __init__(
+        self,
+        sides: Sequence[Timed],
+        rng: np.random.Generator,
+        clock: Clock,
+        *,
+        alike: bool,
+        sample_s: float = _SAMPLE_S,
+    ) -> None:
+        self.sides, self.rng, self.clock, self.alike, self.sample_s = sides, rng, clock, alike, sample_s
         self.quick = list(range(len(sides)))  # sides that are timed in every round
         self.calls = [1] * len(sides)
         self.took_s: list[list[float]] = [[] for _ in sides]
@@ -286,7 +301,7 @@ class _Rounds:
         """Let the samples of each side have enough calls to be long."""
         growing = self.quick
         while growing:
-            if min(self.took_s[side][-1] * self.calls[side] for side in growing) >= _LONG * _SAMPLE_S:
+            if min(self.took_s[side][-1] * self.calls[side] for side in growing) >= _LONG * self.sample_s:
                 return
             self.take(growing)
             wanted = {side: self.enough(side) for side in growing}
@@ -300,9 +315,9 @@ class _Rounds:
         """How many calls make a sample of a side long enough, as far as its last one tells."""
         calls = self.calls[side]
         took_s = self.took_s[side][-1] * calls
-        if took_s >= _SAMPLE_S:
+        if took_s >= self.sample_s:
             return calls
-        wanted = math.ceil(calls * 1.2 * _SAMPLE_S / took_s) if took_s > 0 else _MOST_CALLS
+        wanted = math.ceil(calls * 1.2 * self.sample_s / took_s) if took_s > 0 else _MOST_CALLS
         return min(wanted, 8 * calls, _MOST_CALLS)
 
     def window(self) -> tuple[float, ...]:

@@ -1,101 +1,130 @@
-"""The clock on CUDA: calls on the current stream, interleaved, each between two events on a queue that is blocked until
-all of the call is on it, so that what Python takes to launch is not measured; it is reported beside it."""
+"""The clock on CUDA: the current stream of a device as a queue, events as marks, a kernel that spins to hold it."""
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from random import Random
+from collections.abc import Mapping
+from functools import cache
 
 from noyau.errors import MissingExtraError
+from noyau.timing.blocked import BlockedClock, Call, Times, interleaved, ratio
+from noyau.timing.nvml import GpuConditions, driver_version, gpu_conditions
 
 try:
     import torch
 except ImportError as error:
     raise MissingExtraError("torch is not installed; run: pip install torch") from error
 
+__all__ = ["Stream", "Times", "clock_of", "conditions_of", "cuda_fault", "device_text", "ratio", "time_calls"]
+
 FLUSH_BYTES = 1 << 28  # written between calls: several times the L2 of any GPU
-SLEEP_CYCLES = 1 << 20  # of the GPU, for which the queue is blocked at first: about 0.6 ms
-MOST_CYCLES = 1 << 26
+SPIN_CYCLES = 1 << 22  # about 2 ms: long enough that what an event costs does not matter
 
-Call = Callable[[], object]
+# As they are when this is imported: what a candidate puts in their place later is found, and not used.
+EVENT, SYNCHRONIZE, SPIN = torch.cuda.Event, torch.cuda.synchronize, getattr(torch.cuda, "_sleep", None)
+ELAPSED, RECORD = torch.cuda.Event.elapsed_time, torch.cuda.Event.record
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
-    """The times of one call, in the order in which they were measured; the overhead of an empty pair of events is taken
-    off. `host_s`: what Python took each time to put it on the queue. `unblocked`: how many had begun before that was
-    done, and may hold some of it."""
+class Event:
+    """A mark on a stream."""
 
-    samples_s: tuple[float, ...]
-    host_s: tuple[float, ...]
-    unblocked: int
+    __slots__ = ("event",)
 
-    @property
-    def median_s(self) -> float:
-        return statistics.median(self.samples_s)
+    def __init__(self) -> None:
+        self.event = EVENT(enable_timing=True)
+        RECORD(self.event)
 
-    def quantile_s(self, share: float) -> float:
-        """The time below which a share of the samples are."""
-        ordered = sorted(self.samples_s)
-        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+    def is_reached(self) -> bool:
+        return bool(self.event.query())
+
+    def wait(self) -> None:
+        self.event.synchronize()
+
+    def seconds_since(self, earlier: Event) -> float:
+        return float(ELAPSED(earlier.event, self.event)) / 1e3
+
+
+class Stream:
+    """The current stream of a device, as a queue that is timed."""
+
+    def __init__(self, device: int | None = None) -> None:
+        self.device = torch.cuda.current_device() if device is None else device
+        self.flushed: torch.Tensor | None = None
+
+    def settle(self) -> None:
+        SYNCHRONIZE(self.device)
+
+    def overwrite(self) -> None:
+        if self.flushed is None:
+            self.flushed = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32, device=f"cuda:{self.device}")
+        self.flushed.zero_()
+
+    def hold(self, cycles: int) -> None:
+        assert SPIN is not None
+        SPIN(cycles)
+
+    def mark(self) -> Event:
+        return Event()
+
+
+@cache
+def clock_of(device: int) -> BlockedClock:
+    """The clock of a device, made once: the overhead of an empty pair is of this process."""
+    with torch.cuda.device(device):
+        return BlockedClock(Stream(device))
 
 
 def time_calls(calls: Mapping[str, Call], *, rounds: int = 30, cold: bool = True, seed: int = 0) -> dict[str, Times]:
     """Each call once a round, in a new order each round; `cold`: after the L2 was overwritten, not in what is timed.
 
     Each is called three times beforehand, in the same way."""
-    clock, random = _Clock(cold), Random(seed)  # noqa: S311
-    for call in calls.values():
-        for _ in range(3):
-            clock.sample(call)
-    found: dict[str, list[tuple[float, float, bool]]] = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name in random.sample(list(calls), len(calls)):
-            found[name].append(clock.sample(calls[name]))
-    overhead_s = statistics.median(clock.sample(_nothing)[0] for _ in range(rounds))
-    return {
-        name: Times(
-            tuple(max(0.0, sample - overhead_s) for sample, _, _ in samples),
-            tuple(host for _, host, _ in samples),
-            sum(not blocked for _, _, blocked in samples),
+    return interleaved(clock_of(torch.cuda.current_device()), calls, rounds=rounds, cold=cold, seed=seed)
+
+
+def conditions_of(device: int) -> GpuConditions:
+    """How a device is now; its clock from a kernel that spins for a fixed number of cycles."""
+    assert SPIN is not None
+    with torch.cuda.device(device):
+        SYNCHRONIZE(device)
+        start = Event()
+        SPIN(SPIN_CYCLES)
+        end = Event()
+        end.wait()
+        took_s = end.seconds_since(start)
+    return gpu_conditions(f"GPU-{uuid_of(device)}", SPIN_CYCLES / took_s / 1e6 if took_s > 0 else None)
+
+
+def uuid_of(device: int) -> str:
+    """What tells a GPU from others, or nothing where torch does not say."""
+    return str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
+
+
+def cuda_fault() -> str:
+    """Why nothing can be timed on CUDA here, or nothing."""
+    if torch.version.cuda is None:
+        return "this torch was built without CUDA; install one that has it: https://pytorch.org/get-started"
+    if not torch.cuda.is_available():
+        driver = driver_version()
+        return f"there is no CUDA device that torch {torch.__version__} can use" + (
+            f" (driver {driver}; torch wants one for CUDA {torch.version.cuda})" if driver else ": no driver is loaded"
         )
-        for name, samples in found.items()
-    }
+    return ""
 
 
-def ratio(one: Times, other: Times) -> float:
-    """How much longer one takes than the other: the median over rounds, each of which timed both."""
-    return statistics.median(a / b for a, b in zip(one.samples_s, other.samples_s, strict=True) if b > 0)
+@cache
+def device_text(device: int = 0) -> str:
+    """What a record of times on a device depends on: the GPU, the driver, and who compiles for it."""
+    properties = torch.cuda.get_device_properties(device)
+    versions = f"torch {torch.__version__}, CUDA {torch.version.cuda}, triton {triton_version()}"
+    return f"{properties.name}, {properties.multi_processor_count} SMs, driver {driver_version()}, {versions}"
 
 
-def _nothing() -> None:
-    pass
+@cache
+def triton_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
 
-
-class _Clock:
-    """One measurement at a time; blocks the queue for longer where a call took longer to put on it."""
-
-    def __init__(self, cold: bool) -> None:
-        self.cycles = SLEEP_CYCLES
-        self.flushed = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32, device="cuda") if cold else None
-
-    def sample(self, call: Call) -> tuple[float, float, bool]:
-        """Seconds on the GPU, seconds of the host, and whether the queue was blocked until all was on it."""
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda.synchronize()
-        if self.flushed is not None:
-            self.flushed.zero_()
-        torch.cuda._sleep(self.cycles)
-        start.record()
-        before = time.perf_counter()
-        call()
-        host_s = time.perf_counter() - before
-        blocked = not start.query()
-        end.record()
-        end.synchronize()
-        if not blocked:
-            self.cycles = min(2 * self.cycles, MOST_CYCLES)
-        return start.elapsed_time(end) / 1e3, host_s, blocked
+    for name in ("triton", "pytorch-triton"):
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return "none"
