@@ -16,11 +16,11 @@ from noyau.builders.cache import digest
 from noyau.builders.records import today
 from noyau.checking.native import certify_native
 from noyau.checking.values import Case
-from noyau.dispatching.generating import SCHEDULES, Generated, Wanted, printed
+from noyau.dispatching.generating import GENERATED, SCHEDULES, Generated, Wanted, printed
 from noyau.dispatching.layouts import Layout, laid_out, layout_of, lie, strided_names
 from noyau.dispatching.programs import program
 from noyau.dispatching.running import Built, build
-from noyau.errors import CheckError, OutputError
+from noyau.errors import BuildError, CheckError, MissingExtraError, OutputError, UnsupportedError
 from noyau.ir.graph import Graph
 from noyau.lowering.names import identifier
 from noyau.runtimes.numpy.doors import MISS, Argument
@@ -31,16 +31,15 @@ from noyau.runtimes.torch.hosting import host
 from noyau.signatures.types import Instance, Value
 
 Tensors = Sequence[torch.Tensor]
-LANGUAGE = "c"
 DOORS = 8  # kept; the last one that was made comes first
 
 
 class GraphKernels:
     """A graph called on plain tensors of the CPU, in the order of its inputs: one new tensor, or a tuple of several.
 
-    The first call with inputs of some layouts builds their kernels and certifies them on what `draw` gives: BuildError
-    without a compiler, UnsupportedError for what has no kernel, CheckError where the certificate fails. InputError
-    where shapes do not fit or an index is out of bounds."""
+    The first call with inputs of some layouts builds their kernels, in C or, where there is no compiler, for Numba, and
+    certifies them on what `draw` gives: BuildError where neither can be built, UnsupportedError for what has no kernel,
+    CheckError where the certificate fails. InputError where shapes do not fit or an index is out of bounds."""
 
     def __init__(self, graph: Graph, called: str, draw: Draw) -> None:
         self.graph, self.called, self.draw = graph, called, draw
@@ -74,19 +73,30 @@ class GraphKernels:
         """The kernels for inputs that lie so, certified, once."""
         with self.lock:
             if layouts not in self.made:
-                generated = generated_of(self.graph, self.called, layouts)
-                self.made[layouts] = certified(build(generated), self.draw)
+                self.made[layouts] = certified(self.first(layouts), self.draw)
             return self.made[layouts]
 
+    def first(self, layouts: tuple[Layout, ...]) -> Built:
+        """Those of the first language that can be built here."""
+        faults: list[UnsupportedError | BuildError | MissingExtraError] = []
+        for language in GENERATED:
+            try:
+                return build(generated_of(self.graph, self.called, layouts, language))
+            except (UnsupportedError, BuildError, MissingExtraError) as error:
+                faults.append(error)
+        told = "; ".join(f"{language}: {error}" for language, error in zip(GENERATED, faults, strict=True))
+        kind = UnsupportedError if isinstance(faults[0], UnsupportedError) else BuildError
+        raise kind(f"{self.called} cannot be built ({told})") from faults[0]
 
-def generated_of(graph: Graph, called: str, layouts: tuple[Layout, ...]) -> Generated:
-    """The kernels of a graph for inputs that lie so. UnsupportedError for what has none."""
+
+def generated_of(graph: Graph, called: str, layouts: tuple[Layout, ...], language: str) -> Generated:
+    """The kernels of a graph in a language, for inputs that lie so. UnsupportedError for what has none."""
     values = tuple(Value(node.output, node.dtype, node.shape) for node in graph.inputs)
     results = tuple(Value(name, graph[name].dtype, graph[name].shape) for name in graph.outputs)
     wanted = Wanted(Instance(values, results, ()), layouts=layouts)
     memory = laid_out(graph, layouts)
-    made = program(memory, identifier(called), strided_names(memory, layouts), SCHEDULES[LANGUAGE])
-    return Generated(called, LANGUAGE, wanted, graph, {}, made, printed(made, LANGUAGE, f"{called}: {wanted.instance}"))
+    made = program(memory, identifier(called), strided_names(memory, layouts), SCHEDULES[language])
+    return Generated(called, language, wanted, graph, {}, made, printed(made, language, f"{called}: {wanted.instance}"))
 
 
 def certified(built: Built, draw: Draw) -> Built:
