@@ -84,6 +84,11 @@ void shadow_forget(shadow *s, int32_t memory) {
     if (m) free(m->cells), m->cells = NULL;
 }
 
+void shadow_clear(shadow *s, int32_t memory) {
+    memory_shadow *m = memory_of(s, memory);
+    if (m) memset(m->cells, 0, (size_t)m->count * sizeof *m->cells), m->is_set = 0;
+}
+
 void shadow_set(shadow *s, int32_t memory) {
     memory_shadow *m = memory_of(s, memory);
     if (m) m->is_set = 1;

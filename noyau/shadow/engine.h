@@ -45,6 +45,9 @@ NOYAU_EXPORT void shadow_free(shadow *);
 NOYAU_EXPORT int32_t shadow_memory(shadow *, int64_t cells, int32_t is_set);
 /* It is not touched again (its number stays taken). */
 NOYAU_EXPORT void shadow_forget(shadow *, int32_t memory);
+/* It is as new: its cells hold nothing, and nobody has touched them (the shared memory of the next block). */
+NOYAU_EXPORT void shadow_clear(shadow *, int32_t memory);
+
 
 /* A new region begins: a parallel loop, a launch, or the serial code after one. What came before is ordered before it.
    Within a region made with `serial`, nothing races. */

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from functools import cache
 from importlib.resources import files
@@ -23,6 +23,7 @@ _TYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "shadow_free": (None, (_STRUCT,)),
     "shadow_memory": (_I32, (_STRUCT, _I64, _I32)),
     "shadow_forget": (None, (_STRUCT, _I32)),
+    "shadow_clear": (None, (_STRUCT, _I32)),
     "shadow_region": (None, (_STRUCT, _I32)),
     "shadow_enter": (None, (_STRUCT, _I64, _I32, _I32, _I32, _I32)),
     "shadow_fence": (None, (_STRUCT,)),
@@ -121,6 +122,10 @@ class Shadow:
     def forget(self, memory: int) -> None:
         self._library.shadow_forget(self.handle, memory)
 
+    def clear(self, memory: int) -> None:
+        """It is as new: nobody has touched its cells."""
+        self._library.shadow_clear(self.handle, memory)
+
     def region(self, *, serial: bool = False) -> None:
         """A new region: what came before is ordered before it. In a `serial` one nothing races."""
         self._library.shadow_region(self.handle, serial)
@@ -132,6 +137,12 @@ class Shadow:
     def fence(self) -> None:
         """Who runs has passed a memory fence."""
         self._library.shadow_fence(self.handle)
+
+    @property
+    def touching(self) -> Callable[[int, int, int, int, int], int]:
+        """`touch` without a frame between, for what is called a million times: its first argument is `handle`."""
+        touching: Callable[[int, int, int, int, int], int] = self._library.shadow_touch
+        return touching
 
     def touch(self, memory: int, cell: int, access: Access, site: int) -> bool:
         """Whether the cell is inside."""
@@ -186,13 +197,18 @@ class Shadow:
         return int(self._library.shadow_accesses(self.handle))
 
     @property
+    def count(self) -> int:
+        """How many findings there are."""
+        return int(self._library.shadow_count(self.handle))
+
+    @property
     def dropped(self) -> int:
         """Findings that the table had no room for."""
         return int(self._library.shadow_dropped(self.handle))
 
     def seen(self) -> Sequence[Seen]:
         """What was found, first things first; what is alike in kind, sites and memory is one."""
-        count = self._library.shadow_count(self.handle)
+        count = self.count
         array = (_Finding * count).from_address(self._library.shadow_findings(self.handle)) if count else ()
         return [_seen(each) for each in array]
 

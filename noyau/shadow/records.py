@@ -6,7 +6,7 @@ import hashlib
 import linecache
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
@@ -81,6 +81,9 @@ class Memory:
         return f"{self.name}[{', '.join(map(str, self.at(cell)))}]"
 
 
+_UNNAMED = Memory("memory", ())
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What the engine found: findings alike in kind, accesses, sites and memory are one, and these are the numbers of
@@ -105,13 +108,15 @@ class Seen:
 @dataclass(frozen=True, slots=True)
 class Route:
     """How a route spells the numbers of what was seen: its sites and memories, and an owner in words (`iteration 3`,
-    `thread 5 of block 2`). `remedies`: what mends a kind, where it is not as everywhere."""
+    `thread 5 of block 2`). `remedies`, `messages`: what mends a kind, and what is said of it, where that is not as
+    everywhere."""
 
     language: str
     sites: Sequence[Site]
     memories: Mapping[int, Memory]
     owner: Callable[[int], str]
     remedies: Mapping[str, str]
+    messages: Mapping[str, Callable[[Seen, Route], str]] = field(default_factory=dict)
 
     def site(self, number: int) -> Site:
         return self.sites[number] if 0 <= number < len(self.sites) else NOWHERE
@@ -148,7 +153,7 @@ def findings_of(seen: Iterable[Seen], route: Route, op: str, kernel: str, size: 
 def finding_of(seen: Seen, route: Route, op: str, kernel: str, size: str) -> Finding:
     """One finding of the record, in words."""
     site, other = route.site(seen.site), route.site(seen.other_site)
-    memory = route.memories.get(seen.memory, Memory("memory", ()))
+    memory = route.memories.get(seen.memory, _UNNAMED)
     is_index = seen.kind in ("out-of-bounds", "negative-index")
     owners = [route.owner(seen.owner)] if seen.owner >= 0 else []
     owners += [route.owner(seen.other_owner)] if seen.other_owner >= 0 else []
@@ -159,7 +164,7 @@ def finding_of(seen: Seen, route: Route, op: str, kernel: str, size: str) -> Fin
         seen.kind,
         site.place,
         size,
-        _message(seen, route, memory, site, other),
+        route.messages.get(seen.kind, _message)(seen, route),
         cell=None if is_index else memory.at(seen.cell),
         severity="warning" if seen.kind in WARNINGS else "error",
         other_place=other.place if other.line else "",
@@ -174,7 +179,9 @@ def digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:10]
 
 
-def _message(seen: Seen, route: Route, memory: Memory, site: Site, other: Site) -> str:
+def _message(seen: Seen, route: Route) -> str:
+    site, other = route.site(seen.site), route.site(seen.other_site)
+    memory = route.memories.get(seen.memory, _UNNAMED)
     who, verb = route.owner(seen.owner), _VERBS[seen.access][0]
     times = f" ({seen.count} times)" if seen.count > 1 else ""
     if seen.kind in ("out-of-bounds", "negative-index"):

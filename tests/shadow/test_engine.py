@@ -112,7 +112,10 @@ def test_cells_outside_and_cells_unwritten():
     ]
     shadow.touch(memory, 0, WRITE, 0)
     assert shadow.unwritten(memory) == (2, 1)
+    shadow.clear(memory)
+    assert shadow.unwritten(memory) == (3, 0)
     shadow.forget(memory)
+    shadow.clear(memory)
     assert not shadow.touch(memory, 0, READ, 0)
     assert shadow.unwritten(memory) == (0, -1)
 

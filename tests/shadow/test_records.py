@@ -64,3 +64,9 @@ def test_a_mark_allows_a_kind_on_either_line():
 
 def test_a_site_reads_its_line():
     assert Site.of(__file__, 1).text.startswith('"""What was seen')
+
+
+def test_a_route_may_word_a_kind_itself():
+    route = Route("cuda", (WRITE, READ), {}, str, {"race": "wait"}, {"race": lambda seen, _: f"{seen.owner} hurries"})
+    ((finding,), _) = findings_of([RACE], route, "op", "kernel", "")
+    assert (finding.message, finding.remedy) == ("2 hurries", "wait")

@@ -1,0 +1,1 @@
+"""Kernels of Numba for the CPU, watched: each prange's iterations are owners."""

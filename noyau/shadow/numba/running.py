@@ -1,0 +1,214 @@
+"""A function of Numba run in Python on recording arrays: what it calls of NumPy, of Numba and of the user's own."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numba
+import numpy as np
+from numba.core import types
+from numba.core.registry import CPUDispatcher
+
+from noyau.errors import UnsupportedError
+from noyau.shadow.numba.rewriting import RUN, Loop, Rewritten, rewritten
+from noyau.shadow.recording import Recorder, Recording
+
+THREADS = 4  # that a watched kernel is told there are
+_OWN = "numba", "numpy", "math", "cmath", "operator", "builtins", "llvmlite"
+_MERGES: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": operator.add,
+    "difference": operator.sub,
+    "product": operator.mul,
+    "quotient": operator.truediv,
+}
+_UNSET = frozenset({"empty", "empty_like"})
+_UNSEEN = (types.Number, types.Boolean)
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """One run of a prange: which one, and which of the shadow's findings are of it."""
+
+    loop: Loop
+    iterations: int
+    findings: tuple[int, int]
+
+
+@dataclass(slots=True)
+class Run:
+    """What the rewritten text calls, and what its pranges have shown so far."""
+
+    recorder: Recorder
+    loops: dict[tuple[str, int], Loop] = field(default_factory=dict)
+    regions: list[Region] = field(default_factory=list)
+    kept: set[int] = field(default_factory=set)  # memories that were there before the present region
+    inside: bool = False
+
+    def loop(self, file: str, line: int, number: int, *bounds: Any) -> Iterator[int]:
+        """The iterations of a prange; within another one it is serial."""
+        steps = range(*(operator.index(bound) for bound in bounds))
+        if self.inside:
+            yield from steps
+            return
+        recorder, loop = self.recorder, self.loops[file, line]
+        first = self.begin()
+        self.inside = True
+        try:
+            for owner, step in enumerate(steps):
+                recorder.owner = owner
+                yield step
+        finally:
+            self.inside = False
+            self.end(loop, len(steps), first)
+
+    def begin(self) -> int:
+        recorder = self.recorder
+        recorder.play()
+        self.kept = set(recorder.memories)
+        recorder.region(serial=False)
+        return recorder.shadow.count
+
+    def end(self, loop: Loop, iterations: int, first: int) -> None:
+        recorder = self.recorder
+        recorder.region(serial=True)
+        recorder.play()
+        self.regions.append(Region(loop, iterations, (first, recorder.shadow.count)))
+        for memory in set(recorder.memories) - self.kept:  # arrays of an iteration end with it
+            recorder.shadow.forget(memory)
+
+    def merge(self, kind: str, before: Any, value: Any) -> Any:
+        """An update of a reduction."""
+        function = _MERGES[kind]
+        if isinstance(before, Recording):
+            return before.merged(function, value, self.recorder.site(sys._getframe(1)))
+        return function(before, value)
+
+    # What the text sees.
+
+    def called(self, function: Callable[..., Any], *, parallel: bool) -> Callable[..., Any]:
+        """A plain function of Numba's, made to run here."""
+        text = _rewritten(function, parallel)
+        self.loops |= {(loop.file, loop.line): loop for loop in text.loops}
+        self.recorder.files.add(text.file)
+        self.recorder.signed |= {(text.file, line) for line in text.signed}
+        scope = self.scope(text)
+        exec(text.code, scope)  # noqa: S102  the user's own function, which would run anyway
+        made: Callable[..., Any] = scope[function.__name__]
+        return made
+
+    def scope(self, text: Rewritten) -> dict[str, Any]:
+        """The names that a function sees: its module's, those around it, and the stand-ins."""
+        function: Any = text.function
+        outer = dict(function.__globals__)
+        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        outer |= {name: cell.cell_contents for name, cell in cells}
+        seen = _names(function.__code__)
+        return {name: self.seen(value, name) if name in seen else value for name, value in outer.items()} | {RUN: self}
+
+    def seen(self, value: Any, name: str = "") -> Any:
+        """What stands for a value that a function finds by name."""
+        if isinstance(value, CPUDispatcher):
+            options = value.targetoptions
+            return _Callee(self, value.py_func, bool(options.get("parallel")))
+        if isinstance(value, ModuleType):
+            return self.module(value)
+        if isinstance(value, np.ndarray):
+            return self.recorder.array(value, name)
+        if isinstance(value, FunctionType) and value.__module__.partition(".")[0] not in _OWN:
+            self.recorder.files.add(value.__code__.co_filename)
+        return self.of_package(value)
+
+    def module(self, module: ModuleType) -> Any:
+        root = module.__name__.partition(".")[0]
+        if root in ("numpy", "numba"):
+            return _Module(module, self)
+        return module if root in _OWN or root in sys.stdlib_module_names else _Module(module, self)
+
+    def of_package(self, value: Any) -> Any:
+        """A function of NumPy gives recording arrays; a type of Numba's casts; the threads are few."""
+        if isinstance(value, _UNSEEN):
+            return np.dtype(str(value).replace("boolean", "bool")).type
+        if value is numba.get_num_threads:
+            return lambda: THREADS
+        if value is numba.literal_unroll:
+            return lambda items: items
+        package = str(getattr(value, "__module__", "")).partition(".")[0]
+        if package == "numpy" and callable(value) and not isinstance(value, type | np.ufunc):
+            return _Making(self.recorder, value)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class _Callee:
+    """A function of Numba that a watched one calls; it is changed when it is first called."""
+
+    run: Run
+    function: Callable[..., Any]
+    parallel: bool
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        return self.run.called(self.function, parallel=self.parallel)(*args, **named)
+
+
+@dataclass(frozen=True, slots=True)
+class _Module:
+    """A module of which what is found is what a watched function should see."""
+
+    module: ModuleType
+    run: Run
+
+    def __getattr__(self, name: str) -> Any:
+        return self.run.seen(getattr(self.module, name), name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Making:
+    """A function of NumPy of which the arrays that it makes are recorded."""
+
+    recorder: Recorder
+    function: Callable[..., Any]
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        result = self.function(*args, **named)
+        if not isinstance(result, np.ndarray):
+            return result
+        name = getattr(self.function, "__name__", "")
+        return self.recorder.array(result, f"an array of np.{name}", is_set=name not in _UNSET)
+
+
+@lru_cache(maxsize=256)
+def _rewritten(function: Callable[..., Any], parallel: bool) -> Rewritten:
+    return rewritten(function, lambda node: _is_prange(node, function), parallel=parallel)
+
+
+def _is_prange(node: Any, function: Any) -> bool:
+    """Whether `prange`, `numba.prange` or another name of it is called."""
+    scope = {**function.__globals__}
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    scope |= {name: cell.cell_contents for name, cell in cells}
+    path: list[str] = []
+    while hasattr(node, "attr"):
+        path, node = [node.attr, *path], node.value
+    value = scope.get(getattr(node, "id", ""))
+    for name in path:
+        value = getattr(value, name, None)
+    return value is numba.prange
+
+
+def _names(code: CodeType) -> set[str]:
+    """The names that a function, and those within it, look up."""
+    within = [each for each in code.co_consts if isinstance(each, CodeType)]
+    return {*code.co_names, *code.co_freevars}.union(*map(_names, within))
+
+
+def plain_of(function: Any) -> tuple[Callable[..., Any], bool]:
+    """The Python function of a kernel of Numba, and whether its pranges are parallel. UnsupportedError for others."""
+    if not isinstance(function, CPUDispatcher):
+        raise UnsupportedError(f"{function!r} is no function made by numba.njit, so its accesses are not seen")
+    return function.py_func, bool(function.targetoptions.get("parallel"))
