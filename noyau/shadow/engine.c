@@ -276,10 +276,23 @@ int64_t shadow_touch_many(shadow *s, int32_t memory, const int64_t *cells, int64
     return inside;
 }
 
+/* A row that is no access. */
+static void replay_event(shadow *s, const int64_t *row) {
+    switch (row[0]) {
+    case SHADOW_REGION: shadow_region(s, row[1] != 0); break;
+    case SHADOW_ENTER:
+        shadow_enter(s, row[1], (int32_t)(row[2] >> 32), (int32_t)row[2], (int32_t)(row[3] >> 32), (int32_t)row[3]);
+        break;
+    case SHADOW_FENCE: shadow_fence(s); break;
+    case SHADOW_CLEAR: shadow_clear(s, (int32_t)row[1]); break;
+    default: break;
+    }
+}
+
 void shadow_replay(shadow *s, const int64_t *rows, int64_t count) {
     for (int64_t i = 0; i < count; ++i, rows += 4) {
         if (rows[0] < 0) {
-            shadow_region(s, rows[1] != 0);
+            replay_event(s, rows);
             continue;
         }
         s->now.owner = (uint32_t)(rows[2] + 1);

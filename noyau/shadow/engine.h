@@ -65,8 +65,10 @@ NOYAU_EXPORT int32_t shadow_touch(shadow *, int32_t memory, int64_t cell, int32_
    whether the cell held something else before, or NULL. */
 NOYAU_EXPORT int64_t shadow_touch_many(shadow *, int32_t memory, const int64_t *cells, int64_t count, int32_t access,
                                        int32_t site, const uint8_t *changed);
-/* Notes of accesses by many owners, in order, `count` rows of (memory * SHADOW_ACCESSES + access, cell, owner, site).
-   Owners have no blocks. A row with a memory of -1 begins a region, serial where its cell is 1. */
+/* Notes of accesses by many owners, in order, `count` rows of (memory * SHADOW_ACCESSES + access, cell, owner, site), and
+   among them rows of what else happens: (SHADOW_REGION, serial), (SHADOW_ENTER, owner, block << 32 | warp,
+   epoch << 32 | warp_epoch), (SHADOW_FENCE), (SHADOW_CLEAR, memory). Without SHADOW_ENTER owners have no blocks. */
+enum { SHADOW_REGION = -1, SHADOW_ENTER = -2, SHADOW_FENCE = -3, SHADOW_CLEAR = -4 };
 NOYAU_EXPORT void shadow_replay(shadow *, const int64_t *rows, int64_t count);
 
 /* An index that lies outside its axis was met (SHADOW_OUTSIDE, SHADOW_NEGATIVE), or something else (SHADOW_BARRIER,

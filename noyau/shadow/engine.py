@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from functools import cache
 from importlib.resources import files
@@ -57,6 +57,15 @@ _CALLED: dict[int, str] = {
     Kind.UNSET: "uninitialised",
     Kind.BARRIER: "divergent-barrier",
 }
+
+
+class Event(IntEnum):
+    """Rows of `replay` that are no accesses, as engine.h counts."""
+
+    REGION = -1
+    ENTER = -2
+    FENCE = -3
+    CLEAR = -4
 
 
 class _Finding(ctypes.Structure):
@@ -137,12 +146,6 @@ class Shadow:
     def fence(self) -> None:
         """Who runs has passed a memory fence."""
         self._library.shadow_fence(self.handle)
-
-    @property
-    def touching(self) -> Callable[[int, int, int, int, int], int]:
-        """`touch` without a frame between, for what is called a million times: its first argument is `handle`."""
-        touching: Callable[[int, int, int, int, int], int] = self._library.shadow_touch
-        return touching
 
     def touch(self, memory: int, cell: int, access: Access, site: int) -> bool:
         """Whether the cell is inside."""
