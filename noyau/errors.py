@@ -31,6 +31,10 @@ class BuildError(NoyauError, RuntimeError):
     """No compiler was found, or the compiler refused a text."""
 
 
+class DeviceError(NoyauError, RuntimeError):
+    """A GPU refuses: a launch is beyond its limits, or a kernel has trapped and its context is lost."""
+
+
 class OutputError(NoyauError, OSError):
     """A result cannot be written: the folder is missing, read-only or full."""
 

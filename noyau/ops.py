@@ -22,7 +22,7 @@ from noyau.dtypes import DType
 from noyau.errors import SignatureError
 from noyau.handwritten.asking import parameters_of
 from noyau.handwritten.attaching import attach_function, attach_text, read_text
-from noyau.handwritten.kernels import EMPTY, LANGUAGES, Arguments, HandKernel, Init, Launch, Usage
+from noyau.handwritten.kernels import EMPTY, LANGUAGES, Arguments, HandKernel, Init, Launch, Usage, language_of
 from noyau.references import reference_of, runs_as_written
 from noyau.runtimes.numpy.doors import MISS
 from noyau.signatures.instances import instance_of, unbound_names
@@ -174,6 +174,8 @@ class Op(OnTensors, Generic[P, R]):
 
         SignatureError as a call."""
         arguments, constants = self.arguments(args, kwargs)
+        if are_tensors(arguments):
+            return self.explained_on_tensors(arguments, constants)
         return self.calls.explain(arguments, constants, self.known(constants))
 
     def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -265,7 +267,7 @@ class Op(OnTensors, Generic[P, R]):
             folder = self.file.parent if self.file else Path()
             written = read_text(what, language, entry, folder, self.name)
             return self.attach(attach_text(written, usage, target, name, self.kernels))
-        if not callable(what):
+        if not callable(what) and language_of(what) != "triton":  # a tuner of triton is called by its grid alone
             raise SignatureError(
                 f"{self.name}: {what!r} is no kernel; give a function, a path, or a text with language="
             )

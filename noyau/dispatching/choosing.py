@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from noyau.builders import records
 from noyau.builders.records import today
 from noyau.descriptions import Description
-from noyau.dispatching.generating import GENERATED, Wanted, generate
+from noyau.dispatching.generating import CPU, Wanted, generate
 from noyau.dispatching.keys import Key, key_of
 from noyau.dispatching.records import Winner, bounds, recalled, smoke_key, text_digest
 from noyau.dispatching.running import Built, build
@@ -21,18 +22,21 @@ from noyau.handwritten.kernels import HandKernel, settled
 from noyau.handwritten.trusting import ineligible
 
 REFERENCE = "reference"
+USUAL: Mapping[str, int] = MappingProxyType({})  # sizes of tiles
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """One kernel for a key. `kernel`: a language, the name of an attached one, or "reference"; `made`: a generated
-    program, or an attached kernel, or None for the reference."""
+    program, or an attached kernel, or None for the reference; `tiles`: sizes of tiles of a program on a GPU that differ
+    from the usual ones."""
 
     kernel: str
     language: str
     reason: str
     made: Built | HandKernel | None
     since: str = field(default_factory=today)
+    tiles: Mapping[str, int] = field(default_factory=lambda: USUAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,7 @@ class Choosing:
 
     def holds(self, chosen: Chosen, wanted: Wanted) -> bool:
         """Whether what was traced for other sizes is right for these."""
-        made = [self.programs.get((chosen.key or (), language)) for language in GENERATED]
+        made = [self.programs.get((chosen.key or (), language)) for language in wanted.languages]
         return all(each.generated.holds(wanted.sizes) for each in made if isinstance(each, Built))
 
     def decided(self, wanted: Wanted, key: Key) -> Chosen:
@@ -110,7 +114,8 @@ class Choosing:
             rejected[winner.kernel] = made
             return None
         language = made.language if isinstance(made, HandKernel) else winner.kernel if made else "numpy"
-        return Choice(winner.kernel, language, reason, made, winner.when)
+        tiles = dict(winner.constants) if isinstance(made, Built) else USUAL
+        return Choice(winner.kernel, language, reason, made, winner.when, tiles)
 
     def maker_of(self, winner: Winner, wanted: Wanted, key: Key) -> Built | HandKernel | str | None:
         """What won, None for the reference; or why it may not run now."""
@@ -120,7 +125,7 @@ class Choosing:
         if attached is not None:
             attached, stale = settled(attached, winner.constants), text_digest(attached.text) != winner.text
             return "it has changed since it was timed" if stale else self.barred(attached, wanted) or attached
-        if winner.kernel not in GENERATED:
+        if winner.kernel not in wanted.languages:
             return "it won before, and is no kernel of the op any more"
         made = self.program(wanted, key, winner.kernel)
         stale = isinstance(made, Built) and text_digest(made.generated.text) != winner.text
@@ -135,7 +140,7 @@ class Choosing:
         free = [kernel for kernel in self.description.kernels if not bars[kernel.name]]
         rejected |= {name: why for name, why in bars.items() if why}
         yield from (self.by_hand(each, "it is trusted") for each in free if each.usage.trust)
-        for language in GENERATED:
+        for language in wanted.languages:
             if tried and (key, language) not in self.programs:
                 continue
             made = self.program(wanted, key, language)
@@ -151,6 +156,8 @@ class Choosing:
 
     def barred(self, kernel: HandKernel, wanted: Wanted) -> str:
         """Why an attached kernel may not run, or nothing."""
+        if wanted.device != CPU and kernel.language not in wanted.languages:
+            return f"it is in {kernel.language}, and the tensors lie on {wanted.device}"
         return ineligible(kernel, self.description.reference, wanted.instance, wanted.constants)
 
     def program(self, wanted: Wanted, key: Key, language: str) -> Built | str:

@@ -24,23 +24,37 @@ from noyau.schedules.grid import on_gpu
 from noyau.signatures.types import Instance, Value
 
 GENERATED = ("c", "numba")  # languages that calls on arrays are made in
-PRINTED = (*GENERATED, "triton")  # languages that programs are printed in
+ON_GPU = ("triton",)  # and those on a GPU
+PRINTED = (*GENERATED, *ON_GPU)  # languages that programs are printed in
+CPU = "cpu"
 SCHEDULES: Mapping[str, Scheduling] = MappingProxyType({"c": USUAL, "numba": numba.SCHEDULE, "triton": on_gpu})
 _PRINTERS = {"c": c.together, "numba": numba.together, "triton": triton.together}
 NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+def languages_on(device: str) -> tuple[str, ...]:
+    """The languages that kernels for calls are generated in on a device, "cpu" or "cuda:0", the first choice first."""
+    return GENERATED if device == CPU else ON_GPU
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What kernels are made for: dtypes and ranks settled, the op's constants, the integer parameters that give a dim
     as numbers, and how the inputs lie (nothing: packed). `sizes` are those of the call: they answer what a reference
-    asks of sizes (`if n > 4`, `range(n)`), and what it was told then becomes a demand of the graph."""
+    asks of sizes (`if n > 4`, `range(n)`), and what it was told then becomes a demand of the graph. `device`: where the
+    inputs lie, "cpu" or "cuda:0"."""
 
     instance: Instance
     constants: Mapping[str, Any] = field(default_factory=lambda: NONE)
     integers: Mapping[str, int] = field(default_factory=lambda: NONE)
     layouts: tuple[Layout, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=lambda: NONE)
+    device: str = CPU
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Those that kernels are generated in where the inputs lie."""
+        return languages_on(self.device)
 
     def layout(self, at: int) -> Layout:
         """How input `at` lies."""

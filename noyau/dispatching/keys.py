@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.dispatching.generating import Wanted
+from noyau.dispatching.generating import CPU, Wanted
 from noyau.dispatching.layouts import PACKED, Layout, layout_of
 from noyau.signatures.binding import Bound
 from noyau.signatures.instances import sizing_integers
@@ -16,18 +16,19 @@ from noyau.signatures.types import Signature
 Key = tuple[Any, ...]  # what `key_of` gives, and where sizes were asked for, the number of the variant
 
 
-def wanted_by(signature: Signature, bound: Bound, constants: Mapping[str, Any]) -> Wanted:
-    """What kernels the arguments of a call want. Arrays that no kernel reads where they lie count as packed."""
+def wanted_by(signature: Signature, bound: Bound, constants: Mapping[str, Any], device: str = CPU) -> Wanted:
+    """What kernels the arguments of a call want, which lie on `device`. Arrays that no kernel reads where they lie
+    count as packed."""
     names = sizing_integers(signature)
     pairs = zip(bound.instance.inputs, bound.arrays, strict=True)
     integers = {value.name: int(array) for value, array in pairs if value.name in names}
     layouts = tuple(layout_of(array) or PACKED for array in bound.arrays)
-    return Wanted(bound.instance, constants, integers, layouts, bound.sizes)
+    return Wanted(bound.instance, constants, integers, layouts, bound.sizes, device)
 
 
 def key_of(wanted: Wanted) -> Key:
     """What tells calls apart."""
-    return wanted.instance, frozen(wanted.constants), frozen(wanted.integers), wanted.layouts
+    return wanted.instance, frozen(wanted.constants), frozen(wanted.integers), wanted.layouts, wanted.device
 
 
 def frozen(constants: Mapping[str, Any]) -> tuple[Any, ...]:

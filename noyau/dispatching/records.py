@@ -12,7 +12,7 @@ from noyau import __version__
 from noyau.builders import cc, records
 from noyau.builders.cache import digest
 from noyau.descriptions import Description
-from noyau.dispatching.generating import Generated, Wanted
+from noyau.dispatching.generating import CPU, Generated, Wanted
 from noyau.dispatching.keys import key_of
 from noyau.errors import BuildError
 from noyau.handwritten.trusting import source_of
@@ -91,11 +91,20 @@ def _key(description: Description, wanted: Wanted) -> str:
 
 def _told(description: Description, wanted: Wanted) -> list[str]:
     """The reference, the signature, the key, the machine."""
-    instance, constants, integers, layouts = key_of(wanted)
+    instance, constants, integers, layouts, device = key_of(wanted)
     told = [str(part) for part in (instance, constants, integers, [str(layout) for layout in layouts])]
+    return [source_of(description.reference.function), str(description.signature), *told, *machine_of(device)]
+
+
+def machine_of(device: str) -> list[str]:
+    """What a record depends on of the machine: the processor's level and the compiler, or the GPU, its driver and what
+    compiles for it."""
+    if device != CPU:
+        from noyau.timing.torch_cuda import device_text
+
+        return [device_text(int(device.partition(":")[2] or 0))]
     try:
         compiler = cc.find_compiler().version
     except BuildError:
         compiler = "none"
-    reference = source_of(description.reference.function)
-    return [reference, str(description.signature), *told, cc.level(), compiler]
+    return [cc.level(), compiler]

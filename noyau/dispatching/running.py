@@ -79,6 +79,11 @@ def build(generated: Generated) -> Built:
         case "c":
             library = cc.compile_library([generated.text])
             return Built(generated, tuple(_native(library, kernel) for kernel in kernels), library)
+        case "triton":
+            from noyau.runtimes.torch.triton_kernels import DeviceKernel
+
+            device = generated.wanted.device
+            return Built(generated, tuple(DeviceKernel(generated.text, kernel, device) for kernel in kernels))
         case _:
             from noyau.builders.numba import Compiled
 

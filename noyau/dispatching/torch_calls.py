@@ -12,6 +12,7 @@ from noyau.errors import UnsupportedError
 _NUMBERS = count()
 if TYPE_CHECKING:
     from noyau.dispatching.calls import Calls
+    from noyau.dispatching.explaining import Explanation
     from noyau.dispatching.unsigned import Unsigned
     from noyau.ops import Op
 
@@ -81,6 +82,11 @@ class OnTensors:
         out = None if "out" in reference.parameters else kwargs.pop("out", None)
         arguments, constants = op.arguments(args, kwargs)
         return calls(tuple(arguments), constants, op.known(constants), out)
+
+    def explained_on_tensors(self, arguments: Sequence[Any], constants: Mapping[str, Any]) -> Explanation:
+        """What a call with tensors would run."""
+        made: Explanation = tensor_calls(self.calls).explain(arguments, constants)
+        return made
 
     # Dynamo calls these as it traces, and takes what they give as constants (torch.compiler.assume_constant_result). Of
     # the op itself it guards nothing then; but the token, a text, it does, since that is an argument.

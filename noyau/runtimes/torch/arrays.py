@@ -7,6 +7,7 @@ from functools import cache
 import ml_dtypes
 import numpy as np
 import torch
+from numpy.lib.stride_tricks import as_strided
 
 from noyau.dtypes import DType
 from noyau.frontends.torch.dtypes import FROM_TORCH
@@ -39,6 +40,19 @@ def array_of(tensor: torch.Tensor) -> np.ndarray:
     own = _numpy(plain.dtype)
     found: np.ndarray = plain.numpy() if own is None else plain.view(_BITS[plain.itemsize]).numpy().view(own)
     return found
+
+
+def shown(tensor: torch.Tensor) -> np.ndarray:
+    """An array of the dtype, the shape and the strides of a tensor, wherever that lies; its cells are all one zero."""
+    dtype = from_torch(tensor.dtype)
+    assert dtype is not None
+    strides = tuple(stride * tensor.element_size() for stride in tensor.stride())
+    return as_strided(np.zeros((), dtype.numpy), tuple(tensor.shape), strides)
+
+
+def seen(tensor: torch.Tensor) -> np.ndarray:
+    """`array_of` on the CPU, `shown` elsewhere: what tells how a tensor lies."""
+    return array_of(tensor) if tensor.device.type == "cpu" else shown(tensor)
 
 
 def tensor_of(array: np.ndarray) -> torch.Tensor:

@@ -15,7 +15,8 @@ from noyau.derivatives.deriving import Derived, derive
 from noyau.dispatching.calls import DOORS, Calls
 from noyau.dispatching.choosing import Chosen
 from noyau.dispatching.entries import run
-from noyau.dispatching.generating import Wanted, followed
+from noyau.dispatching.explaining import Explanation, explained
+from noyau.dispatching.generating import CPU, Wanted, followed
 from noyau.dispatching.gradients import derived_by
 from noyau.dispatching.keys import fitted, frozen, wanted_by
 from noyau.errors import InputError, SignatureError, UnsupportedError
@@ -23,10 +24,10 @@ from noyau.handwritten.trusting import source_of
 from noyau.ir.graph import Graph
 from noyau.references import graph_of, runs_as_written
 from noyau.runtimes.numpy.doors import MISS
-from noyau.runtimes.torch.arrays import tensor_of
+from noyau.runtimes.torch.arrays import shown, tensor_of
 from noyau.runtimes.torch.batching import batched
 from noyau.runtimes.torch.drawing import draw_op
-from noyau.runtimes.torch.entries import Entry, entry
+from noyau.runtimes.torch.entries import Entry, entry, insisting, refused
 from noyau.runtimes.torch.faking import bound_of, results_of
 from noyau.runtimes.torch.recording import (
     Plan,
@@ -37,8 +38,17 @@ from noyau.runtimes.torch.recording import (
     refuse_tangents,
 )
 from noyau.runtimes.torch.registering import Operator, register
-from noyau.runtimes.torch.tensors import arrays_of, is_negated, is_recorded, is_unwatched, promoted, require_taken
-from noyau.signatures.binding import Bound
+from noyau.runtimes.torch.tensors import (
+    arrays_of,
+    device_of,
+    is_negated,
+    is_recorded,
+    is_unwatched,
+    promoted,
+    require_taken,
+)
+from noyau.signatures.binding import Bound, bind
+from noyau.signatures.instances import sizing_integers
 from noyau.signatures.types import Family, Term
 
 _SCHEMA = {bool: "bool", int: "SymInt", float: "float", str: "str", type(None): "int?"}  # of constants, by their type
@@ -131,10 +141,12 @@ class TensorCalls:
 
     def anew(self, given: tuple[Any, ...], constants: Constants) -> Any:
         """The whole way, by the signature."""
-        calls, bound = self.calls, self.bound(given, constants)
-        known = calls.all(constants)
+        calls, known, device = self.calls, self.calls.all(constants), device_of(given)
         if runs_as_written():
-            return _packed(calls.written(bound, known))
+            return _packed(calls.written(self.bound(arrays_of(given), constants), known), device)
+        if device != CPU:
+            return self.on_device(given, constants, device)
+        bound = self.bound(arrays_of(given), constants)
         wanted = wanted_by(self.signature, bound, known)
         chosen = calls.choosing.choose(wanted)
         door = self.door(chosen, constants)
@@ -147,6 +159,34 @@ class TensorCalls:
             return _packed(calls.written(bound, known))
         return _packed(run(choice, wanted, fitted(bound.arrays, wanted.layouts)))
 
+    def on_device(self, given: tuple[Any, ...], constants: Constants, device: str) -> Any:
+        """The whole way on a GPU, where the reference never runs: UnsupportedError where nothing else may, or while a
+        CUDA graph is captured."""
+        from noyau.runtimes.torch.cuda_errors import require_free
+
+        require_free(self.called)
+        chosen, cells = self.chosen(given, constants, device)
+        door, choice = self.door(chosen, constants), chosen.at(cells)
+        if door is None or choice.made is None:
+            raise UnsupportedError(refused(self.called, device, chosen))
+        made = door(given)
+        return insisting(door, given) if made is MISS else made
+
+    def chosen(self, given: Given, constants: Constants, device: str) -> tuple[Chosen, int]:
+        """What runs for tensors on a device, and how many cells the largest of them has."""
+        sizing = sizing_integers(self.signature)
+        pairs = zip(self.signature.inputs, given, strict=True)
+        shapes = [arrays_of([each])[0] if term.name in sizing else _shown(each) for term, each in pairs]
+        bound = self.bound(shapes, constants)
+        wanted = wanted_by(self.signature, bound, self.calls.all(constants), device)
+        return self.calls.choosing.choose(wanted), max((array.size for array in bound.arrays), default=0)
+
+    def explain(self, given: Given, constants: Constants) -> Explanation:
+        """What a call with these tensors would run."""
+        self.require(given)
+        chosen, cells = self.chosen(given, constants, device_of(given))
+        return explained(self.calls.choosing, chosen, cells)
+
     def door(self, chosen: Chosen, constants: Constants) -> Entry | None:
         """The door of what was chosen, kept from now on; None where the reference runs."""
         made = entry(self.called, self.signature, chosen)
@@ -158,11 +198,9 @@ class TensorCalls:
                 self.others[key] = (made, *self.others.get(key, ()))[:DOORS]
         return made
 
-    def bound(self, given: Given, constants: Constants) -> Bound:
-        """What plain tensors bind."""
-        from noyau.signatures.binding import bind
-
-        return bind(self.signature, arrays_of(given), self.sizes(constants), self.called)
+    def bound(self, arrays: Given, constants: Constants) -> Bound:
+        """What tensors bind that are shown as arrays."""
+        return bind(self.signature, arrays, self.sizes(constants), self.called)
 
     def sizes(self, constants: Constants) -> dict[str, int]:
         """The sizes that no shape gives."""
@@ -175,7 +213,7 @@ class TensorCalls:
 
     def promoted(self, given: Given) -> tuple[Any, ...]:
         """The arguments, under autocast in the widest of their float dtypes."""
-        if torch.is_autocast_enabled("cpu"):
+        if torch.is_autocast_enabled("cuda" if device_of(given).startswith("cuda") else "cpu"):
             return tuple(promoted(self.signature, given))
         return tuple(given)
 
@@ -345,6 +383,10 @@ def _misfit(result: torch.Tensor, target: object) -> str:
     return ""
 
 
-def _packed(results: Sequence[np.ndarray]) -> Any:
-    made = tuple(tensor_of(np.asarray(result)) for result in results)
+def _packed(results: Sequence[np.ndarray], device: str = CPU) -> Any:
+    made = tuple(tensor_of(np.asarray(result)).to(device) for result in results)
     return made[0] if len(made) == 1 else made
+
+
+def _shown(each: Any) -> Any:
+    return shown(each) if isinstance(each, torch.Tensor) else each

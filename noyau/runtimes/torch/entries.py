@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -10,15 +10,17 @@ from typing import Any, TypeAlias
 import torch
 
 from noyau.dispatching import entries
-from noyau.dispatching.choosing import Choice, Chosen
+from noyau.dispatching.choosing import USUAL, Choice, Chosen
 from noyau.dispatching.entries import arguments_of
+from noyau.dispatching.generating import CPU, ON_GPU
 from noyau.dispatching.running import Built
-from noyau.errors import InputError
+from noyau.errors import InputError, UnsupportedError
 from noyau.handwritten.calling import built
 from noyau.handwritten.kernels import HandKernel
 from noyau.runtimes.numpy import plain
 from noyau.runtimes.numpy.doors import MISS, Argument
 from noyau.runtimes.torch.arrays import array_of, tensor_of
+from noyau.runtimes.torch.device_doors import DeviceDoor
 from noyau.runtimes.torch.doors import TensorDoor, is_plain, through_arrays
 from noyau.runtimes.torch.hosting import host
 from noyau.signatures.types import Signature
@@ -44,15 +46,31 @@ def _door(called: str, signature: Signature, choice: Choice, chosen: Chosen) -> 
         case HandKernel(language="c"):
             made = built(choice.made, wanted.instance, wanted.constants)
             return TensorDoor(*made, arguments_of(signature, wanted, packed=True), called).call
-        case Built(library=path) if path is not None:
-            return through_program(choice.made, arguments_of(signature, wanted), called)
+        case Built() if choice.made.library is not None or wanted.device != CPU:
+            return through_program(choice.made, arguments_of(signature, wanted), called, choice.tiles)
         case _:
             alone = entries.entry(called, signature, replace(chosen, choices=((choice, float("inf")),)))
             return None if alone is None else partial(through_arrays, alone)
 
 
-def through_program(made: Built, ends: Sequence[Argument], called: str) -> Entry:
-    """The door of a built program in C."""
+def refused(called: str, device: str, chosen: Chosen) -> str:
+    """What a user is told where no kernel may run on a GPU."""
+    told = "; ".join(f"{kernel}: {reason}" for kernel, reason in chosen.rejected) or "nothing is generated"
+    return f"{called}: no kernel may run on {device} ({told}); copy the tensors to the CPU, or use noyau.reference()"
+
+
+def insisting(door: Entry, given: tuple[Any, ...]) -> Any:
+    """What a door gives for what it has missed, or the reason why it gives nothing. UnsupportedError where it has
+    none."""
+    if isinstance(door, DeviceDoor):
+        return door.insist(given)
+    raise UnsupportedError("no kernel takes these tensors as they lie; give packed ones: x.contiguous()")
+
+
+def through_program(made: Built, ends: Sequence[Argument], called: str, tiles: Mapping[str, int] = USUAL) -> Entry:
+    """The door of a built program, in C or on a GPU."""
+    if made.generated.language in ON_GPU:
+        return DeviceDoor(made, ends, called, tiles)
     kernel = made.generated.program.single
     if kernel is not None and made.library is not None:
         return TensorDoor(made.library, f"{kernel.name}_kernel", ends, called).call

@@ -12,7 +12,7 @@ from noyau.frontends.torch.dtypes import TO_TORCH
 from noyau.ir.binding import plan
 from noyau.ir.dims import Shape
 from noyau.ir.graph import Graph
-from noyau.runtimes.torch.tensors import dtype_of
+from noyau.runtimes.torch.tensors import device_of, dtype_of
 from noyau.signatures.binding import Bound, bind
 from noyau.signatures.instances import sizing_integers
 from noyau.signatures.types import Signature, Value
@@ -78,6 +78,5 @@ def solved(shapes: Sequence[Shape], given: Sequence[Any]) -> dict[str, Any]:
 
 
 def _empty(value: Value, sizes: Mapping[str, Any], given: Sequence[Any]) -> torch.Tensor:
-    first = next((each for each in given if isinstance(each, torch.Tensor)), None)
     shape = [dim.evaluate(sizes) for dim in value.shape]
-    return torch.empty(shape, dtype=TO_TORCH[value.dtype], device="cpu" if first is None else first.device)
+    return torch.empty(shape, dtype=TO_TORCH[value.dtype], device=device_of(given))

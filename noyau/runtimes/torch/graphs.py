@@ -6,45 +6,50 @@ import contextlib
 import threading
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
+from typing import Any
 
 import numpy as np
 import torch
 
 from noyau import __version__
-from noyau.builders import cc, records
+from noyau.builders import records
 from noyau.builders.cache import digest
 from noyau.builders.records import today
 from noyau.checking.native import certify_native
 from noyau.checking.values import Case
-from noyau.dispatching.generating import GENERATED, SCHEDULES, Generated, Wanted, printed
+from noyau.dispatching.generating import CPU, SCHEDULES, Generated, Wanted, languages_on, printed
 from noyau.dispatching.layouts import Layout, laid_out, layout_of, lie, strided_names
 from noyau.dispatching.programs import program
+from noyau.dispatching.records import machine_of
 from noyau.dispatching.running import Built, build
 from noyau.errors import BuildError, CheckError, MissingExtraError, OutputError, UnsupportedError
 from noyau.ir.graph import Graph
 from noyau.lowering.names import identifier
 from noyau.runtimes.numpy.doors import MISS, Argument
-from noyau.runtimes.torch.arrays import array_of
+from noyau.runtimes.torch.arrays import seen
 from noyau.runtimes.torch.drawing import MOST, Draw, draw_graph
 from noyau.runtimes.torch.entries import Entry, through_program
 from noyau.runtimes.torch.hosting import host
+from noyau.runtimes.torch.tensors import device_of
 from noyau.signatures.types import Instance, Value
 
 Tensors = Sequence[torch.Tensor]
+FEW = 2  # cases of a smoke certificate on a GPU, where each has launches of its own to compile
 DOORS = 8  # kept; the last one that was made comes first
 
 
 class GraphKernels:
-    """A graph called on plain tensors of the CPU, in the order of its inputs: one new tensor, or a tuple of several.
+    """A graph called on plain tensors, in the order of its inputs: one new tensor, or a tuple of several.
 
-    The first call with inputs of some layouts builds their kernels, in C or, where there is no compiler, for Numba, and
-    certifies them on what `draw` gives: BuildError where neither can be built, UnsupportedError for what has no kernel,
-    CheckError where the certificate fails. InputError where shapes do not fit or an index is out of bounds."""
+    The first call with inputs of some layouts on a device builds their kernels, on the CPU in C or, where there is no
+    compiler, for Numba, on a GPU in Triton, and certifies them on what `draw` gives: BuildError where nothing can be
+    built, UnsupportedError for what has no kernel, CheckError where the certificate fails. InputError where shapes do
+    not fit or an index is out of bounds."""
 
     def __init__(self, graph: Graph, called: str, draw: Draw) -> None:
         self.graph, self.called, self.draw = graph, called, draw
         self.doors: tuple[Entry, ...] = ()
-        self.made: dict[tuple[Layout, ...], Built] = {}
+        self.made: dict[tuple[Any, ...], Built] = {}
         self.lock = threading.Lock()
 
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
@@ -56,9 +61,14 @@ class GraphKernels:
 
     def anew(self, tensors: Tensors) -> torch.Tensor | tuple[torch.Tensor, ...]:
         """By a door that is kept from now on."""
-        tensors = [each if layout_of(array_of(each)) is not None else each.clone() for each in tensors]
-        layouts = tuple(layout_of(array_of(each)) or Layout() for each in tensors)
-        built = self.built(layouts)
+        device = device_of(tensors)
+        if device != CPU:
+            from noyau.runtimes.torch.cuda_errors import require_free
+
+            require_free(self.called)
+        tensors = [(each if layout_of(seen(each)) is not None else each.clone()).to(device) for each in tensors]
+        layouts = tuple(layout_of(seen(each)) or Layout() for each in tensors)
+        built = self.built(layouts, device)
         pairs = zip(self.graph.inputs, layouts, strict=True)
         ends = [Argument(node.dtype, len(node.shape), layout) for node, layout in pairs]
         door = through_program(built, ends, self.called)
@@ -69,31 +79,32 @@ class GraphKernels:
         results = host(built)(*tensors)  # it tells why
         return results[0] if len(results) == 1 else tuple(results)
 
-    def built(self, layouts: tuple[Layout, ...]) -> Built:
+    def built(self, layouts: tuple[Layout, ...], device: str = CPU) -> Built:
         """The kernels for inputs that lie so, certified, once."""
         with self.lock:
-            if layouts not in self.made:
-                self.made[layouts] = certified(self.first(layouts), self.draw)
-            return self.made[layouts]
+            if (layouts, device) not in self.made:
+                self.made[layouts, device] = certified(self.first(layouts, device), self.draw)
+            return self.made[layouts, device]
 
-    def first(self, layouts: tuple[Layout, ...]) -> Built:
+    def first(self, layouts: tuple[Layout, ...], device: str) -> Built:
         """Those of the first language that can be built here."""
         faults: list[UnsupportedError | BuildError | MissingExtraError] = []
-        for language in GENERATED:
+        languages = languages_on(device)
+        for language in languages:
             try:
-                return build(generated_of(self.graph, self.called, layouts, language))
+                return build(generated_of(self.graph, self.called, layouts, language, device))
             except (UnsupportedError, BuildError, MissingExtraError) as error:
                 faults.append(error)
-        told = "; ".join(f"{language}: {error}" for language, error in zip(GENERATED, faults, strict=True))
+        told = "; ".join(f"{language}: {error}" for language, error in zip(languages, faults, strict=True))
         kind = UnsupportedError if isinstance(faults[0], UnsupportedError) else BuildError
         raise kind(f"{self.called} cannot be built ({told})") from faults[0]
 
 
-def generated_of(graph: Graph, called: str, layouts: tuple[Layout, ...], language: str) -> Generated:
-    """The kernels of a graph in a language, for inputs that lie so. UnsupportedError for what has none."""
+def generated_of(graph: Graph, called: str, layouts: tuple[Layout, ...], language: str, device: str = CPU) -> Generated:
+    """The kernels of a graph in a language, for inputs that lie so on a device. UnsupportedError for what has none."""
     values = tuple(Value(node.output, node.dtype, node.shape) for node in graph.inputs)
     results = tuple(Value(name, graph[name].dtype, graph[name].shape) for name in graph.outputs)
-    wanted = Wanted(Instance(values, results, ()), layouts=layouts)
+    wanted = Wanted(Instance(values, results, ()), layouts=layouts, device=device)
     memory = laid_out(graph, layouts)
     made = program(memory, identifier(called), strided_names(memory, layouts), SCHEDULES[language])
     return Generated(called, language, wanted, graph, {}, made, printed(made, language, f"{called}: {wanted.instance}"))
@@ -102,12 +113,13 @@ def generated_of(graph: Graph, called: str, layouts: tuple[Layout, ...], languag
 def certified(built: Built, draw: Draw) -> Built:
     """The same, once it has passed its smoke certificate on this machine. CheckError where it does not."""
     generated = built.generated
-    told = [str(generated.wanted.instance), *map(str, generated.wanted.layouts), cc.level()]
+    device = generated.wanted.device
+    told = [str(generated.wanted.instance), *map(str, generated.wanted.layouts), *machine_of(device)]
     key = digest("smoke of a graph", __version__, generated.language, generated.text, *told)
     if records.recall(key) is not None:
         return built
     with np.errstate(all="ignore"):
-        cases = islice(_cases(generated, draw), MOST)
+        cases = islice(_cases(generated, draw), MOST if device == CPU else FEW)
         certificate = certify_native(generated.graph, built, cases, name=generated.called)
     if not certificate.ok:
         raise CheckError(f"{generated.called}: its smoke certificate failed: {certificate.summary()}")

@@ -1,4 +1,4 @@
-"""A built program on tensors of the CPU: kernels by their doors, and torch between them."""
+"""A built program on tensors: kernels by their doors, or launched on a GPU, and torch between them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
+from noyau.dispatching.choosing import USUAL
+from noyau.dispatching.generating import ON_GPU
 from noyau.dispatching.layouts import INNER, PACKED, STRIDED, Layout, Order
 from noyau.dispatching.libraries import product, slope_of
 from noyau.dispatching.programs import KernelStep
@@ -20,7 +22,7 @@ from noyau.frontends.torch.dtypes import TO_TORCH
 from noyau.ir.dims import Dim
 from noyau.ir.evaluation import Evaluator
 from noyau.ir.graph import Constant, Contract, Graph, Input, Node, View
-from noyau.ir.loops import Role
+from noyau.ir.loops import Kernel, Role
 from noyau.runtimes.numpy.doors import MISS, Argument
 from noyau.runtimes.numpy.threads import threads
 from noyau.runtimes.torch.arrays import array_of, tensor_of
@@ -32,21 +34,23 @@ Step = Callable[[list[Tensor], Sizes], Sequence[Tensor]]
 _LAYOUTS = {layout.order.value: layout for layout in (PACKED, INNER, STRIDED)}
 
 
-def host(built: Built) -> Callable[..., list[Tensor]]:
-    """A built program as a function of tensors of the CPU, in the order of its inputs, that gives a list of new ones;
-    no result shares memory with an input.
+def host(built: Built, tiles: Mapping[str, int] = USUAL) -> Host:
+    """A built program as a function of tensors of the device that it was made for, in the order of its inputs, that
+    gives a list of new ones; no result shares memory with an input. `tiles`: as kernels on a GPU take them.
 
     What does not lie as the kernels want it is copied. Gradients are the caller's business: call it where none are
-    recorded. The function raises InputError where shapes do not fit or an index is out of bounds."""
-    return Host(built)
+    recorded. The function raises InputError where shapes do not fit or an index is out of bounds; on a GPU, where
+    indices are not looked at, what `triton_launching.Launcher` raises."""
+    return Host(built, tiles)
 
 
 class Host:
     """The program with everything looked up that does not depend on a call."""
 
-    def __init__(self, built: Built) -> None:
+    def __init__(self, built: Built, tiles: Mapping[str, int] = USUAL) -> None:
         program = built.generated.program
         graph, wanted = program.graph, built.generated.wanted
+        self.device, self.is_single = torch.device(wanted.device), program.single is not None
         self.solve = solver(graph)
         self.layouts = [wanted.layout(at) for at in range(len(graph.inputs))]
         constants = {n.output: n.kind.value for n in graph.nodes if isinstance(n.kind, Constant)}
@@ -54,10 +58,10 @@ class Host:
         names = [node.output for node in graph.inputs]
         places = {name: at for at, name in enumerate(dict.fromkeys([*names, *constants, *made]))}
         self.room = [None] * (len(places) - len(names))
-        self.constants = [(places[name], tensor_of(value)) for name, value in constants.items()]
+        self.constants = [(places[name], tensor_of(value).to(self.device)) for name, value in constants.items()]
         self.steps = [
             (call, [places[n.output] for n in step.graph.inputs], [places[name] for name in step.graph.outputs])
-            for call, step in zip(_calls(built), program.steps, strict=True)
+            for call, step in zip(_calls(built, tiles), program.steps, strict=True)
         ]
         self.results = [places[name] for name in graph.outputs]
 
@@ -73,6 +77,15 @@ class Host:
                 values[place] = result
         return [values[place] for place in self.results]
 
+    def followed(self, tensors: Sequence[Tensor]) -> tuple[list[Tensor], Callable[..., tuple[Tensor, ...]] | None]:
+        """The same, and what does it again on tensors of the same shapes that lie alike, where that is one launch or a
+        few on a GPU."""
+        results = self(*tensors)
+        step = self.steps[0][0] if self.is_single else None
+        given = [laid_out(tensor, layout) for tensor, layout in zip(tensors, self.layouts, strict=True)]
+        copied = any(one.data_ptr() != other.data_ptr() for one, other in zip(given, tensors, strict=True))
+        return results, None if copied or not isinstance(step, OnDevice) else step.again(given)
+
 
 def laid_out(tensor: Tensor, layout: Layout) -> Tensor:
     """A tensor as kernels of this layout take it, its axes in the order of memory; a copy where it lies otherwise."""
@@ -85,12 +98,39 @@ def laid_out(tensor: Tensor, layout: Layout) -> Tensor:
             return tensor
 
 
-def _calls(built: Built) -> list[Step]:
+def _calls(built: Built, tiles: Mapping[str, int]) -> list[Step]:
     kernels = iter(built.kernels)
+    if built.generated.language in ON_GPU:
+        return [
+            OnDevice(built, step.kernel, tiles) if isinstance(step, KernelStep) else partial(_library, step.graph)
+            for step in built.generated.program.steps
+        ]
     return [
         _kernel(built, step, next(kernels)) if isinstance(step, KernelStep) else partial(_library, step.graph)
         for step in built.generated.program.steps
     ]
+
+
+class OnDevice:
+    """A kernel of a program on tensors of a GPU, packed where it wants them so and a library left them otherwise."""
+
+    def __init__(self, built: Built, kernel: Kernel, tiles: Mapping[str, int]) -> None:
+        from noyau.runtimes.torch.triton_launching import Launcher
+
+        self.launcher = Launcher(built.generated.text, kernel, built.generated.called, tiles)
+        self.layouts = [buffer.layout for buffer in kernel.of(Role.INPUT)]
+
+    def __call__(self, given: list[Tensor], sizes: Sizes) -> Sequence[Tensor]:
+        return self.launcher([_as_wanted(each, layout) for each, layout in zip(given, self.layouts, strict=True)])
+
+    def again(self, given: Sequence[Tensor]) -> Callable[..., tuple[Tensor, ...]] | None:
+        """What was launched for such tensors."""
+        return self.launcher.known(given)
+
+
+def _as_wanted(tensor: Tensor, layout: str) -> Tensor:
+    fits = layout == Order.STRIDED.value or (layout == Order.INNER.value and tensor.stride()[-1:] in ((), (1,)))
+    return tensor if fits else tensor.contiguous()
 
 
 def _kernel(built: Built, step: KernelStep, kernel: BuiltKernel) -> Step:
@@ -138,8 +178,9 @@ def _value(node: Node, operands: list[Tensor], evaluator: Evaluator, sizes: Size
             return tensor_of(value)
         case _:
             pass
-    made = evaluator.value(node, [array_of(tensor) for tensor in operands], {})
-    return tensor_of(np.asarray(made, node.dtype.numpy))
+    made = evaluator.value(node, [array_of(tensor.cpu()) for tensor in operands], {})
+    device = operands[0].device if operands else "cpu"
+    return tensor_of(np.asarray(made, node.dtype.numpy)).to(device)
 
 
 def view(tensor: Tensor, index: Sequence[Dim], shape: Sequence[int], sizes: Sizes) -> Tensor | None:

@@ -13,6 +13,7 @@ from noyau.builders.cache import digest
 from noyau.lowering.names import identifier
 
 NAMESPACE = "noyau"
+DEVICES = ("CPU", "CUDA")  # whose tensors operators run on, as torch's dispatcher calls them
 LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
 _LOCK = threading.RLock()
@@ -23,7 +24,7 @@ _DIGITS = 8
 @dataclass(frozen=True, slots=True)
 class Operator:
     """What torch is told of an operator. `inputs` and `constants`: the type of each in the schema; constants are given
-    by keyword, as `c0`, `c1`..., for their own names need be none of torch's. `run`: on tensors of the CPU; `fake`: on
+    by keyword, as `c0`, `c1`..., for their own names need be none of torch's. `run`: on tensors of a device; `fake`: on
     tensors without cells; `record`: on what autograd records; `batch`: under vmap, as torch.library.register_vmap has
     it; `promote`: what autocast makes of the inputs."""
 
@@ -54,12 +55,15 @@ def register(operator: Operator) -> Any:
         qualified = f"{NAMESPACE}::{name}"
         LIBRARY.define(f"{name}{operator.schema}", tags=_TAGS)
         overload = getattr(getattr(torch.ops, NAMESPACE), name).default
-        LIBRARY.impl(name, operator.run, "CPU")
+        for device in DEVICES:
+            LIBRARY.impl(name, operator.run, device)
         torch.library.register_fake(qualified, operator.fake, lib=LIBRARY)
         torch.library.register_vmap(qualified, operator.batch, lib=LIBRARY)
         LIBRARY.impl(name, _autograd(operator, overload), "Autograd", with_keyset=True)
         if operator.promote is not None:
-            LIBRARY.impl(name, _autocast(operator.promote, overload), "AutocastCPU", with_keyset=True)
+            for device in DEVICES:
+                promoted = _autocast(operator.promote, overload, f"Autocast{device}")
+                LIBRARY.impl(name, promoted, f"Autocast{device}", with_keyset=True)
         return overload
 
 
@@ -83,12 +87,11 @@ def _autograd(operator: Operator, overload: Any) -> Callable[..., Any]:
     return autograd
 
 
-def _autocast(promote: Callable[[Sequence[Any]], Sequence[Any]], overload: Any) -> Callable[..., Any]:
+def _autocast(promote: Callable[[Sequence[Any]], Sequence[Any]], overload: Any, key: str) -> Callable[..., Any]:
+    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+
     def autocast(keyset: Any, *args: Any, **constants: Any) -> Any:
-        with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
+        with torch._C._ExcludeDispatchKeyGuard(keys):
             return overload(*promote(args), **constants)
 
     return autocast
-
-
-_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)

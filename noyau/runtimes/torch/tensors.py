@@ -66,7 +66,9 @@ def require_taken(called: str, names: Sequence[str], given: Sequence[Any]) -> No
     for name, each in zip(names, given, strict=True):
         if isinstance(each, np.ndarray | np.generic):
             told = f"{name} is of NumPy, and {tensors[0][0]} a tensor" if tensors else f"{name} is of NumPy"
-            raise SignatureError(f"{called}: {told}; give torch.as_tensor({name})")
+            device = device_of(given)
+            there = "" if device == "cpu" else f', device="{device}"'
+            raise SignatureError(f"{called}: {told}{there and f' on {device}'}; give torch.as_tensor({name}{there})")
     for name, tensor in tensors:
         fault = fault_of(name, tensor)
         if fault:
@@ -76,9 +78,18 @@ def require_taken(called: str, names: Sequence[str], given: Sequence[Any]) -> No
         told = " and ".join(f"{name} on {device}" for device, name in devices.items())
         raise UnsupportedError(f"{called}: {told}; tensors of one call lie on one device")
     for name, tensor in tensors:
-        if tensor.device.type not in ("cpu", "meta"):
-            told = f"{name} lies on {tensor.device}, and noyau has kernels for tensors on the CPU"
+        if tensor.device.type not in ("cpu", "cuda", "meta"):
+            told = f"{name} lies on {tensor.device}, and noyau has kernels for tensors on the CPU and on CUDA"
             raise UnsupportedError(f"{called}: {told}; copy it there: {name}.cpu()")
+
+
+def device_of(given: Sequence[Any]) -> str:
+    """Where a call runs: on the device of its tensors; those without axes may lie on the CPU all the same."""
+    tensors = [each for each in given if isinstance(each, torch.Tensor)]
+    first = next((each for each in tensors if each.dim()), None)
+    if first is None:
+        first = next((each for each in tensors if each.device.type != "cpu"), None)
+    return "cpu" if first is None else str(first.device)
 
 
 def fault_of(name: str, tensor: torch.Tensor) -> str:
@@ -97,8 +108,8 @@ def fault_of(name: str, tensor: torch.Tensor) -> str:
 
 
 def arrays_of(given: Sequence[Any]) -> list[Any]:
-    """The cells of tensors as arrays, views that negate as copies; numbers stay."""
-    return [array_of(each.resolve_neg()) if isinstance(each, torch.Tensor) else each for each in given]
+    """The cells of tensors as arrays, views that negate and what lies on another device as copies; numbers stay."""
+    return [array_of(each.resolve_neg().cpu()) if isinstance(each, torch.Tensor) else each for each in given]
 
 
 def dtype_of(tensor: torch.Tensor) -> DType:

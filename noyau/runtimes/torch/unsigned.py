@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from noyau.dispatching.explaining import Explanation
+from noyau.dispatching.generating import CPU
 from noyau.dispatching.torch_calls import tensor_calls
 from noyau.dispatching.unsigned import Unsigned
 from noyau.errors import UnsupportedError
@@ -15,7 +17,7 @@ from noyau.ops import Op
 from noyau.references import runs_as_written
 from noyau.runtimes.torch.arrays import tensor_of
 from noyau.runtimes.torch.faking import stand_in
-from noyau.runtimes.torch.tensors import arrays_of, is_recorded, is_unwatched, require_taken
+from noyau.runtimes.torch.tensors import arrays_of, device_of, is_recorded, is_unwatched, require_taken
 
 
 class UnsignedTensors:
@@ -40,11 +42,18 @@ class UnsignedTensors:
         try:
             calls = self.calls.signed([stand_in(each) for each in given], constants)
         except UnsupportedError as error:
-            if not is_unwatched(given) or is_recorded(given) or out is not None:
-                told = "sign it, give a gradient by @op.gradient, or call it under torch.no_grad()"
+            if not is_unwatched(given) or is_recorded(given) or out is not None or device_of(given) != CPU:
+                told = "sign it, give a gradient by @op.gradient, call it under torch.no_grad(), or on the CPU"
                 raise UnsupportedError(f"{description.name} runs as its reference here: {error}; {told}") from error
             return self.written(given, constants)
         return tensor_calls(calls)(given, constants, sizes, out)
+
+    def explain(self, given: Sequence[Any], constants: Mapping[str, Any]) -> Explanation:
+        """What a call with these tensors would run. UnsupportedError where the reference cannot be traced."""
+        made: Explanation = tensor_calls(self.calls.signed([stand_in(each) for each in given], constants)).explain(
+            given, constants
+        )
+        return made
 
     def written(self, given: Sequence[Any], constants: Mapping[str, Any]) -> Any:
         """What the reference, or a trusted kernel, gives for arrays of the same memory."""

@@ -10,7 +10,7 @@ from tests.runtimes.torch.kinds import rmsnorm, softmax
 
 torch = pytest.importorskip("torch")
 
-from noyau.runtimes.torch.tensors import require_taken  # noqa: E402
+from noyau.runtimes.torch.tensors import device_of, require_taken  # noqa: E402
 
 X = torch.ones(3, 4)
 
@@ -51,7 +51,24 @@ def test_mixed_arguments():
 def test_devices():
     with pytest.raises(UnsupportedError, match="x on meta and weight on cpu; tensors of one call lie on one device"):
         rmsnorm(X.to("meta"), torch.ones(4))
+    near, far, farther, other = (_on(device) for device in ("cpu", "cuda:0", "cuda:1", "xpu:0"))
+    require_taken("f", ["x", "y"], [far, far])
+    for one, two in ((far, near), (far, farther)):
+        with pytest.raises(UnsupportedError, match=f"f: x on {one.device} and y on {two.device}; tensors of one call"):
+            require_taken("f", ["x", "y"], [one, two])
+    with pytest.raises(SignatureError, match=r'y is of NumPy, and x a tensor on cuda:0; .*\(y, device="cuda:0"\)'):
+        require_taken("f", ["x", "y"], [far, np.ones(3)])
+    with pytest.raises(UnsupportedError, match=r"x lies on xpu:0, and noyau has kernels for tensors on the CPU and on"):
+        require_taken("f", ["x"], [other])
+
+
+def test_where_a_call_runs():
+    scalar = torch.tensor(2.0)
+    assert device_of([1.0, scalar]) == "cpu"
+    assert device_of([scalar, _on("cuda:1")]) == "cuda:1"
+
+
+def _on(device):
+    """A tensor of three cells that lies there as far as torch tells, with nothing behind it."""
     away = type("Away", (torch.Tensor,), {"__torch_dispatch__": lambda *_: None})
-    far = torch.Tensor._make_wrapper_subclass(away, (3,), device="cuda:0")
-    with pytest.raises(UnsupportedError, match=r"x lies on cuda:0, and noyau has kernels for tensors on the CPU; copy"):
-        require_taken("f", ["x"], [far])
+    return torch.Tensor._make_wrapper_subclass(away, (3,), device=device)

@@ -1,0 +1,115 @@
+"""What goes wrong on a CUDA device, in one line each: what was asked for, what there is, and how to go on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+
+from noyau.errors import DeviceError, UnsupportedError
+
+_TRAPPED = re.compile(
+    r"illegal memory access|misaligned address|device-side assert|unspecified launch failure|illegal instruction"
+    r"|illegal address|invalid program counter|hardware stack error|launch timed out",
+    re.IGNORECASE,
+)
+MOST_PROGRAMS = (2**31 - 1, 65535, 65535)  # of a grid, along x, y and z
+_LEAST = (7, 0)  # the compute capability that Triton compiles for
+
+
+@contextmanager
+def told(called: str, device: object, results: Sequence[tuple[Sequence[int], torch.dtype]] = ()) -> Iterator[None]:
+    """Errors of torch, Triton and the driver as errors of an op that makes these results: torch.OutOfMemoryError with
+    their bytes; DeviceError for a launch beyond a limit, and for a context that is lost."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise torch.OutOfMemoryError(short_of_memory(called, device, results, error)) from error
+    except Exception as error:
+        fault = fault_of(error, called, device)
+        if fault is None:
+            raise
+        raise DeviceError(fault) from error
+
+
+def short_of_memory(
+    called: str, device: object, results: Sequence[tuple[Sequence[int], torch.dtype]], error: Exception
+) -> str:
+    """`softmax needs 4.0 GiB on cuda:0 for f32[...]; ...`."""
+    sizes = [torch.Size(shape).numel() * dtype.itemsize for shape, dtype in results]
+    kinds = ", ".join(f"{str(dtype).removeprefix('torch.')}{list(shape)}" for shape, dtype in results)
+    needed = f"needs {_bytes(sum(sizes))} ({sum(sizes)} bytes) on {device} for {kinds}" if sizes else f"on {device}"
+    first = " ".join(str(error).split(". ")[0].split())
+    return f"{called} {needed}, and they are not there ({first}); free tensors, or give it a part at a time"
+
+
+def fault_of(error: Exception, called: str, device: object) -> str | None:
+    """What an error of the driver or of Triton means, or None where it is none of those that are known."""
+    if type(error).__name__ == "OutOfResources":
+        needed, limit, name = (getattr(error, each, "?") for each in ("required", "limit", "name"))
+        what = {"threads": f"{needed} threads a program", "shared memory": f"{needed} bytes of shared memory a program"}
+        told = what.get(str(name), f"{needed} of {name} a program")
+        return f"{called}: a launch asks for {told}, and {device} has {limit}; give smaller tiles, or fewer warps"
+    found = _TRAPPED.search(str(error))
+    if found is not None:
+        return (
+            f"{called}: a kernel that ran on {device} before trapped ({found[0].lower()}), and the context of this "
+            "process is lost: nothing runs on the GPU until the process is started again. To find the kernel, run it "
+            "with CUDA_LAUNCH_BLOCKING=1, or under compute-sanitizer"
+        )
+    return None
+
+
+def require_grid(called: str, grid: Sequence[int]) -> None:
+    """DeviceError for a launch of more programs than CUDA takes along an axis."""
+    for axis, programs, most in zip("xyz", grid, MOST_PROGRAMS, strict=False):
+        if programs > most:
+            raise DeviceError(
+                f"{called}: a launch has {programs} programs along {axis}, and CUDA takes {most}; "
+                "give it a part at a time"
+            )
+
+
+def require_free(called: str) -> None:
+    """UnsupportedError while a CUDA graph is captured: nothing is built or tried then."""
+    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        raise UnsupportedError(
+            f"{called}: a CUDA graph is being captured, and nothing is built then; call it once before the capture, "
+            "with tensors of these shapes, strides and dtypes"
+        )
+
+
+def lacking(device: torch.device) -> str:
+    """Why kernels cannot run on a device, or nothing."""
+    if device.type != "cuda":
+        return ""
+    if not torch.cuda.is_available():
+        return absence()
+    found = torch.cuda.get_device_capability(device)
+    if torch.version.hip is None and found < _LEAST:
+        name = torch.cuda.get_device_properties(device).name
+        least, own = (".".join(map(str, each)) for each in (_LEAST, found))
+        return f"{device} is an {name} of compute capability {own}, and Triton compiles for {least} and later"
+    return ""
+
+
+def absence() -> str:
+    """Why there is no CUDA device, in one line."""
+    if not torch.backends.cuda.is_built():
+        return f"this torch ({torch.__version__}) is built without CUDA; install one that has it, from pytorch.org"
+    try:
+        torch.cuda.init()
+    except (RuntimeError, AssertionError) as error:
+        first = " ".join(str(error).split()).split(" Please ")[0].split(". Alternatively")[0]
+        return f"no CUDA device can be used: {first}"
+    return "there is no CUDA device"
+
+
+def _bytes(count: float) -> str:
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            break
+        count /= 1024
+    return f"{count:.3g} {unit}"

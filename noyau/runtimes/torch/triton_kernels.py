@@ -1,0 +1,104 @@
+"""A kernel of language `triton` on NumPy's arrays, by way of tensors: what certificates are made by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from noyau.builders.guards import PLAIN, poison_of
+from noyau.builders.native import Empty, Order
+from noyau.builders.triton import array_of, interprets
+from noyau.dispatching.generating import CPU
+from noyau.errors import BuildError, CheckError
+from noyau.frontends.torch.dtypes import TO_TORCH
+from noyau.ir.loops import Kernel, Role
+from noyau.runtimes.torch.arrays import tensor_of
+from noyau.runtimes.torch.cuda_errors import absence, lacking, told
+from noyau.runtimes.torch.triton_launching import TAPE, function_of, guard
+
+Array = np.ndarray
+Tensor: TypeAlias = torch.Tensor
+ROOM = 64  # cells before and behind what a kernel may write
+
+
+class DeviceKernel:
+    """A kernel of a text, on `device`, or where that is the CPU, on the current CUDA device or in Triton's interpreter.
+
+    BuildError where there is none of these."""
+
+    def __init__(self, text: str, kernel: Kernel, device: str = CPU) -> None:
+        self.kernel, self.name, self.text = kernel, kernel.name, text
+        self.device = torch.device(device if device != CPU or interprets() else "cuda")
+        lacks = absence() if self.device.type == "cuda" and not torch.cuda.is_available() else lacking(self.device)
+        if lacks:
+            raise BuildError(f"{lacks}; TRITON_INTERPRET=1, set before triton is imported, has kernels interpreted")
+        self.function: Callable[..., Any] = function_of(text, kernel)
+
+    def __call__(
+        self, *arrays: Array, out: Sequence[Array] | None = None, threads: int = 1, empty: Empty | None = None
+    ) -> list[Array]:
+        """The outputs for these inputs, which lie as the kernel takes them; `threads` and `empty` are of the CPU."""
+        made = self.run([self.tensor(array) for array in arrays])
+        if out is None:
+            return made
+        for target, result in zip(out, made, strict=True):
+            target[...] = result
+        return list(out)
+
+    def call_guarded(self, *arrays: Array, pieces: int = 1, order: Order = range) -> list[Array]:
+        """As a call, its outputs poisoned before, between guard zones; programs run in whatever order they do.
+
+        `pieces` beyond 1: the poison of floats is a number. CheckError where a guard was overwritten or an input was
+        changed."""
+        given, room = [self.tensor(array) for array in arrays], Room(self.name, PLAIN if pieces > 1 else 0)
+        made = self.run(given, room.empty)
+        room.require_untouched()
+        for number, (tensor, buffer) in enumerate(zip(given, self.kernel.of(Role.INPUT), strict=True)):
+            if array_of(tensor, buffer.dtype).tobytes() != arrays[number].tobytes():
+                raise CheckError(f"{self.name} changed its input {number}")
+        return made
+
+    def run(self, tensors: Sequence[Tensor], empty: Callable[..., Tensor] = torch.empty) -> list[Array]:
+        """The results as arrays, in tensors that `empty` makes."""
+        before, TAPE.empty = TAPE.empty, empty
+        try:
+            with told(self.name, self.device), guard(self.device):
+                made = self.function(*tensors)
+        finally:
+            TAPE.empty = before
+        results = made if isinstance(made, tuple) else (made,)
+        return [array_of(t, b.dtype) for t, b in zip(results, self.kernel.of(Role.OUTPUT), strict=True)]
+
+    def tensor(self, array: Array) -> Tensor:
+        """A tensor on the device with the strides of an array."""
+        base = tensor_of(np.asarray(array)) if array.ndim else tensor_of(np.array(array))
+        made = torch.empty_strided(base.shape, base.stride(), dtype=base.dtype, device=self.device)
+        made.copy_(base)
+        return made
+
+
+class Room:
+    """Memory whose cells hold a poison, with room before and behind."""
+
+    def __init__(self, called: str, poison: int) -> None:
+        self.called, self.poison = called, poison
+        self.rooms: list[Tensor] = []
+
+    def empty(self, shape: tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        cells = torch.Size(shape).numel()
+        own = next(ours for ours, theirs in TO_TORCH.items() if theirs is dtype)
+        poisoned = np.frombuffer(poison_of(own, self.poison) * (cells + 2 * ROOM), own.numpy)
+        room = tensor_of(poisoned).to(device)
+        self.rooms.append(room)
+        return room[ROOM : ROOM + cells].view(shape)
+
+    def require_untouched(self) -> None:
+        """CheckError where something was written beside what was asked for."""
+        for room in self.rooms:
+            bits = room.view(torch.uint8).view(-1, room.element_size()).cpu()
+            for side, ends in (("before", bits[:ROOM]), ("behind", bits[-ROOM:])):
+                if bool((ends != bits[0]).any()):
+                    raise CheckError(f"{self.called} wrote {side} an output")
