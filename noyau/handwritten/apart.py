@@ -12,9 +12,10 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from types import CellType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ import numpy as np
 
 from noyau.builders.native import Native
 from noyau.dtypes import DType
-from noyau.errors import NoyauError
+from noyau.errors import NoyauError, UnsupportedError
 from noyau.handwritten.calling import SYMBOL, FunctionKernel, built
 from noyau.handwritten.forking import ForkedWorker
 from noyau.handwritten.guarding import Call, End, Guards, How
@@ -63,6 +64,7 @@ class Apart:
         self.op, self.patience_s = op, patience_s
         self.native = Worker(op.name, patience_s)
         self.way: Way | None = None
+        self.triton: Way | None = None
         self.seen: set[tuple[str, Instance, str]] = set()  # what numba has compiled by now
 
     def __enter__(self) -> Apart:
@@ -74,7 +76,7 @@ class Apart:
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
         _HELD.pop(str(self.folder), None)
-        for worker in (self.native, self.way.worker if self.way else None):
+        for worker in (self.native, *(way.worker for way in (self.way, self.triton) if way is not None)):
             if worker is not None:
                 worker.end()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -88,12 +90,12 @@ class Apart:
             library, symbol = built(kernel, instance, constants)
             source = {"library": str(library), "symbol": symbol, "fills": True}
             return self.asked(self.native, source, guards, arrays, how)
-        way = self.chosen()
+        way = self.chosen_for_triton() if kernel.language == "triton" else self.chosen()
         if way.worker is None:
             with threaded(how.threads):
                 return guards.run(arrays, how)
         new = (kernel.name, instance, how.layout)
-        compiles = kernel.language == "numba" and new not in self.seen
+        compiles = kernel.language in ("numba", "triton") and new not in self.seen
         source = {**way.source, "kernel": kernel.name, "fills": guards.fills}
         results = self.asked(way.worker, source, guards, arrays, how, _LOADING_S * compiles)
         self.seen.add(new)
@@ -130,6 +132,30 @@ class Apart:
             self.way = next(way for way in self.ways() if way.worker is None or self.opens(way.worker, way.source))
         return self.way
 
+    def begin(self) -> None:
+        """Start the process that takes seconds to begin, before any run is waited for."""
+        if any(kernel.language == "triton" for kernel in self.op.kernels.values()):
+            with suppress(NoyauError):  # why it cannot be is told of each kernel
+                self.chosen_for_triton()
+
+    def chosen_for_triton(self) -> Way:
+        """How a kernel in Triton is run: where there is no GPU, in Triton's interpreter, which has to be asked for
+        before triton is imported; else on the GPU, of which a kernel that traps takes the process with it.
+
+        UnsupportedError where another process cannot find the op, and this one does not interpret."""
+        if self.triton is None:
+            from noyau.handwritten.triton_arrays import interprets_here, note, variables
+
+            home = home_of(self.op)
+            if home is not None:
+                way = Way(Worker(self.op.name, environment=variables()), {"home": asdict(home)}, note())
+                self.triton = way if way.worker is not None and self.opens(way.worker, way.source) else None
+            if self.triton is None and not interprets_here():
+                told = "it runs in a process of its own, which finds its op as a global of a file; put it into one"
+                raise UnsupportedError(told)
+            self.triton = self.triton or Way(None, {}, f"{note()}, in this process, which it could have ended")
+        return self.triton
+
     def ways(self) -> Iterator[Way]:
         """The ways there are, the best first: a script is not run again if that can be avoided."""
         home = home_of(self.op)
@@ -155,7 +181,9 @@ class Apart:
 def found(source: Mapping[str, Any]) -> Served:
     """The other end: that the op is there. InputError where it is not."""
     if "library" not in source:
-        _op_of(source)
+        op = _op_of(source)
+        if any(kernel.language == "triton" for kernel in op.kernels.values()):
+            import_module("noyau.handwritten.triton_arrays")  # which takes seconds, that no run is waited for
     return Served(Guards(lambda given, made: made, "", (), ()), [], How(), Path())
 
 

@@ -21,6 +21,7 @@ from noyau.handwritten.kernels import (
     validate,
 )
 from noyau.handwritten.prototypes import functions_of, prototype_of
+from noyau.handwritten.triton_parameters import meta_names, taken_by
 
 _BY_SUFFIX = {".c": "c", ".cpp": "cpp", ".cc": "cpp", ".cu": "cuda"}
 _TEXTS = ("c", "cpp", "cuda")
@@ -94,7 +95,12 @@ def attach_function(
     made = name or entry
     called = f"{target.op}[{made}]"
     _require_free(made, taken, target)
-    validate(usage, target, called)
+    is_triton = language == "triton"
+    validate(usage, target, called, meta_names(function) if is_triton else ())
+    if is_triton:
+        _require_signature(target)
+        taken_by(function, usage, target, called)
+        usage = replace(usage, returns=False)
     if usage.returns is None:
         usage = replace(usage, returns=_returns(plain, usage, target, called))
     if not usage.returns or usage.updates:

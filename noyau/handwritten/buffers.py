@@ -11,16 +11,27 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Where a kernel runs: `cpu`, or `cuda:0`; `sm_count` multiprocessors, which are the cores of a CPU."""
+    """Where a kernel runs: `cpu`, or `cuda:0`; `sm_count` multiprocessors, which are the cores of a CPU. Of a GPU also
+    its `model`, and the bytes of its L2, of the memory that the threads of a block may share, and of its own memory."""
 
     name: str
     sm_count: int
+    model: str = ""
+    l2_bytes: int = 0
+    shared_bytes: int = 0
+    memory_bytes: int = 0
+    capability: tuple[int, int] = (0, 0)
+    warp_size: int = 32
+    max_threads: int = 1024
 
     def __str__(self) -> str:
         return self.name
 
 
 CPU = Device("cpu", os.cpu_count() or 1)
+
+# What `device` is to a kernel for a GPU where there is none: by NVIDIA's data sheet of the H100 (SXM5).
+GPU = Device("cuda:0", 132, "NVIDIA H100 (assumed: there is no GPU here)", 50 << 20, 227 << 10, 80 << 30, (9, 0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ Array = np.ndarray
 Constants = tuple[tuple[str, Any], ...]
 SYMBOL = "noyau_hand"  # of the one kernel in a library of its own
 CALLED_HERE = ("c", "numba", "python")  # languages that NumPy arrays can be given to
+CALLED_THERE = ("triton",)  # languages that tensors on a GPU can be given to
 
 
 def built(kernel: HandKernel, instance: Instance, constants: Mapping[str, Any]) -> tuple[Path, str]:
@@ -88,14 +89,20 @@ class FunctionKernel:
     def run(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
         """One call. CheckError where it raises."""
         function = self.kernel.function
-        if function is None or self.kernel.language not in CALLED_HERE:
+        if function is None or self.kernel.language not in (*CALLED_HERE, "triton"):
             raise UnsupportedError(
                 f"{self.kernel.called} is in {self.kernel.language}, which NumPy arrays cannot be given to"
             )
         before = self.prepared(arrays, outputs)
-        positional, named = self.arguments(before, outputs)
         try:
-            returned = function(*positional, **named)
+            if self.kernel.language == "triton":
+                from noyau.handwritten.triton_arrays import launch_on_arrays
+
+                launch_on_arrays(self.kernel, self.instance, self.constants, before, outputs)
+                returned = None
+            else:
+                positional, named = self.arguments(before, outputs)
+                returned = function(*positional, **named)
         except NoyauError:
             raise
         except (Exception, SystemExit) as fault:

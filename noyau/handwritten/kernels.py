@@ -183,8 +183,8 @@ def language_of(function: Callable[..., Any]) -> str:
 def python_function(function: Callable[..., Any]) -> Callable[..., Any]:
     """The plain function in what a decorator of numba or triton made, else the callable itself."""
     for name in ("py_func", "fn"):
-        inner = getattr(function, name, None)
-        if callable(inner):
+        inner: Any = getattr(function, name, None)
+        if callable(inner) or hasattr(inner, "fn"):  # a tuner around heuristics is called by its grid alone
             return python_function(inner)
     return function
 

@@ -11,7 +11,7 @@ from typing import Any
 from noyau.builders import cache, cc
 from noyau.dtypes import DType
 from noyau.errors import BuildError, NoyauError
-from noyau.handwritten.calling import CALLED_HERE, built
+from noyau.handwritten.calling import CALLED_HERE, CALLED_THERE, built
 from noyau.handwritten.kernels import HandKernel
 from noyau.references import Reference
 from noyau.signatures.types import Instance
@@ -20,10 +20,14 @@ _SUFFIX = ".json"
 _SEEN: set[str] = set()  # keys that were found on disk; what is checked stays so for as long as a process lasts
 
 
-def ineligible(kernel: HandKernel, reference: Reference, instance: Instance, constants: Mapping[str, Any]) -> str:
-    """Why a kernel may not run for an instance, or nothing."""
-    if kernel.language not in CALLED_HERE:
+def ineligible(
+    kernel: HandKernel, reference: Reference, instance: Instance, constants: Mapping[str, Any], device: str = "cpu"
+) -> str:
+    """Why a kernel may not run for an instance, whose arrays lie on a device, or nothing."""
+    if device == "cpu" and kernel.language not in CALLED_HERE:
         return f"it is in {kernel.language}, which NumPy arrays cannot be given to"
+    if device != "cpu" and kernel.language not in CALLED_THERE:
+        return f"it is in {kernel.language}, and the tensors lie on {device}"
     untaken = [name for name, value in reference.constants.items() if constants.get(name, value) != value]
     if kernel.prototype is not None:
         taken = {parameter.name for parameter in kernel.prototype.parameters}
@@ -32,7 +36,7 @@ def ineligible(kernel: HandKernel, reference: Reference, instance: Instance, con
             return f"it does not take the constant {missed[0]}, which is not at its default"
     if not kernel.usage.trust and not is_checked(kernel, reference, instance.dtypes):
         return "it has not been checked yet as it is: noyau.check(op) does that, or attach it with trust=True"
-    return _unbuilt(kernel, instance, constants) if kernel.language == "c" else ""
+    return _unbuilt(kernel, instance, constants) if kernel.language in ("c", "triton") else ""
 
 
 def is_checked(kernel: HandKernel, reference: Reference, dtypes: Sequence[DType]) -> bool:
@@ -56,7 +60,12 @@ def remember(kernel: HandKernel, reference: Reference, dtypes: Sequence[DType], 
 
 def _unbuilt(kernel: HandKernel, instance: Instance, constants: Mapping[str, Any]) -> str:
     try:
-        built(kernel, instance, constants)
+        if kernel.language == "triton":
+            from noyau.handwritten.triton_arrays import opened
+
+            opened(kernel, instance, constants)
+        else:
+            built(kernel, instance, constants)
     except NoyauError as error:
         return str(error)
     return ""
@@ -68,13 +77,22 @@ def _key(kernel: HandKernel, reference: Reference, dtypes: Sequence[DType]) -> s
     said: list[Any] = [usage.launch, usage.args, usage.init, dict(usage.constants), usage.returns, usage.updates]
     said += [dict(usage.options), kernel.target.signature, dict(reference.constants)]
     texts = [_told(each) for each in said]
-    try:
-        compiler = cc.find_compiler().version if kernel.language == "c" else ""
-    except BuildError:
-        compiler = ""
+    compiler = _compiler(kernel.language)
     names = ",".join(dtype.value for dtype in dtypes)
     parts = [kernel.language, kernel.entry, kernel.text, *texts, _told(reference.function), names]
     return cache.digest("checked", *parts, cc.level(), compiler)
+
+
+def _compiler(language: str) -> str:
+    """Who makes machine code of a kernel, as far as a check depends on it."""
+    if language == "triton":
+        from noyau.handwritten.triton_calls import where
+
+        return where()
+    try:
+        return cc.find_compiler().version if language == "c" else ""
+    except BuildError:
+        return ""
 
 
 def _told(each: Any) -> str:

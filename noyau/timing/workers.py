@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -36,10 +36,11 @@ _PIECE_BYTES = 1 << 16
 class Worker:
     """A process that starts when it is first asked, and again after it has ended. Use it in a `with`.
 
-    `patience_s`: how long an answer may take, besides the time that the runs themselves are expected to take."""
+    `patience_s`: how long an answer may take, besides the time that the runs themselves are expected to take;
+    `environment`: variables that it has beside those of this process."""
 
-    def __init__(self, name: str, patience_s: float = 60.0) -> None:
-        self.name, self.patience_s = name, patience_s
+    def __init__(self, name: str, patience_s: float = 60.0, environment: Mapping[str, str] | None = None) -> None:
+        self.name, self.patience_s, self.environment = name, patience_s, environment
         self._process: subprocess.Popen[bytes] | None = None
         self._told: Any = None
 
@@ -100,6 +101,7 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=self._told,
             bufsize=0,
+            env={**os.environ, **self.environment} if self.environment else None,
             start_new_session=True,  # Ctrl-C is for the parent, who then ends it
         )
         return self._process

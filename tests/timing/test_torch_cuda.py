@@ -67,7 +67,7 @@ def test_what_is_right_is_taken(cold):
     side = side_of(lambda x, y: x + y, cold=cold)
     timed(side)
     assert len(side.kept) == 4
-    assert side.unblocked == 0
+    assert all(sample.blocked for sample in side.samples[2:])  # the first ones load what changes the inputs
 
 
 @gpu

@@ -1,0 +1,63 @@
+"""Kernels in Triton as a check runs them: in a process of its own, in the interpreter where there is no GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+import noyau
+from noyau.handwritten.triton_arrays import variables
+from tests.handwritten import triton_ops as ops
+
+
+def found(op, **said):
+    return {each.name: each for each in noyau.check(op, generated=False, budget_s=2, **said).kernels}
+
+
+def test_right_kernels_are_right():
+    checks = found(ops.scaled)
+    assert [name for name, each in checks.items() if not each.ok] == []
+    notes = "; ".join(checks["tuned"].notes)
+    assert "interpreter" in notes or "on NVIDIA" in notes
+    assert "with each of 2 configurations in turn" in notes
+    assert "on packed arrays" in notes
+    assert len(checks["blocks"].certificate.outcomes) > 10
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("op", [ops.row_sums, ops.doubled])
+def test_strides_families_and_updates(op):
+    (check,) = found(op).values()
+    assert check.ok
+    assert ("on packed arrays" in check.notes) == (op is ops.doubled)
+
+
+@pytest.mark.long
+def test_each_bug_is_named():
+    checks = found(ops.wrong)
+    kinds = {name: each.findings[0].kind for name, each in checks.items()}
+    assert kinds == {
+        "no_mask": "out-of-bounds",
+        "no_tail": "unwritten",
+        "in_place": "mutated-input",
+        "far_away": "crash",
+        "refused": "crash",
+    }
+    assert "only where n is no multiple of 64" in checks["no_mask"].findings[0].message
+    assert "power of 2" in checks["refused"].findings[0].message
+
+
+def test_a_process_without_a_gpu_interprets():
+    import torch
+
+    assert variables() == ({} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"})
+
+
+def test_what_no_other_process_finds_runs_here_or_is_skipped():
+    local = noyau.op("f32[n], f32 -> f32[n]", name="scaled")(lambda x, by: x * by)
+    local.kernel(ops.blocks, launch=ops.programs, constants={"BLOCK": 64})
+    (check,) = found(local).values()
+    told = "; ".join(check.notes)
+    assert "in this process, which it could have ended" in told or "it into one" in check.skipped
