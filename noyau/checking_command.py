@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from noyau.arguments import declare_inputs, declare_record, require_place, sizes_of
-from noyau.commands import plain, progress
+from noyau.commands import progress
 from noyau.errors import InputError
 
 if TYPE_CHECKING:
@@ -109,5 +109,9 @@ def _require_sizes(sizes: Mapping[str, int], known: Collection[str], target: str
 
 
 def plain_lines(text: str) -> str:
-    """The lines of a text, each safe to print."""
-    return "\n".join(map(plain, text.splitlines()))
+    """The lines of a text, each safe to print, and with the spaces that it has."""
+    return "\n".join(_plain(line.expandtabs(4)) for line in text.splitlines())
+
+
+def _plain(line: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in line)

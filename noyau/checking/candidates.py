@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,8 +20,10 @@ from noyau.handwritten.calling import CALLED_HERE, SYMBOL, FunctionKernel, built
 from noyau.handwritten.guarding import How
 from noyau.handwritten.kernels import HandKernel
 from noyau.handwritten.layouts import LAYOUTS
+from noyau.handwritten.triton_parameters import asks_strides, configs_of
 from noyau.handwritten.trusting import remember
 from noyau.references import Reference
+from noyau.shadow.watching import is_watched, watch
 from noyau.signatures.types import Instance
 
 Array = np.ndarray
@@ -126,18 +129,36 @@ class ByHand:
 
     @property
     def layouts(self) -> tuple[str, ...]:
-        return () if self.language == "c" else tuple(LAYOUTS)
+        if self.language == "triton":  # torch has no strides below 0
+            return tuple(name for name in LAYOUTS if name != "flipped") if asks_strides(self.kernel) else ()
+        return tuple(LAYOUTS) if self.is_run and self.language != "c" else ()
 
     @property
     def skipped(self) -> str:
         if self.language in CALLED_HERE:
             return ""
-        return f"it is in {self.language}, which needs a GPU that noyau cannot use here yet"
+        if self.language == "triton":
+            lacking = [name for name in ("triton", "torch") if find_spec(name) is None]
+            return f"{lacking[0]} is not installed; run: pip install {' '.join(lacking)}" if lacking else ""
+        return (
+            ""
+            if is_watched(self.language)
+            else f"it is in {self.language}, which needs a GPU that noyau cannot use here yet"
+        )
+
+    @property
+    def is_run(self) -> bool:
+        """Whether it runs here, other than with every access watched."""
+        return self.language in CALLED_HERE or self.language == "triton"
 
     def open(self, instance: Instance) -> None:
         if self.language == "c":
             built(self.kernel, instance, self.reference.constants)
-        else:
+        elif self.language == "triton":
+            from noyau.handwritten.triton_arrays import opened
+
+            opened(self.kernel, instance, self.reference.constants)
+        elif self.is_run:
             FunctionKernel(self.kernel, instance, self.reference.constants)
 
     def takes(self, instance: Instance, arrays: Sequence[Array]) -> bool:
@@ -149,6 +170,8 @@ class ByHand:
 
     def run(self, instance: Instance, arrays: Sequence[Array], how: How) -> list[Array]:
         try:
+            if not self.is_run:
+                return list(watch(self.kernel, instance, arrays, self.reference.constants, "").outputs or ())
             return self.apart.run(self.kernel, instance, arrays, how)
         except NoyauError as error:
             message = _END.sub(lambda found: _named(found, instance), str(error))
@@ -169,11 +192,14 @@ class ByHand:
             remember(self.kernel, self.reference, each, certificate.to_json())
 
     def notes(self) -> list[str]:
-        way = self.apart.way
+        way = self.apart.triton if self.language == "triton" else self.apart.way
         alone = [way.note] if self.language != "c" and way is not None and way.note else []
-        packed = ["on packed arrays"] if self.language == "c" else []
+        packed = ["on packed arrays"] if not self.layouts else []
+        configs = len(configs_of(self.kernel.function))
+        packed += [f"with each of {configs} configurations in turn"] if configs else []
         threads = [f"with {', '.join(map(str, self.threads))} threads"] if self.threads else []
-        return [*alone, *packed, *threads, "what it reads is not seen"]
+        watched = [] if self.is_run else ["run as a GPU would, on this machine"]
+        return [*alone, *packed, *threads, *watched]
 
 
 def _named(found: re.Match[str], instance: Instance) -> str:

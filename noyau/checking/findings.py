@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import math
 import re
 from collections.abc import Sequence
@@ -46,8 +47,9 @@ _KINDS = (
 )
 LIMITS = (
     "only the inputs, shapes and branches that ran were seen",
-    "memory is seen where it is written, not where it is read: a race that changed no value is not found",
-    f"never found in this way: {', '.join(UNWATCHED)}",
+    "where accesses are not watched, memory is seen where it is written, not where it is read: a race that changed no "
+    "value is not found",
+    f"found only where accesses are watched: {', '.join(UNWATCHED)}",
 )
 
 
@@ -108,7 +110,7 @@ class Finding:
 @dataclass(frozen=True, slots=True)
 class KernelCheck:
     """What is known of one kernel: its certificate, or why there is none (`skipped`); `shapes` that were tried; `notes`
-    on what was not seen."""
+    on what was not seen; `accesses` to memory that were watched, None where none was, and what was `seen` of them."""
 
     name: str
     language: str
@@ -117,6 +119,8 @@ class KernelCheck:
     shapes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     skipped: str = ""
+    accesses: int | None = None
+    seen: tuple[str, ...] = ()
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -132,11 +136,12 @@ class KernelCheck:
         called = f"{op}[{self.name}]"
         if self.skipped:
             return [f"{called}: not tried: {self.skipped}"]
-        told = [f"{called}: {'' if each.severity == 'error' else 'warning: '}{each}" for each in self.findings]
+        told = [f"{called}: {line}" for each in self.findings for line in _told(each)]
+        seen = [f"{called}: {'; '.join(self.seen)}"] if self.seen else []
         if self.errors or (self.certificate is None and not self.notes):
-            return told
+            return [*told, *seen]
         right = [] if self.certificate is None else [self.certificate.summary()]
-        return [f"{called}: {'; '.join([*right, *self.notes])}", *told]
+        return [f"{called}: {'; '.join([*right, *self.notes])}", *seen, *told]
 
     def to_json(self, op: str) -> dict[str, Any]:
         """What is known of it beside its findings."""
@@ -146,7 +151,7 @@ class KernelCheck:
             "language": self.language,
             "ok": self.ok,
             "skipped": self.skipped,
-            "notes": list(self.notes),
+            "notes": [*self.notes, *self.seen],
             "certificate": None if self.certificate is None else self.certificate.to_json(),
         }
 
@@ -199,10 +204,35 @@ def together(checks: Sequence[Checked]) -> dict[str, Any]:
         "ops": [{"op": check.op, "place": check.place, "note": check.note} for check in checks],
         "findings": [finding.to_json() for check in checks for finding in check.findings],
         "checked": [
-            {"op": op, "kernel": kernel.name, "shapes": list(kernel.shapes), "accesses": None} for op, kernel in kernels
+            {"op": op, "kernel": kernel.name, "shapes": list(kernel.shapes), "accesses": kernel.accesses}
+            for op, kernel in kernels
         ],
         "kernels": [kernel.to_json(op) for op, kernel in kernels],
     }
+
+
+def _told(finding: Finding) -> list[str]:
+    """A finding in one line; where every access was watched, with the lines of the source below."""
+    warns = "" if finding.severity == "error" else "warning: "
+    if not finding.digest:
+        return [f"{warns}{finding}"]
+    at = f" (for {finding.size})" if finding.size else ""
+    return [f"{warns}{finding.kind}: {finding.message}{at}\n" + "\n".join(excerpt(finding))]
+
+
+def excerpt(finding: Finding) -> list[str]:
+    """The lines of the source that a finding names, with their numbers, then what would mend it."""
+    places = [place.rpartition(":") for place in (finding.place, finding.other_place) if place]
+    lines = {
+        (file, int(line)): linecache.getline(file, int(line)).rstrip() for file, _, line in places if line.isdigit()
+    }
+    width = max((len(str(line)) for _, line in lines), default=1)
+    told, before = list[str](), ""
+    for (file, line), text in lines.items():
+        told += [f"{' ' * width} --> {file}:{line}"] if file != before else []
+        told += [f" {line:>{width}} | {text}"]
+        before = file
+    return [*told, f"{' ' * width}  = mend: {finding.remedy}"]
 
 
 def kind_of(failure: Failure) -> str:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from noyau.checking.runs import TwoRuns, Unlike, thorough, why_unlike
 from noyau.checking.shrinking import Smallest, shrunk
 from noyau.checking.tolerances import require_tolerance, trial
 from noyau.checking.values import Case, KernelFunction
+from noyau.checking.watched import Seen, explained, watched
 from noyau.errors import BuildError, InputError, MissingExtraError, NoyauError, SignatureError, UnsupportedError
 from noyau.handwritten.apart import Apart
 from noyau.handwritten.reloading import end_loading
@@ -32,6 +35,7 @@ from noyau.signatures.types import Instance
 Array = np.ndarray
 ENOUGH = 3  # broken cases after which a kernel is not tried further
 LARGE, LONG_S = 1 << 18, 0.03  # cells of an input, and seconds of two runs with the reference, that large ones have
+WATCHED, WATCHED_S = 60, 2.0  # attempts that are watched, and for how long
 LOOKS = 2  # cases of which it is found out why two runs differ
 
 
@@ -88,6 +92,7 @@ def _kernels(op: Op[..., Any], wishes: _Wishes, *, is_part: bool) -> list[Kernel
     """The checks of the kernels of an op with one signature, which their names bear where it is one of several."""
     require_sizes(op, wishes.sizes)
     with Apart(op, wishes.patience_s) as apart:
+        apart.begin()
         reference = op.description.reference
         candidates: list[Candidate] = [ByHand(kernel, reference, apart) for kernel in op.kernels.values()]
         candidates += from_reference(op) if wishes.generated else []
@@ -154,7 +159,16 @@ class _Check:
         except BuildError as error:
             finding = self.finding("launch", "", str(error))
             return KernelCheck(candidate.name, candidate.language, None, (finding,))
-        return self.judged(tried)
+        return self.judged(tried, self.watched(tried, sizes, seed))
+
+    def watched(self, tried: Tried, sizes: Sizes, seed: int) -> Seen:
+        """What runs with every access watched show of a kernel written by hand."""
+        candidate = self.candidate
+        if not isinstance(candidate, ByHand) or tried.hangs:
+            return Seen()
+        some = list(islice(attempts(self.op, sizes, seed, self.accepts), WATCHED))
+        arrays = partial(self.inputs, tried=Tried())
+        return watched(candidate.kernel, some, arrays, self.reference.constants, min(WATCHED_S, self.budget_s))
 
     def tried(self, sizes: Sizes, seed: int) -> Tried:
         """Every attempt, until enough is wrong or the time is used up."""
@@ -342,9 +356,9 @@ class _Check:
         severity = "warning" if unlike.kind == "order-dependent" else "error"
         return replace(made, cell=unlike.spread.cell, severity=severity)
 
-    def judged(self, tried: Tried) -> KernelCheck:
+    def judged(self, tried: Tried, seen: Seen) -> KernelCheck:
         """The record, and where nothing is wrong, the note that it was checked."""
-        candidate, findings = self.candidate, list(tried.findings.values())
+        candidate, findings = self.candidate, explained(list(tried.findings.values()), seen)
         alike = None if "order-dependent" in tried.findings else True
         certificate = Certificate(candidate.called, tuple(tried.outcomes), order_independent=alike)
         if not any(finding.severity == "error" for finding in findings):
@@ -358,7 +372,10 @@ class _Check:
             notes.append(f"{tried.left_out} cases left out that the reference refuses")
         if tried.untaken:
             notes.append(f"{tried.untaken} cases left out that have no kernel: {candidate.reason}")
-        return KernelCheck(candidate.name, candidate.language, certificate, tuple(findings), shapes, tuple(notes))
+        told = tuple(findings), shapes, tuple(notes)
+        return KernelCheck(
+            candidate.name, candidate.language, certificate, *told, "", seen.accesses or None, seen.lines
+        )
 
     def finding(self, kind: str, size: str, message: str) -> Finding:
         candidate = self.candidate

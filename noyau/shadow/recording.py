@@ -47,11 +47,14 @@ class Recorder:
         """The number of the innermost line of a watched file."""
         while frame is not None and frame.f_code.co_filename not in self.files:
             frame = frame.f_back
-        place = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("", 0)
-        number = self._sites.get(place)
+        return self.site_at("", 0) if frame is None else self.site_at(frame.f_code.co_filename, frame.f_lineno)
+
+    def site_at(self, file: str, line: int) -> int:
+        """The number of a line."""
+        number = self._sites.get((file, line))
         if number is None:
-            number = self._sites[place] = len(self.sites)
-            self.sites.append(Site.of(*place))
+            number = self._sites[file, line] = len(self.sites)
+            self.sites.append(Site.of(file, line))
         return number
 
     def region(self, *, serial: bool) -> None:

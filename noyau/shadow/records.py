@@ -78,7 +78,7 @@ class Memory:
 
     def spelt(self, cell: int) -> str:
         """`x[3, 4]`."""
-        return f"{self.name}[{', '.join(map(str, self.at(cell)))}]"
+        return f"{self.name}[{', '.join(map(str, self.at(cell))) or '()'}]"
 
 
 _UNNAMED = Memory("memory", ())

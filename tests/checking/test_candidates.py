@@ -25,7 +25,7 @@ def test_a_kernel_in_c():
     assert (one.name, one.language, one.called, one.place) == ("f", "c", "op[f]", "a text")
     assert (one.threads, one.layouts, one.skipped) == ((), (), "")
     assert by_hand(op, "many").threads[:2] == (1, 2)
-    assert one.notes() == ["on packed arrays", "what it reads is not seen"]
+    assert one.notes() == ["on packed arrays"]
     instance = op.instance([DType.F32], [1])
     one.open(instance)
     with one.apart:
@@ -61,7 +61,8 @@ def test_a_python_callable():
     assert str(error.value) == "raised ValueError: no"
 
 
-def test_what_needs_a_gpu_is_skipped():
+def test_what_needs_a_gpu_is_skipped(monkeypatch):
+    monkeypatch.setattr("noyau.checking.candidates.is_watched", lambda language: False)
     op = op_of("f32[n] -> f32[n]")
     op.kernel("__global__ void f(float *x, float *out) {}", language="cuda", entry="f")
     assert "it is in cuda, which needs a GPU" in by_hand(op, "f").skipped

@@ -57,11 +57,11 @@ class Run:
             yield from steps
             return
         recorder, loop = self.recorder, self.loops[file, line]
-        first = self.begin()
+        first, is_counted = self.begin(), len(steps) == 0 or min(steps[0], steps[-1]) >= 0
         self.inside = True
         try:
-            for owner, step in enumerate(steps):
-                recorder.owner = owner
+            for ordinal, step in enumerate(steps):
+                recorder.owner = step if is_counted else ordinal
                 yield step
         finally:
             self.inside = False

@@ -1,0 +1,114 @@
+"""The watched runs of a kernel under check: on small sizes first, so that what is found is at the smallest."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from noyau.checking.attempts import Attempt, Sizes
+from noyau.checking.findings import Finding
+from noyau.checking.inputs import printable
+from noyau.errors import CheckError, NoyauError
+from noyau.handwritten.kernels import HandKernel
+from noyau.shadow.watching import is_watched, watch
+
+Array = np.ndarray
+Inputs = Callable[[Attempt, Sizes], Sequence[Array] | None]
+SMALL = (0, 1, 2, 3, 4, 5, 8, 9, 17, 33, 65)  # sizes that are tried for all at once
+CELLS = 20_000  # of the inputs of an attempt; a larger one is left out
+INSTANCES = 3
+
+# Kinds that a run without a watch finds too, and what else each explains.
+EXPLAINED = frozenset({"wrong-value", "precision", "order-dependent", "race", "out-of-bounds", "unwritten", "crash"})
+
+
+@dataclass(slots=True)
+class Seen:
+    """What the watched runs of a kernel showed. `why`: why there was none."""
+
+    findings: dict[str, Finding] = field(default_factory=dict)
+    accesses: int = 0
+    shapes: list[str] = field(default_factory=list)
+    allowed: dict[str, None] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+    why: str = ""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """For a report: how much was seen, what a mark allows, the class of each loop."""
+        if self.why:
+            return (f"its accesses are not seen: {self.why}",)
+        if not self.shapes:
+            return ()
+        kinds = {each.kind for each in self.findings.values()}
+        none = "" if kinds & {"race", "written-twice"} else "no race found "
+        many = f"{none or 'watched '}on {len(self.shapes)} shapes, {counted(self.accesses)} accesses"
+        return (many, *self.allowed, *self.notes.values())
+
+
+def watched(
+    kernel: HandKernel, attempts: Sequence[Attempt], inputs: Inputs, constants: Mapping[str, Any], budget_s: float
+) -> Seen:
+    """Runs of the kernel with every access watched, for `budget_s` at most, once the first is over."""
+    seen, end_s = Seen(), time.monotonic() + budget_s
+    if not is_watched(kernel.language):
+        seen.why = f"kernels in {kernel.language} are not watched"
+        return seen
+    for attempt in _by_size(attempts):
+        if seen.shapes and time.monotonic() > end_s:
+            break
+        arrays = inputs(attempt, attempt.sizes)
+        if arrays is None or sum(array.size for array in arrays) > CELLS:
+            continue
+        size = ", ".join(f"{printable(name)} = {value}" for name, value in attempt.sizes.items())
+        try:
+            found = watch(kernel, attempt.instance, arrays, constants, size)
+        except CheckError as error:
+            seen.notes.setdefault("raised", f"a watched run was not finished: {error}")
+            continue
+        except NoyauError as error:
+            seen.why = str(error)
+            return seen
+        seen.accesses += found.accesses
+        seen.shapes.append(size)
+        seen.allowed |= dict.fromkeys(found.allowed)
+        seen.notes |= {note.partition(": ")[0]: note for note in found.notes}
+        for finding in found.findings:
+            seen.findings.setdefault(finding.id, finding)
+    return seen
+
+
+def _by_size(attempts: Sequence[Attempt]) -> Iterator[Attempt]:
+    """The attempts and small ones like them, the smallest first, each sizes once for each instance."""
+    first: dict[Any, Attempt] = {}
+    for attempt in attempts:
+        first.setdefault(attempt.instance, attempt)
+    chosen = list(first.values())[:INSTANCES]
+    small = [replace(each, sizes=dict.fromkeys(each.sizes, size)) for each in chosen for size in SMALL]
+    given = [attempt for attempt in attempts if attempt.instance in [each.instance for each in chosen]]
+    ordered = sorted([*small, *given], key=lambda attempt: sum(attempt.sizes.values()))
+    done = set()
+    for attempt in ordered:
+        key = attempt.instance, tuple(attempt.sizes.items())
+        if key not in done:
+            done.add(key)
+            yield attempt
+
+
+def explained(findings: Sequence[Finding], seen: Seen) -> list[Finding]:
+    """The findings of a check, and what was watched in place of those that it is the cause of."""
+    errors = any(each.severity == "error" for each in seen.findings.values())
+    kinds = {each.kind for each in seen.findings.values()}
+    kept = [each for each in findings if each.kind not in kinds and not (errors and each.kind in EXPLAINED)]
+    return [*seen.findings.values(), *kept]
+
+
+def counted(number: int) -> str:
+    """A count as it is read: 812, 43 k, 2.1 M."""
+    if number < 10_000:
+        return str(number)
+    return f"{number / 1e3:.0f} k" if number < 1e6 else f"{number / 1e6:.1f} M"

@@ -1,0 +1,93 @@
+"""What each prange of a watched run is: a map, a reduction, a scan or a race; with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from noyau.shadow.numba.rewriting import Loop
+from noyau.shadow.numba.running import Region
+from noyau.shadow.records import Access, Seen, Site
+
+RANK = ("map", "reduction", "scan", "race")  # the later one holds where runs of a loop differ
+REMEDIES = {
+    "reduction": "update a plain name instead (s = 0.0 before the loop, s += ... in it): Numba then makes a reduction "
+    "of it",
+    "scan": "an iteration needs what an earlier one made: use a plain range, or split the loop into blocks and sum "
+    "those first",
+    "copy": "write to another array than the one that is read",
+    "index": "give each cell one iteration: write where no other iteration writes, or loop over the cells instead",
+    "name": "assign the name in every iteration before it is read, or keep it in an array cell of its own",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Classed:
+    """A loop's class, and why."""
+
+    file: str
+    line: int
+    kind: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.kind}: {self.reason}"
+
+
+def classed(
+    regions: Sequence[Region], seen: Sequence[Seen], sites: Sequence[Site], carried: Mapping[str, Loop]
+) -> list[Classed]:
+    """The class of each loop that ran; `carried`: names that hold a value from one iteration to the next."""
+    found: dict[tuple[str, int], Classed] = {}
+    for region in regions:
+        first, last = region.findings
+        made = _of(region, [each for each in seen[first:last] if each.kind == "race"], sites)
+        _keep(found, made)
+    for name, loop in carried.items():
+        _keep(found, Classed(loop.file, loop.line, "scan", f"{name} holds what another iteration left in it"))
+    return list(found.values())
+
+
+def _keep(found: dict[tuple[str, int], Classed], made: Classed) -> None:
+    before = found.get((made.file, made.line))
+    if before is None or RANK.index(made.kind) > RANK.index(before.kind):
+        found[made.file, made.line] = made
+
+
+def _of(region: Region, races: Sequence[Seen], sites: Sequence[Site]) -> Classed:
+    loop = region.loop
+    if races and is_scan(races):
+        where = sites[races[0].site].line
+        return Classed(loop.file, loop.line, "scan", f"line {where} reads what an earlier iteration wrote")
+    if races:
+        where = sites[races[0].site].line
+        return Classed(loop.file, loop.line, "race", f"iterations meet in one cell on line {where}")
+    if loop.running:
+        name, line = loop.running[0]
+        return Classed(loop.file, loop.line, "scan", f"line {line} reads the running value of {name}")
+    if loop.reductions:
+        told = ", ".join(f"{name} ({kind})" for name, kind in loop.reductions)
+        return Classed(loop.file, loop.line, "reduction", f"iterations only update {told}")
+    return Classed(loop.file, loop.line, "map", "no two iterations touch one cell, unless all of them read it")
+
+
+def is_scan(races: Sequence[Seen]) -> bool:
+    """Whether iterations read what earlier ones wrote, and none writes where another one did."""
+    reads = [each for each in races if (each.access, each.other_access) == (Access.READ, Access.WRITE)]
+    return len(reads) == len(races) and all(each.owner > each.other_owner for each in reads)
+
+
+def remedy_of(race: Seen, races: Sequence[Seen]) -> str:
+    """What mends a race, by what meets: an update of one cell, what an earlier iteration made, an old value."""
+    if is_scan(races):
+        return REMEDIES["scan"]
+    pairs = {(each.access, each.other_access) for each in races if each.site == race.site == each.other_site}
+    if {(Access.READ, Access.WRITE), (Access.WRITE, Access.WRITE)} <= pairs:
+        return REMEDIES["reduction"] if _is_one_cell(race, races) else REMEDIES["index"]
+    if not any(each.access is each.other_access is Access.WRITE for each in races):
+        return REMEDIES["copy"]
+    return REMEDIES["index"]
+
+
+def _is_one_cell(race: Seen, races: Sequence[Seen]) -> bool:
+    return len({each.cell for each in races if each.memory == race.memory}) == 1

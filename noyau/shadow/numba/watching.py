@@ -1,0 +1,202 @@
+"""One call of a kernel of Numba with every access watched: findings, and the class of each of its pranges."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from noyau.checking.findings import Finding
+from noyau.handwritten.calling import FunctionKernel
+from noyau.handwritten.kernels import HandKernel
+from noyau.references import bind_sizes
+from noyau.shadow.numba.classing import REMEDIES, Classed, classed, remedy_of
+from noyau.shadow.numba.rewriting import Loop, parsed
+from noyau.shadow.numba.running import Run, plain_of
+from noyau.shadow.recording import Recorder, Recording, TooManyError
+from noyau.shadow.records import Access, Memory, Route, Seen, Site, Watched, findings_of
+from noyau.signatures.instances import shapes_of
+from noyau.signatures.types import Instance
+
+Array = np.ndarray
+MOST = 2_000_000  # accesses of one run
+_UNBOUND = re.compile(r"local variable '(\w+)'")
+
+
+@dataclass(slots=True)
+class Watching:
+    """A kernel of Numba as a function that notes its accesses. `outputs`: arrays that hold nothing when it begins, by
+    `id`, with their names."""
+
+    function: Any
+    recorder: Recorder
+    outputs: Mapping[int, str] = field(default_factory=dict)
+    memories: dict[str, int] = field(default_factory=dict)
+    carried: dict[str, tuple[Loop, int]] = field(default_factory=dict)
+    returned: list[Recording] = field(default_factory=list)
+    run: Run = field(init=False)
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        self.run = Run(self.recorder)
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """The kernel's result, with arrays as NumPy's."""
+        function, parallel = plain_of(self.function)
+        names = function.__code__.co_varnames
+        given = [self.recorded(each, name) for name, each in zip(names, args, strict=False)]
+        options = {name: self.recorded(each, name) for name, each in named.items()}
+        called = self.run.called(function, parallel=parallel)
+        try:
+            with np.errstate(all="ignore"):
+                result = called(*given, **options)
+        except TooManyError:
+            self.note = f"ended after {MOST} accesses"
+            result = None
+        except UnboundLocalError as fault:
+            self.carry(fault)
+            result = None
+        finally:
+            with suppress(TooManyError):
+                self.recorder.play()
+        return self.plain(result)
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The file and the line of its `def`."""
+        return parsed(plain_of(self.function)[0])[1:]
+
+    def recorded(self, value: Any, name: str) -> Any:
+        if not isinstance(value, np.ndarray):
+            return value
+        output = self.outputs.get(id(value))
+        made = self.recorder.array(value, name, is_set=output is None)
+        if output is not None:
+            self.memories[output] = made.memory
+        return made
+
+    def plain(self, result: Any) -> Any:
+        if isinstance(result, tuple):
+            return tuple(self.plain(each) for each in result)
+        if isinstance(result, Recording):
+            self.returned.append(result)
+            return result.data
+        return result
+
+    def carry(self, fault: UnboundLocalError) -> None:
+        """A name was read that an iteration had not assigned before."""
+        name, trace = _UNBOUND.search(str(fault)), fault.__traceback__
+        place = 0
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename in self.recorder.files:
+                place = self.recorder.site_at(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
+            trace = trace.tb_next
+        loops = [loop for loop in self.run.loops.values() if name and name[1] in loop.private]
+        if not loops:
+            raise fault
+        self.carried[name[1] if name else ""] = loops[-1], place
+
+    # What was found.
+
+    def classes(self) -> list[Classed]:
+        seen = self.recorder.shadow.seen()
+        loops = {name: loop for name, (loop, _) in self.carried.items()}
+        return classed(self.run.regions, seen, self.recorder.sites, loops)
+
+    def findings(self, op: str, kernel: str, size: str) -> tuple[list[Finding], list[str]]:
+        """The findings, those of one update of a line as one, and notes on what marks allow."""
+        recorder, shadow = self.recorder, list(self.recorder.shadow.seen())
+        route = Route("numba", recorder.sites, recorder.memories, _iteration, {})
+        found: dict[str, Finding] = {}
+        allowed: dict[str, None] = {}
+        for group in _grouped(shadow):
+            races = [each for each in shadow if each.kind == "race" and each.memory == group[0].memory]
+            remedies = {"race": remedy_of(group[0], races)} if group[0].kind == "race" else {}
+            made, marks = findings_of(group[:1], replace(route, remedies=remedies), op, kernel, size)
+            found |= {each.id: each for each in made if each.id not in found}
+            allowed |= dict.fromkeys(marks)
+        for each in self.by_name(route, op, kernel, size):
+            found.setdefault(each.id, each)
+        return list(found.values()), list(allowed)
+
+    def by_name(self, route: Route, op: str, kernel: str, size: str) -> list[Finding]:
+        """Findings on names: one that is carried over, and a running value that is read."""
+        places = [(name, place, loop) for name, (loop, place) in self.carried.items()]
+        for loop in dict.fromkeys(region.loop for region in self.run.regions):
+            places += [(name, self.recorder.site_at(loop.file, line), loop) for name, line in loop.running]
+        found = []
+        for name, place, loop in places:
+            told = f"{name} is read with what another iteration left in it, and nothing orders them"
+            other = self.recorder.site_at(loop.file, loop.line)
+            seen = Seen("race", Access.READ, place, 1, 0, other_site=other, other_owner=0)
+            worded = replace(route, remedies={"race": REMEDIES["name"]}, messages={"race": lambda *_, t=told: t})
+            made, _ = findings_of([seen], worded, op, kernel, size)
+            found += [replace(each, cell=None) for each in made]
+        return found
+
+    def unwritten(self, op: str, kernel: str, size: str, place: Site) -> list[Finding]:
+        """Outputs of which cells were never written."""
+        memories = {memory: self.recorder.memories[memory] for memory in self.memories.values()}
+        memories |= {each.memory: Memory("the result", each.data.shape) for each in self.returned}
+        found = []
+        for memory, named in memories.items():
+            missed, first = self.recorder.shadow.unwritten(memory)
+            if missed and not self.note and not self.carried:
+                found.append(_unwritten(named, missed, first, op, kernel, size, place))
+        return found
+
+
+def _unwritten(memory: Memory, missed: int, first: int, op: str, kernel: str, size: str, place: Site) -> Finding:
+    many = f" and {missed - 1} more cells" if missed > 1 else ""
+    told = f"nobody writes {memory.spelt(first)}{many} of {int(np.prod(memory.shape))}"
+    digest = Route("numba", (), {}, _iteration, {})
+    seen = Seen("unwritten", Access.WRITE, 0, -1, first)
+    route = replace(digest, sites=[place], memories={-1: memory}, messages={"unwritten": lambda *_: told})
+    return findings_of([seen], route, op, kernel, size)[0][0]
+
+
+def _iteration(owner: int) -> str:
+    return f"iteration {owner}"
+
+
+def _grouped(seen: Sequence[Seen]) -> list[list[Seen]]:
+    """What was seen of one kind between the same two lines, two writes first."""
+    groups: dict[tuple[str, int, frozenset[int]], list[Seen]] = {}
+    for each in seen:
+        groups.setdefault((each.kind, each.memory, frozenset((each.site, each.other_site))), []).append(each)
+    return [sorted(group, key=_writes, reverse=True) for group in groups.values()]
+
+
+def _writes(seen: Seen) -> int:
+    return (seen.access is not Access.READ) + (seen.other_access is not Access.READ)
+
+
+def watch(
+    kernel: HandKernel, instance: Instance, arrays: Sequence[Array], constants: Mapping[str, Any], size: str
+) -> Watched:
+    """The kernel on these arrays, watched. UnsupportedError where it cannot be; BuildError without a C compiler."""
+    recorder = Recorder(MOST)
+    watching, results = _called(kernel, instance, arrays, constants, recorder)
+    op, place = kernel.target.op, Site.of(*watching.place)
+    findings, allowed = watching.findings(op, kernel.name, size)
+    findings += watching.unwritten(op, kernel.name, size, place)
+    notes = [str(each) for each in watching.classes()] + ([watching.note] if watching.note else [])
+    return Watched(tuple(findings), recorder.shadow.accesses, tuple(allowed), tuple(notes), tuple(results))
+
+
+def _called(
+    kernel: HandKernel, instance: Instance, arrays: Sequence[Array], constants: Mapping[str, Any], recorder: Recorder
+) -> tuple[Watching, Sequence[Array]]:
+    watching = Watching(kernel.function, recorder)
+    run = FunctionKernel(replace(kernel, function=watching), instance, constants)
+    shapes = shapes_of(instance.outputs, bind_sizes(instance, arrays))
+    outputs = [np.zeros(shape, value.dtype.numpy) for shape, value in zip(shapes, instance.outputs, strict=True)]
+    initial = kernel.usage.init
+    if not callable(initial):
+        named = zip((value.name for value in instance.outputs), outputs, strict=True)
+        watching.outputs = {id(output): name for name, output in named if name not in initial}
+    return watching, run.run(arrays, outputs)
