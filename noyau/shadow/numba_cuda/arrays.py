@@ -1,0 +1,145 @@
+"""Arrays as a kernel of Numba-CUDA sees them: recording arrays, whose accesses reach the shadow at once, in the name of
+the thread that runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from noyau.errors import UnsupportedError
+from noyau.shadow.engine import Event, Kind, Shadow
+from noyau.shadow.recording import Recorder, Recording
+from noyau.shadow.records import Access, Memory, Site
+
+_READ, _WRITE, _ATOMIC, _SAME = (int(Access[name]) for name in ("READ", "WRITE", "ATOMIC", "SAME_WRITE"))
+_ENTER, _FENCE, _CLEAR = int(Event.ENTER), int(Event.FENCE), int(Event.CLEAR)
+
+
+class Launched(Recorder):
+    """Where the arrays of one launch note their accesses; who runs is told to the shadow by `Shadow.enter`."""
+
+    def __init__(self, most: int = 1 << 62, shadow: Shadow | None = None) -> None:
+        super().__init__(most, shadow)
+        self.unordered: set[int] = set()  # sites where atomics add to floats
+
+    def enter(self, owner: int, block: int, warp: int, epoch: int = 0, warp_epoch: int = 0) -> None:
+        """Whose accesses come from here on."""
+        self.owner = owner
+        self.notes.extend((_ENTER, owner, block << 32 | warp, epoch << 32 | warp_epoch))
+
+    def fence(self) -> None:
+        """Who runs has passed a memory fence."""
+        self.notes.extend((_FENCE, 0, 0, 0))
+
+    def clear(self, memory: int) -> None:
+        """A memory is as new."""
+        self.notes.extend((_CLEAR, memory, 0, 0))
+
+    def outside(self, kind: Kind, memory: int, access: int, site: int, index: int, axis: int, extent: int) -> None:
+        self.play()
+        self.shadow.note(kind, memory, Access(access), site, index=index, axis=axis, extent=extent)
+
+    def line(self, file: str, number: int) -> int:
+        """The site of a line; its file is watched from here on."""
+        self.files.add(file)
+        found = self._sites.get((file, number))
+        if found is None:
+            found = self._sites[file, number] = len(self.sites)
+            self.sites.append(Site.of(file, number))
+        return found
+
+    def array(self, data: np.ndarray, name: str, *, is_set: bool = True) -> DeviceArray:
+        memory = self.shadow.memory(data.size, is_set=is_set)
+        self.memories[memory] = Memory(name, data.shape)
+        return DeviceArray(self, memory, data, np.arange(data.size).reshape(data.shape))
+
+
+class DeviceArray(Recording):
+    """An array in a kernel. Numbers that are read compute as on the device: whole ones up to 63 bits in 64."""
+
+    __slots__ = ("number", "size")
+
+    def __init__(self, recorder: Recorder, memory: int, data: np.ndarray, cells: np.ndarray) -> None:
+        super().__init__(recorder, memory, data, cells)
+        self.number, self.size = _number_of(data.dtype), int(data.size)
+
+    def __getitem__(self, key: Any) -> Any:
+        cell, recorder, frame = self.cell(key), self.recorder, sys._getframe(1)
+        site = recorder._sites.get((frame.f_code.co_filename, frame.f_lineno))
+        if site is None:
+            site = recorder.site(frame)
+        if cell >= 0:
+            recorder.touch(self.memory, cell, _READ, site)
+            return self.number(self.data[key])
+        found = self.picked(key, site)
+        return self._like(found) if isinstance(found, Recording) else self.number(found)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        cell, recorder, frame = self.cell(key), self.recorder, sys._getframe(1)
+        site = recorder._sites.get((frame.f_code.co_filename, frame.f_lineno))
+        if site is None:
+            site = recorder.site(frame)
+        if cell >= 0:
+            self._store(key, cell, value, _WRITE, site)
+        else:
+            self.put(key, value if isinstance(value, Recording) else _fitted(value, self.data.dtype), site)
+
+    def change(self, key: Any, change: Callable[[Any], Any], frame: FrameType, *, sums: bool = False) -> Any:
+        """An atomic: the cell becomes `change` of what it holds, which is given back. `sums`: it adds."""
+        site = self.recorder.site(frame)
+        if sums and self.data.dtype.kind == "f":
+            self.launch.unordered.add(site)
+        key = self.inside(key, _ATOMIC, site)
+        if key is None:
+            return self.number(0)
+        before = self.data[key]
+        if isinstance(before, np.ndarray):
+            raise UnsupportedError("an atomic of numba.cuda takes the index of one cell")
+        number = self.number(before)
+        self._store(key, self.cells.item(key), change(number), _ATOMIC, site)
+        return number
+
+    @property
+    def launch(self) -> Launched:
+        """Its recorder."""
+        assert isinstance(self.recorder, Launched)
+        return self.recorder
+
+    def _store(self, key: Any, cell: int, value: Any, access: int, site: int) -> None:
+        data = self.data
+        before = data[key]
+        try:
+            data[key] = value
+        except OverflowError:
+            data[key] = _fitted(value, data.dtype)
+        if access == _WRITE and before == data[key]:
+            access = _SAME
+        self.recorder.touch(self.memory, cell, access, site)
+
+    def _viewed(self, view: Callable[[np.ndarray], np.ndarray]) -> Recording:
+        return self._like(super()._viewed(view))
+
+    def _like(self, found: Recording) -> DeviceArray:
+        return DeviceArray(self.recorder, found.memory, found.data, found.cells)
+
+
+def _number_of(dtype: np.dtype) -> Callable[[Any], Any]:
+    """How a kernel gets a number of a dtype: Numba computes with whole ones up to 63 bits in 64, like Python."""
+    if dtype.kind == "b":
+        return bool
+    if dtype.kind == "i" or (dtype.kind == "u" and dtype.itemsize < 8):
+        return int
+    return dtype.type
+
+
+def _fitted(value: Any, dtype: np.dtype) -> Any:
+    """A whole number as an array of fewer bits holds it: it wraps around."""
+    if dtype.kind not in "iu" or not isinstance(value, int | np.integer) or isinstance(value, bool):
+        return value
+    bits = 8 * dtype.itemsize
+    wrapped = int(value) & ((1 << bits) - 1)
+    return wrapped - (1 << bits) if dtype.kind == "i" and wrapped >> (bits - 1) else wrapped

@@ -1,0 +1,106 @@
+"""The names of numba.cuda: what an object is called there, and what stands for it in a kernel that is watched."""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Callable
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import numba
+import numpy as np
+from numba import cuda
+
+from noyau.errors import UnsupportedError
+from noyau.shadow.numba_cuda.device import Device
+from noyau.shadow.numba_cuda.requests import WAITING
+
+_STANDING = (
+    *("threadIdx", "blockIdx", "blockDim", "gridDim", "grid", "gridsize", "atomic", "shared", "local", "const"),
+    *("threadfence", "threadfence_block", "threadfence_system", "nanosleep", "lanemask_lt"),
+    *("popc", "brev", "clz", "ffs", "fma", "cbrt", "selp", "fp16", "libdevice"),
+)
+
+
+@cache
+def _words() -> dict[int, str]:
+    """What waits, by identity: the objects live as long as their module."""
+    return {id(getattr(cuda, name)): name for name in WAITING if hasattr(cuda, name)}
+
+
+def word_of(meant: Any) -> str | None:
+    """The name of a word of numba.cuda that waits; None for all else."""
+    return _words().get(id(meant))
+
+
+def stand_ins(device: Device) -> dict[int, Any]:
+    """What takes the place of objects in a kernel's globals, by their identity."""
+    made: dict[int, Any] = {id(cuda): device, id(numba): _Numba(device), id(math): MATH}
+    made |= {id(getattr(cuda, name)): getattr(device, name) for name in _STANDING if hasattr(cuda, name)}
+    atomics = (name for name in vars(type(device.atomic)) if not name.startswith("_"))
+    made |= {id(getattr(cuda.atomic, name)): getattr(device.atomic, name) for name in atomics}
+    made |= {id(function): getattr(MATH, name) for name, function in vars(math).items() if callable(function)}
+    return made
+
+
+class _Numba:
+    """The package, with a device in place of numba.cuda."""
+
+    def __init__(self, device: Device) -> None:
+        self.cuda = device
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(numba, name)
+
+
+def _as_on_a_device(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of math that gives NaN or infinity where Python's raises."""
+
+    def computed(*values: Any) -> Any:
+        try:
+            return function(*values)
+        except ValueError:
+            return getattr(np, _IN_NUMPY.get(function.__name__, function.__name__), _nan)(*values)
+        except OverflowError:
+            return math.inf
+
+    return computed
+
+
+def _nan(*values: Any) -> float:
+    return math.nan
+
+
+_IN_NUMPY = {"log": "log", "pow": "power", "fmod": "fmod", "acos": "arccos", "asin": "arcsin", "acosh": "arccosh"}
+MATH = SimpleNamespace(
+    **{
+        name: _as_on_a_device(value) if isinstance(value, types.BuiltinFunctionType) else value
+        for name, value in vars(math).items()
+        if not name.startswith("_")
+    }
+)
+
+
+class Libdevice:
+    """Functions of libdevice by their names: those of math, in single and double precision."""
+
+    def __getattr__(self, name: str) -> Any:
+        plain = name.removeprefix("fast_")
+        for called in (plain, plain.removesuffix("f")):
+            if called in _LIBDEVICE:
+                return _LIBDEVICE[called]
+            if hasattr(MATH, called):
+                return getattr(MATH, called)
+        raise UnsupportedError(f"numba.cuda.libdevice.{name} cannot be watched without a GPU; use a function of math")
+
+
+_LIBDEVICE: dict[str, Callable[..., Any]] = {
+    "rsqrt": lambda value: 1 / np.sqrt(value),
+    "rcbrt": lambda value: 1 / np.cbrt(value),
+    "fma": lambda a, b, c: a * b + c,
+    "fmin": np.fmin,
+    "fmax": np.fmax,
+    "saturate": lambda value: np.clip(value, 0, 1),
+}
