@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from noyau.derivatives.folds import fold_back
 from noyau.derivatives.writing import Writer
 from noyau.errors import UnsupportedError
-from noyau.ir.dims import product
-from noyau.ir.graph import Node, Reduce, Scan
+from noyau.ir.dims import Dim, product
+from noyau.ir.graph import Input, Node, Reduce, Scan, View
 from noyau.ir.monoids import MONOIDS
 
 LINEAR = frozenset({"sum"})  # monoids that hand a gradient on as it is
@@ -34,7 +34,8 @@ def reduce_back(writer: Writer, node: Node, kind: Reduce, operand: Node, gradien
         case "sum":
             return writer.restore(gradient, axes, operand.shape)
         case "max" | "min" | "max_apart" | "min_apart":
-            return _shared(writer, wide, writer.cast(node, exact), above, axes)
+            kept = writer.cast(node, exact) if is_stored(writer, operand) else None
+            return _shared(writer, kind.monoid.removesuffix("_apart"), wide, kept, above, axes)
         case "prod":
             others = _product_of_others(writer, wide, axes)
             return writer.call("multiply", writer.restore(above, axes, operand.shape), others)
@@ -48,13 +49,43 @@ def reduce_back(writer: Writer, node: Node, kind: Reduce, operand: Node, gradien
             raise UnsupportedError(f"{node.output}: the monoid {kind.monoid} has no derivative")
 
 
-def _shared(writer: Writer, operand: Node, result: Node, gradient: Node, axes: Sequence[int]) -> Node:
-    """Evenly among the cells that equal the result."""
-    shape, none = operand.shape, writer.like(0.0, operand)
-    hits = writer.call("equal", operand, writer.restore(result, axes, shape))
-    count = writer.sum(writer.call("where", hits, writer.like(1.0, operand), none), axes)
-    share = writer.call("where", hits, writer.restore(gradient, axes, shape), none)
-    return writer.call("divide", share, writer.restore(count, axes, shape))
+def is_stored(writer: Writer, value: Node) -> bool:
+    """Whether a value is read from memory wherever it is needed, so that it is the same to the bit."""
+    while isinstance(value.kind, View):
+        value = writer.nodes[value.inputs[0]]
+    return isinstance(value.kind, Input)
+
+
+def _shared(
+    writer: Writer, monoid: str, operand: Node, result: Node | None, gradient: Node, axes: Sequence[int]
+) -> Node:
+    """Evenly among the cells that equal the result.
+
+    What is computed again may be rounded otherwise than before, in another kernel even otherwise than beside it, so
+    that no cell need equal the result. Then (`result` None) that is computed again too; and should still no cell equal
+    it, the first of the largest has it all, and not 0 / 0."""
+    shape, none, one = operand.shape, writer.like(0.0, operand), writer.like(1.0, operand)
+    extreme = result or writer.reduce(f"{monoid}_apart", operand, axes)  # apart from the one that was saved
+    hits = writer.call("where", writer.call("equal", operand, writer.restore(extreme, axes, shape)), one, none)
+    if result is None:
+        count = writer.sum(hits, axes)
+        lost = writer.call("equal", count, writer.like(0.0, count))
+        known = writer.call("equal", extreme, extreme)  # of a row with a NaN the gradient is NaN
+        lost = writer.restore(writer.call("logical_and", lost, known), axes, shape)
+        hits = writer.call("where", lost, _first(writer, monoid, operand, axes), hits)
+    is_hit = writer.call("not_equal", hits, none)
+    share = writer.call("where", is_hit, writer.restore(gradient, axes, shape), none)
+    return writer.call("divide", share, writer.restore(writer.sum(hits, axes), axes, shape))
+
+
+def _first(writer: Writer, monoid: str, operand: Node, axes: Sequence[int]) -> Node:
+    """1 in the first of the extreme cells, 0 in all others."""
+    shape, flat = operand.shape, Dim.of(0)
+    for axis in sorted(axes):
+        flat = flat * shape[axis] + Dim.of(f"#{axis}")
+    place = writer.restore(writer.reduce(f"arg{monoid}", operand, axes), axes, shape)
+    own = writer.cast(writer.iota(flat, shape), place.dtype)
+    return writer.call("where", writer.call("equal", own, place), writer.like(1.0, operand), writer.like(0.0, operand))
 
 
 def _product_of_others(writer: Writer, operand: Node, axes: Sequence[int]) -> Node:

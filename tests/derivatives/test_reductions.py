@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from noyau.derivatives.deriving import derive
 from noyau.derivatives.reductions import WORDS
 from noyau.dtypes import DType
+from noyau.ir.dims import shape_of
 from noyau.ir.evaluation import evaluate
-from noyau.ir.graph import Reduce
+from noyau.ir.graph import Graph, Map, Node, Reduce
 from noyau.ir.monoids import MONOIDS
 from tests.derivatives.nodes import alone, given
 from tests.derivatives.numeric import agrees
@@ -53,6 +56,24 @@ def test_ties_share_evenly(monoid):
 
 def test_the_gradient_of_a_maximum_that_is_nan_is_nan():
     assert np.isnan(gradient("max", [1.0, np.nan, 3.0])).all()
+
+
+@pytest.mark.parametrize(("monoid", "place"), [("max", 2), ("min", 1)])
+def test_where_no_cell_equals_the_result_the_first_of_the_extremes_has_it_all(monoid, place):
+    """As where it is computed again and rounded otherwise; here it is made to be another number."""
+    y = Node("y", Map("exp"), ("x",), DType.F64, shape_of(["n"]))
+    graph = Graph((given("x", ("n",)), y, Node("z", Reduce(monoid, (0,)), ("y",), DType.F64, ())), ("z",))
+    back = derive(graph, ["x"]).backward
+    other = [
+        replace(node, kind=Reduce("sum", (0,))) if node.kind == Reduce(f"{monoid}_apart", (0,)) else node
+        for node in back.nodes
+    ]
+    assert other != list(back.nodes)
+    x = np.array([0.5, -1.0, 2.0, 2.0 if monoid == "max" else -1.0])
+    for nodes, share in ((back.nodes, 0.5), (other, 1.0)):
+        found = evaluate(replace(back, nodes=tuple(nodes)), {"x": x, "grad_z": np.array(3.0)})[back.outputs[0]]
+        assert found[place] == pytest.approx(3 * share * np.exp(x[place]))
+        assert found.sum() == pytest.approx(3 * np.exp(x[place]))
 
 
 def test_an_infinite_gradient_stays_where_the_maximum_is():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import noyau
 from noyau.derivatives.deriving import derive
 from noyau.ir.evaluation import evaluate
 from noyau.ir.graph import Reduce, Scan
@@ -82,3 +83,21 @@ def test_ties_of_a_running_maximum_go_to_the_first_and_in_torch_to_the_last():
     rows, above = np.array([[2.0, 2.0, 1.0]]), np.array([[1.0, 10.0, 100.0]])
     np.testing.assert_array_equal(ours(Scan("max", 1), rows, above, ("r", "n")), [[111, 0, 0]])
     np.testing.assert_array_equal(theirs(RUNNING["max"], rows, above), [[1, 110, 0]])
+
+
+@noyau.op("float[n, m], float[m] -> float[n]")
+def highest(x, weight):
+    return (x * weight).max(-1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_the_maximum_of_what_is_computed_again(dtype):
+    """Which in a kernel is rounded otherwise than what was returned, so that no cell equals that."""
+    torch.manual_seed(0)
+    x, weight = torch.randn(7, 19, dtype=dtype), torch.randn(19, dtype=dtype)
+    leaves = [each.clone().requires_grad_() for each in (x, weight)]
+    exact = [each.double().requires_grad_() for each in (x, weight)]
+    found = torch.autograd.grad(highest(*leaves).sum(), leaves)
+    want = torch.autograd.grad((exact[0] * exact[1]).amax(-1).sum(), exact)
+    for one, other in zip(found, want, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=2 * torch.finfo(dtype).eps, atol=0.02)
