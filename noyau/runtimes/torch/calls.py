@@ -290,6 +290,8 @@ class TensorCalls:
 
     def as_operator(self, given: Given, constants: Constants) -> Any:
         """The results by torch's dispatcher."""
+        if any(each.is_nested for each in given if isinstance(each, torch.Tensor)):
+            self.require(given)  # torch would only name the operator
         simple, baked = _parted(self.calls.all(constants))
         overload = self.operator(tuple(isinstance(each, torch.Tensor) for each in given), simple, baked)
         return overload(*given, **{f"c{at}": value for at, value in enumerate(simple.values())})
@@ -366,7 +368,7 @@ def _type_of(term: Term, is_tensor: bool) -> str:
 def _told(each: Any) -> Any:
     """What of an argument a plan depends on."""
     if isinstance(each, torch.Tensor):
-        return each.dtype, each.shape, each.requires_grad
+        return each.dtype, each.shape, each.requires_grad, each.device
     return each if type(each) is int else type(each)
 
 

@@ -29,6 +29,7 @@ from noyau.runtimes.numpy.doors import MISS, Argument
 from noyau.runtimes.torch.arrays import seen
 from noyau.runtimes.torch.drawing import MOST, Draw, draw_graph
 from noyau.runtimes.torch.entries import Entry, through_program
+from noyau.runtimes.torch.faking import results_of_graph
 from noyau.runtimes.torch.hosting import host
 from noyau.runtimes.torch.tensors import device_of
 from noyau.signatures.types import Instance, Value
@@ -62,6 +63,9 @@ class GraphKernels:
     def anew(self, tensors: Tensors) -> torch.Tensor | tuple[torch.Tensor, ...]:
         """By a door that is kept from now on."""
         device = device_of(tensors)
+        if device == "meta":
+            shapes = results_of_graph(self.graph, tensors)
+            return shapes[0] if len(shapes) == 1 else tuple(shapes)
         if device != CPU:
             from noyau.runtimes.torch.cuda_errors import require_free
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from noyau.errors import SignatureError, UnsupportedError
-from tests.runtimes.torch.kinds import rmsnorm, softmax
+from tests.runtimes.torch.kinds import rmsnorm, scaled, softmax
 
 torch = pytest.importorskip("torch")
 
@@ -72,3 +72,65 @@ def _on(device):
     """A tensor of three cells that lies there as far as torch tells, with nothing behind it."""
     away = type("Away", (torch.Tensor,), {"__torch_dispatch__": lambda *_: None})
     return torch.Tensor._make_wrapper_subclass(away, (3,), device=device)
+
+
+def leaf(*shape, device="cpu"):
+    return torch.randn(shape, device=device, requires_grad=True)
+
+
+def test_recorded_calls_look_at_devices_too():
+    rmsnorm(leaf(3, 4), leaf(4))  # what is remembered of this one is not of those
+    with pytest.raises(UnsupportedError, match="x on meta and weight on cpu; tensors of one call lie on one device"):
+        rmsnorm(leaf(3, 4, device="meta"), leaf(4))
+    x, weight = leaf(3, 4, device="meta"), leaf(4, device="meta")
+    made = rmsnorm(x, weight)
+    assert (made.device.type, made.shape) == ("meta", (3, 4))
+    assert [each.shape for each in torch.autograd.grad(made.sum(), (x, weight))] == [(3, 4), (4,)]
+
+
+def test_nested_tensors_of_either_layout():
+    for layout in (torch.strided, torch.jagged):
+        x = torch.nested.nested_tensor([X, X[:2]], layout=layout)
+        with pytest.raises(UnsupportedError, match=r"softmax: x is a nested tensor; give its parts, or x.to_padded"):
+            softmax(x)
+
+
+@pytest.mark.parametrize("x", [X, X.clone().requires_grad_()], ids=["plain", "recorded"])
+def test_what_is_no_tensor(x):
+    for other, told in (([1.0] * 4, "a list"), (None, "a NoneType"), ("a", "a str"), (2.0, "2.0")):
+        with pytest.raises(SignatureError, match=f"weight: {told} does not fit float"):
+            rmsnorm(x, other)
+    with pytest.raises(SignatureError, match=r"weight is of NumPy, and x a tensor; give torch\.as_tensor"):
+        rmsnorm(x, np.ones(4, np.float32))
+    with pytest.raises(SignatureError, match="scaled: a: a complex does not fit float"):
+        scaled(1j, x[0])
+
+
+@pytest.mark.parametrize("layout", ["to_sparse_csr", "to_mkldnn"])
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_other_layouts(layout):
+    with pytest.raises(UnsupportedError, match=r"softmax: x is laid out as .*; give x.to_dense\(\)"):
+        softmax(getattr(X, layout)())
+
+
+def test_an_input_that_autograd_needs_may_not_change_in_place():
+    x = leaf(3, 4)
+    needed, weight = x * 1, leaf(4)
+    made = rmsnorm(needed, weight)
+    needed.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        made.sum().backward()
+    made = rmsnorm(x, weight)
+    with torch.no_grad():
+        weight.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        made.sum().backward()
+
+
+def test_one_that_it_does_not_need_may():
+    x = leaf(3, 4)
+    free = x * 1
+    made = softmax(free)  # whose gradient needs the result alone
+    free.add_(1)
+    made.sum().backward()
+    assert torch.allclose(x.grad, torch.zeros(3, 4), atol=1e-6)
