@@ -16,7 +16,7 @@ from noyau.descriptions import Description
 from noyau.dispatching.calls import ReferenceWarning
 from noyau.dispatching.explaining import Explanation
 from noyau.dispatching.generating import PRINTED, Generated, Wanted, generate
-from noyau.dispatching.torch_calls import OnTensors, are_tensors, is_traced, traced
+from noyau.dispatching.torch_calls import OnTensors, are_tensors, is_traced, lies_on_gpu, traced
 from noyau.dispatching.unsigned import calls_of
 from noyau.dtypes import DType
 from noyau.errors import SignatureError
@@ -150,7 +150,8 @@ class Op(OnTensors, Generic[P, R]):
         SignatureError where an argument does not fit; the message shows what the others bind. InputError where `out`
         does not fit or an index is out of bounds. A ReferenceWarning, once, where no kernel may run.
 
-        Tensors of torch give tensors, with gradients where they are asked for: see `noyau.runtimes.torch.calls`."""
+        Tensors of torch give tensors, on the CPU or on CUDA, with gradients where they are asked for: see
+        `noyau.runtimes.torch.calls`. Arrays of CuPy and Numba on a GPU give such arrays, by way of torch."""
         if is_traced() and are_tensors((*args, *kwargs.values())):
             return traced(self, args, kwargs)
         if not kwargs and not runs_as_written():
@@ -160,6 +161,8 @@ class Op(OnTensors, Generic[P, R]):
                     return made
         if are_tensors(args) or are_tensors(kwargs.values()):
             return self.on_tensors(args, kwargs)
+        if any(map(lies_on_gpu, args)) or any(map(lies_on_gpu, kwargs.values())):
+            return self.on_gpu_arrays(args, kwargs)
         reference = self.description.reference
         out = None if "out" in reference.parameters else kwargs.pop("out", None)
         if len(args) == len(reference.parameters) and kwargs.keys() <= reference.constants.keys():

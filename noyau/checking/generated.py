@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from noyau.builders import cc
 from noyau.builders.native import Order
 from noyau.checking.candidates import MANY
 from noyau.checking.certificate import Certificate
-from noyau.dispatching.generating import GENERATED, Wanted, generate
+from noyau.dispatching.generating import GENERATED, ON_GPU, Wanted, generate
 from noyau.dispatching.keys import Key, fitted, key_of, wanted_by
 from noyau.dispatching.running import Built, build
 from noyau.dtypes import DType
@@ -25,6 +27,8 @@ from noyau.signatures.binding import Bound, bind
 from noyau.signatures.types import Instance
 
 Array = np.ndarray
+NO_GPU = "there is no CUDA device with triton; TRITON_INTERPRET=1 in the environment has it interpreted"
+_DRIVER = (Path("/proc/driver/nvidia"), Path("/dev/nvidiactl"))  # there where an NVIDIA driver is
 
 
 class FromReference:
@@ -46,6 +50,8 @@ class FromReference:
         try:
             if self.language == "c":
                 cc.find_compiler()
+            elif self.language in ON_GPU:
+                return "" if has_gpu() else NO_GPU
             elif not _is_there(self.language):
                 return f"{self.language} is not installed"
         except BuildError as error:
@@ -80,7 +86,7 @@ class FromReference:
         if isinstance(found, str):
             raise UnsupportedError(found)
         arrays = fitted(bound.arrays, found.generated.wanted.layouts)
-        if how.pieces > 1:
+        if how.pieces > 1 or self.language in ON_GPU:
             order: Order = last_first
             for target, result in zip(made, found.call_guarded(*arrays, pieces=how.pieces, order=order), strict=True):
                 target[...] = result
@@ -112,14 +118,28 @@ class FromReference:
         """Nothing: what is generated has a certificate of its own where it is called."""
 
     def notes(self) -> list[str]:
+        if self.language in ON_GPU:
+            return ["generated; in Triton's interpreter" if is_interpreted() else "generated; on the GPU"]
         threads = ", ".join(map(str, self.threads))
         return [f"generated; in pieces, and with {threads} threads"]
 
 
 def from_reference(op: Op[..., Any]) -> list[FromReference]:
-    """The generated kernels of an op, one for each language there is; none without a signature."""
-    found = [FromReference(op, language) for language in GENERATED] if op.signature is not None else []
+    """The generated kernels of an op, one for each language there is; none without a signature. In Triton where there
+    is a GPU, or where it interprets."""
+    languages = (*GENERATED, *(ON_GPU if has_gpu() else ()))
+    found = [FromReference(op, language) for language in languages] if op.signature is not None else []
     return [each for each in found if each.name not in op.kernels]
+
+
+def has_gpu() -> bool:
+    """Whether kernels in Triton can run: it is installed, and there is an NVIDIA driver, or it is asked to interpret."""
+    return _is_there("triton") and _is_there("torch") and (is_interpreted() or any(path.exists() for path in _DRIVER))
+
+
+def is_interpreted() -> bool:
+    """Whether Triton is asked to interpret kernels."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def _is_there(package: str) -> bool:

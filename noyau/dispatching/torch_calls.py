@@ -7,9 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, cast
 
-from noyau.errors import UnsupportedError
+import numpy as np
+
+from noyau.errors import MissingExtraError, UnsupportedError
 
 _NUMBERS = count()
+_ON_A_GPU = frozenset({2, 10, 13})  # kDLCUDA, kDLROCM, kDLCUDAManaged
 if TYPE_CHECKING:
     from noyau.dispatching.calls import Calls
     from noyau.dispatching.explaining import Explanation
@@ -20,6 +23,16 @@ if TYPE_CHECKING:
 def are_tensors(given: Iterable[object]) -> bool:
     """Whether a tensor of torch, or what stands for one, is among these."""
     return any(hasattr(type(each), "__torch_function__") for each in given)
+
+
+def lies_on_gpu(thing: object) -> bool:
+    """Whether it is an array of another package that lies on a GPU."""
+    if hasattr(type(thing), "__torch_function__") or isinstance(thing, np.ndarray | np.generic | int | float | str):
+        return False
+    if hasattr(type(thing), "__cuda_array_interface__"):
+        return True
+    tell = getattr(thing, "__dlpack_device__", None)
+    return tell is not None and int(tell()[0]) in _ON_A_GPU
 
 
 def is_traced() -> bool:
@@ -83,6 +96,17 @@ class OnTensors:
         arguments, constants = op.arguments(args, kwargs)
         return calls(tuple(arguments), constants, op.known(constants), out)
 
+    def on_gpu_arrays(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The results for arrays on a GPU that are none of torch's, in the kind of the first of them. MissingExtraError
+        without torch, by which they are computed."""
+        arrays = require_torch(self.calls.description.name)
+        given = arrays.tensors_of([f"argument {at}" for at in range(len(args))], args)
+        named = dict(zip(kwargs, arrays.tensors_of(list(kwargs), list(kwargs.values())), strict=True))
+        made = self.on_tensors(tuple(given), named)
+        if kwargs.get("out") is not None:
+            return kwargs["out"]
+        return arrays.given_back(made, next(each for each in (*args, *kwargs.values()) if lies_on_gpu(each)))
+
     def explained_on_tensors(self, arguments: Sequence[Any], constants: Mapping[str, Any]) -> Explanation:
         """What a call with tensors would run."""
         made: Explanation = tensor_calls(self.calls).explain(arguments, constants)
@@ -120,6 +144,16 @@ class OnTensors:
 
     for _looked_up in (registered, spelt, is_signed):
         setattr(_looked_up, "_dynamo_marked_constant", True)  # noqa: B010  functions declare no attributes
+
+
+def require_torch(called: str) -> Any:
+    """What takes arrays on a GPU. MissingExtraError where torch is not installed."""
+    try:
+        from noyau.runtimes.torch import device_arrays
+    except ImportError as error:
+        told = "kernels on a GPU are launched by torch and triton; run: pip install 'noyau[triton]'"
+        raise MissingExtraError(f"{called}: {told}") from error
+    return device_arrays
 
 
 def _copied(made: Any, out: Any) -> Any:

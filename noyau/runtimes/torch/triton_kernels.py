@@ -73,11 +73,13 @@ class DeviceKernel:
         return [array_of(t, b.dtype) for t, b in zip(results, self.kernel.of(Role.OUTPUT), strict=True)]
 
     def tensor(self, array: Array) -> Tensor:
-        """A tensor on the device with the strides of an array."""
-        base = tensor_of(np.asarray(array)) if array.ndim else tensor_of(np.array(array))
-        made = torch.empty_strided(base.shape, base.stride(), dtype=base.dtype, device=self.device)
-        made.copy_(base)
-        return made
+        """A tensor on the device with the strides of an array, as far as torch has them."""
+        base = tensor_of(np.asarray(array))
+        reach = 1 + sum((extent - 1) * stride for extent, stride in zip(base.shape, base.stride(), strict=True))
+        if not base.numel():
+            return torch.empty(base.shape, dtype=base.dtype, device=self.device)
+        flat = base.as_strided((reach,), (1,))
+        return flat.to(self.device, copy=True).as_strided(base.shape, base.stride())
 
 
 class Room:

@@ -1,0 +1,98 @@
+"""What goes wrong on a GPU: one line each, and no GPU is needed to read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from noyau.errors import DeviceError, UnsupportedError
+
+torch = pytest.importorskip("torch")
+
+from noyau.runtimes.torch import cuda_errors  # noqa: E402
+
+CUDA = torch.device("cuda:0")
+
+
+class OutOfResources(Exception):
+    """As Triton has it."""
+
+    def __init__(self, required, limit, name):
+        self.required, self.limit, self.name = required, limit, name
+
+
+def test_out_of_memory_names_the_op_and_its_bytes():
+    made = [((1 << 20, 1 << 10), torch.float32), ((7,), torch.bool)]
+    want = r"softmax needs 4 GiB \(4294967303 bytes\) on cuda:0 for float32\[1048576, 1024\], bool\[7\], and they "
+    with pytest.raises(torch.OutOfMemoryError, match=want), cuda_errors.told("softmax", CUDA, made):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has ...")
+
+
+@pytest.mark.parametrize(
+    ("error", "want"),
+    [
+        (
+            OutOfResources(300000, 232448, "shared memory"),
+            "300000 bytes of shared memory a program, and cuda:0 has 232448",
+        ),
+        (OutOfResources(2048, 1024, "threads"), "2048 threads a program, and cuda:0 has 1024; give smaller tiles"),
+        (OutOfResources(9, 8, "tensor memory"), "9 of tensor memory a program, and cuda:0 has 8"),
+        (
+            RuntimeError("Triton Error [CUDA]: an illegal memory access was encountered"),
+            r"trapped \(illegal memory access\), and the context of this process is lost: .* started again.*sanitizer",
+        ),
+        (
+            RuntimeError("CUDA error: device-side assert triggered"),
+            r"f: .* on cuda:0 before trapped \(device-side",
+        ),
+    ],
+)
+def test_limits_and_lost_contexts(error, want):
+    with pytest.raises(DeviceError, match=want), cuda_errors.told("f", CUDA):
+        raise error
+
+
+def test_other_errors_stay_as_they_are():
+    with pytest.raises(RuntimeError, match=r"^something else$"), cuda_errors.told("f", CUDA):
+        raise RuntimeError("something else")
+
+
+def test_a_grid_beyond_what_cuda_takes():
+    cuda_errors.require_grid("f", (2**31 - 1, 65535, 65535))
+    with pytest.raises(DeviceError, match="f: a launch has 65536 programs along y, and CUDA takes 65535; give"):
+        cuda_errors.require_grid("f", (1, 65536))
+
+
+def test_nothing_is_built_during_a_capture(monkeypatch):
+    cuda_errors.require_free("f")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with pytest.raises(
+        UnsupportedError, match=r"f: a CUDA graph is being captured, .* call it once before the capture"
+    ):
+        cuda_errors.require_free("f")
+
+
+def test_why_there_is_no_device(monkeypatch):
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
+    assert "is built without CUDA; install one that has it" in cuda_errors.absence()
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+
+    def old():
+        raise RuntimeError(
+            "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver"
+        )
+
+    monkeypatch.setattr(torch.cuda, "init", old)
+    want = "no CUDA device can be used: The NVIDIA driver on your system is too old (found version 11040)."
+    assert cuda_errors.absence() == want
+
+
+def test_a_gpu_that_triton_does_not_compile_for(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (6, 1))
+    properties = type("Properties", (), {"name": "NVIDIA P40"})
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    told = cuda_errors.lacking(CUDA)
+    assert told == "cuda:0 is an NVIDIA P40 of compute capability 6.1, and Triton compiles for 7.0 and later"
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    assert not cuda_errors.lacking(CUDA)

@@ -1,0 +1,104 @@
+"""Launches that are noted and done again. A compiled kernel is here a function that notes its calls."""
+
+from __future__ import annotations
+
+import pytest
+
+from noyau.errors import DeviceError, InputError
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from noyau.dispatching.running import build  # noqa: E402
+from noyau.runtimes.torch import triton_launching  # noqa: E402
+from noyau.runtimes.torch.hosting import host  # noqa: E402
+from noyau.runtimes.torch.triton_kernels import DeviceKernel, Room  # noqa: E402
+from noyau.runtimes.torch.triton_launching import Launcher, Noted, Plan, Shown, noting  # noqa: E402
+from tests.runtimes.torch import kinds  # noqa: E402
+
+
+class Compiled:
+    """As Triton's, as far as a launch needs it."""
+
+    function, packed_metadata = 7, "packed"
+
+    def __init__(self):
+        self.calls = []
+
+    def run(self, *arguments):
+        self.calls.append(arguments)
+
+
+def test_what_was_noted_is_done_again(monkeypatch):
+    kernel, (x, y) = Compiled(), (torch.ones(3), torch.zeros(3))
+    noted = Noted([x], "f")
+
+    def function(x):
+        made, counters = (
+            Shown.empty((3,), dtype=x.dtype, device=x.device),
+            Shown.zeros((2,), dtype=x.dtype, device="cpu"),
+        )
+        noted.note(kernel, (4,), (x, made, counters, 3, "INDEX"))
+        return made
+
+    made = noting(noted, function, [x], {})
+    noted.results = (noted.place(made),)
+    assert noted.again
+    monkeypatch.setattr(triton_launching, "_current_device", lambda: 0)
+    monkeypatch.setattr(triton_launching, "_stream", lambda index: 11)
+    (again,) = Plan("f", torch.device("cpu"), noted)([y])
+    (call,) = kernel.calls
+    assert call[:5] == (4, 1, 1, 11, 7)
+    assert call[9] is y
+    assert call[10] is again
+    assert torch.equal(call[11], torch.zeros(2))
+    assert call[12:] == (3, "INDEX")
+    assert again is not made
+
+
+def test_a_copy_in_between_is_not_done_again():
+    noted = Noted([torch.ones(3)], "f")
+    noted.note(Compiled(), (1,), (torch.ones(3),))
+    assert not noted.again
+
+
+def test_errors_of_a_launch_are_told(monkeypatch):
+    kernel = Compiled()
+    kernel.run = lambda *_: (_ for _ in ()).throw(RuntimeError("an illegal memory access was encountered"))
+    noted = Noted([], "f")
+    noted.note(kernel, (1,), ())
+    monkeypatch.setattr(triton_launching, "_current_device", lambda: 0)
+    with pytest.raises(DeviceError, match="the context of this process is lost"):
+        Plan("f", torch.device("cuda:0"), noted)([])
+
+
+def test_programs_run_on_tensors_where_triton_interprets():
+    if not triton_launching.load.__globals__["interprets"]():
+        pytest.skip("Triton does not interpret")
+    x, w = torch.randn(5, 7), torch.randn(7, 3)
+    (made,) = host(build(kinds.layer.generated("triton")))(x, w)
+    assert torch.allclose(made, torch.tanh(x @ w), atol=1e-6)
+    (scaled,) = host(build(kinds.scaled.generated("triton")), {"BLOCK": 16})(torch.tensor(2.0), x[0])
+    assert torch.equal(scaled, 2 * x[0])
+    generated = kinds.rmsnorm.generated("triton")
+    launcher = Launcher(generated.text, generated.program.kernels[0], "rmsnorm[triton]", {})
+    with pytest.raises(InputError, match=r"rmsnorm\[triton\]: weight has shape \(6,\), not \(7,\)"):
+        launcher([torch.ones(2, 7), torch.ones(6)])
+
+
+def test_what_is_written_beside_an_output_is_found():
+    room = Room("f", 0)
+    made = room.empty((3, 4), dtype=torch.float32, device=torch.device("cpu"))
+    assert made.isnan().all()
+    room.require_untouched()
+    made.as_strided((1,), (1,), made.storage_offset() + 12).fill_(1)
+    with pytest.raises(AssertionError, match="f wrote behind an output"):
+        room.require_untouched()
+
+
+def test_without_a_device_it_says_so(monkeypatch):
+    generated = kinds.softmax.generated("triton")
+    monkeypatch.setattr("noyau.runtimes.torch.triton_kernels.interprets", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(RuntimeError, match=r"CUDA.*; TRITON_INTERPRET=1, set before triton is imported"):
+        DeviceKernel(generated.text, generated.program.kernels[0])
