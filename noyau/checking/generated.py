@@ -133,7 +133,7 @@ def from_reference(op: Op[..., Any]) -> list[FromReference]:
 
 
 def has_gpu() -> bool:
-    """Whether kernels in Triton can run: it is installed, and there is an NVIDIA driver, or it is asked to interpret."""
+    """Whether kernels in Triton can run: it is installed, and there is a driver, or it is asked to interpret."""
     return _is_there("triton") and _is_there("torch") and (is_interpreted() or any(path.exists() for path in _DRIVER))
 
 
