@@ -28,7 +28,7 @@ _DEAR_S = 0.1  # a check that takes longer is made of one timed run a side alone
 
 
 @dataclass(slots=True)
-class _Judge:
+class Judge:
     """The judge of first calls, on one draw: outputs that have the bits of those that were right before are right."""
 
     check: Check
@@ -73,7 +73,7 @@ class Runner:
 
 def race(task: Task, *, budget_s: float, cold: bool | None, seed: int, cores: int, say: Say) -> At:
     """Each candidate verified on a first call, all of them timed together, and some of the timed runs verified."""
-    watch, start, judge = Watch(), conditions(), _Judge(task.check, task.drawn.draws[-1])
+    watch, start, judge = Watch(), conditions(), Judge(task.check, task.drawn.draws[-1])
     found: list[Runner | Row] = []
     for entry in task.entries:
         say(f"first call of {entry.name}")
@@ -110,7 +110,7 @@ def pools() -> dict[str, int]:
     return found | ({"OMP_NUM_THREADS": int(wished)} if wished.isdecimal() else {})
 
 
-def _first(entry: Entry, judge: _Judge) -> Runner | Row:
+def _first(entry: Entry, judge: Judge) -> Runner | Row:
     """A candidate that was called and is right, or why it is not timed."""
     if entry.returning is None:
         return Row(entry.name, entry.language, entry.fault, entry.skipped)
@@ -119,14 +119,14 @@ def _first(entry: Entry, judge: _Judge) -> Runner | Row:
     except NoyauError as error:
         if entry.other is not None and isinstance(error.__cause__, TypeError | AttributeError):
             return _first(replace(entry.other, is_peer=entry.is_peer, is_judge=entry.is_judge), judge)
-        return Row(entry.name, entry.language, _short(str(error), entry.name))
+        return Row(entry.name, entry.language, shortened(str(error), entry.name))
     fault = judge.fault(first.outputs, entry.is_judge)
     if fault and not entry.is_peer:
         return Row(entry.name, entry.language, fault, first_s=first.first_s)
     return _filling(Runner(entry, first, fault=fault), judge)
 
 
-def _filling(runner: Runner, judge: _Judge) -> Runner:
+def _filling(runner: Runner, judge: Judge) -> Runner:
     """Without its way with `out=` where that is not taken."""
     entry = runner.entry
     if entry.filling is None:
@@ -136,7 +136,7 @@ def _filling(runner: Runner, judge: _Judge) -> Runner:
     try:
         fault = judge.fault(called(entry.filling, judge.inputs, judge.check, outputs), entry.is_judge)
     except NoyauError as error:
-        fault = _short(str(error), entry.name)
+        fault = shortened(str(error), entry.name)
     if fault and not runner.fault:
         runner.entry = replace(entry, filling=None)
         runner.notes.append(f"not timed with out=: {fault}")
@@ -202,7 +202,7 @@ def _verify(sides: Mapping[tuple[str, str], Side], runners: Sequence[Runner], wa
             watch.refuse(name)
             side.refuse(_no_fault if runner.entry.is_judge else check)
         except CheckError as error:
-            runner.fault = runner.fault or _short(str(error), name)
+            runner.fault = runner.fault or shortened(str(error), name)
         runner.verified += len(side.kept)
 
 
@@ -233,7 +233,7 @@ def _spelt(given: object) -> str:
     return f"{given.dtype}{list(given.shape)}" if isinstance(given, np.ndarray) else repr(given)
 
 
-def _short(message: str, name: str) -> str:
+def shortened(message: str, name: str) -> str:
     """What is wrong, without the name that the row has already."""
     for prefix in (f"{name} is wrong: ", f"{name} was wrong ", f"{name} is ", f"{name} "):
         message = message.removeprefix(prefix)

@@ -19,7 +19,7 @@ SCHEMA_VERSION = 1
 RETURNING, FILLING = "returns", "out="  # the ways in which a candidate is called
 HOT, COLD = "hot", "cold"
 
-_TOLD = ("name", "language", "fault", "skipped", "first_s", "peak_bytes", "verified")
+_TOLD = ("name", "language", "fault", "skipped", "first_s", "peak_bytes", "verified", "host_s")
 
 Side = tuple[str, str]  # a candidate's name, and a way of calling it
 
@@ -28,8 +28,8 @@ Side = tuple[str, str]  # a candidate's name, and a way of calling it
 class Row:
     """One candidate. `language`: of a kernel, else nothing; `fault`: what is wrong with it; `skipped`: why it cannot
     run here; either keeps it out of the ranking. `notes`: what makes its times doubtful; `first_s`: of its first call,
-    which is what compiles; `peak_bytes`: what a call allocates through Python and NumPy; `verified`: how many of the
-    runs that were timed were checked."""
+    which is what compiles; `peak_bytes`: what a call allocates through Python and NumPy, or on a GPU; `verified`: how
+    many of the runs that were timed were checked; `host_s`: on a GPU, what Python takes to launch a call."""
 
     name: str
     language: str = ""
@@ -39,6 +39,7 @@ class Row:
     first_s: float | None = None
     peak_bytes: int | None = None
     verified: int = 0
+    host_s: float | None = None
 
     @property
     def out(self) -> str:
@@ -169,12 +170,14 @@ class At:
 
 @dataclass(frozen=True)
 class Benched:
-    """Candidates timed side by side, at each of some sizes; prints itself. `threads`: of each pool that is loaded."""
+    """Candidates timed side by side, at each of some sizes; prints itself. `threads`: of each pool that is loaded;
+    `gpu`: the one that they ran on, with its clocks before and after, None where that was the processor."""
 
     name: str
     machine: Machine
     threads: Mapping[str, int]
     at: tuple[At, ...]
+    gpu: Mapping[str, Any] | None = None
     schema_version: int = field(default=SCHEMA_VERSION, init=False)
 
     @property
@@ -200,6 +203,7 @@ class Benched:
             "ok": self.ok,
             "machine": self.machine.to_json(),
             "threads": dict(self.threads),
+            **({} if self.gpu is None else {"gpu": dict(self.gpu)}),
             "at": [at.to_json() for at in self.at],
         }
 

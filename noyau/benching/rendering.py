@@ -14,6 +14,7 @@ from noyau.reports.wrapping import hanging
 from noyau.timing.comparing import Verdict, spell_s
 
 _GIGA = 1e9
+HOST = "host"
 _SLOW_START_S = 0.05  # of a first call, from which it is worth a word
 
 Show = Callable[[str], str]
@@ -25,6 +26,7 @@ def render(found: Benched, width: int, *, ascii_only: bool = False) -> Iterator[
     machine = found.machine
     threads = ", ".join(f"{name} {count}" for name, count in found.threads.items() if name != "cores")
     facts = f"{machine.cpu}, {machine.cores} cores, {machine.level}{f'; threads: {threads}' if threads else ''}"
+    facts = facts if found.gpu is None else f"{found.gpu['device']}; {found.gpu['clocks']}"
     yield from hanging(show(facts), width, rest="  ", style="dim")
     for at in found.at:
         yield Text()
@@ -68,6 +70,7 @@ def _columns(at: At) -> tuple[str, ...]:
     found = [RETURNING]
     found += [FILLING] if any(at.time_s(name, FILLING) is not None for name in names) else []
     found += [HOT] if len(at.races) > 1 else []
+    found += [HOST] if any(row.host_s is not None for row in at.ranked) else []
     found += ["GB/s", "of floor"] if at.floor_s else []
     found += ["GFLOP/s"] if at.work.flops else []
     return (*found, "") if len(names) > 1 else tuple(found)
@@ -79,6 +82,7 @@ def _cells(row: Row, at: At, columns: tuple[str, ...]) -> tuple[str, ...]:
         RETURNING: _spell(at.time_s(row.name)),
         FILLING: _spell(at.time_s(row.name, FILLING)),
         HOT: _spell(at.time_s(row.name, temperature=HOT)),
+        HOST: _spell(row.host_s),
         "GB/s": f"{at.work.bytes_moved / best_s / _GIGA:.1f}",
         "of floor": f"{(at.floor_s or 0.0) / best_s:.0%}",
         "GFLOP/s": f"{(at.work.flops or 0.0) / best_s / _GIGA:.1f}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
@@ -14,7 +15,7 @@ from noyau.benching.records import At, Benched
 from noyau.benching.tasks import Arguments, Task, function_tasks, op_tasks
 from noyau.benching.winning import record_winner
 from noyau.commands import progress
-from noyau.errors import InputError
+from noyau.errors import BuildError, InputError
 from noyau.ops import Op
 from noyau.reports.machine import this_machine, usable_cores
 
@@ -34,6 +35,7 @@ def bench(
     seed: int = 0,
     say: Say | None = None,
     record: bool = True,
+    device: str = "",
 ) -> Benched:
     """Time the ways to compute one thing against each other, in rounds, and against the floor: the bytes that must move
     at the rate at which this machine copies and reads as many.
@@ -47,10 +49,22 @@ def bench(
     `cold`: whether to time on inputs in no cache too; where it is not said, where that may differ. `flops`: of a call
     of plain functions. `say`: takes a line for each step; where it is not given, stderr does, if it is a terminal.
     `record`: later calls of the op that are like these run what was surely the fastest kernel of those that may run.
+    `device`: "cuda", or "cuda:1", for the inputs to be copied there; tensors that lie there are timed there anyway, and
+    peers and plain functions are given such tensors (see `noyau.benching.torch_cuda`).
 
     Each candidate is verified: on a first call, and on runs that were timed, chosen at random; what is wrong is told
     and not ranked. InputError where inputs do not fit, or nothing is given to time; SignatureError as of a call."""
     numbers, cores = combined(sizes or {}), usable_cores()
+    place = device_of(args, device)
+    if place:
+        from noyau.benching.torch_cuda import Wishes, bench_on_device, remember
+
+        wishes = Wishes(budget_s, cold, flops, seed)
+        with _progress(say) as told:
+            timed = bench_on_device(what, args, place, wishes, peers=peers or {}, sizes=numbers, say=told)
+        if record:
+            remember(what, timed)
+        return timed.benched
     if isinstance(what, Op):
         tasks = op_tasks(what, args, peers or {}, numbers, seed)
     else:
@@ -61,6 +75,23 @@ def bench(
             found.append(race(task, budget_s=budget_s, cold=cold, seed=seed, cores=cores, say=told))
             _remember(what, task, found[-1], record)
     return Benched(_named(what), this_machine(), {"cores": cores, **pools()}, tuple(found))
+
+
+def device_of(args: Arguments | None, device: str) -> str:
+    """The GPU to time on, or nothing. InputError for a device that there is not."""
+    if device not in ("", "cpu") and not re.fullmatch(r"cuda(:\d{1,3})?", device):
+        raise InputError(f"device={device!r}: what can be timed on is cpu, cuda, or cuda:1 and the like")
+    given = args if isinstance(args, list | tuple) else ()
+    if device.startswith("cuda") or any(hasattr(each, "is_cuda") and each.is_cuda for each in given):
+        from noyau.timing.torch_cuda import cuda_fault
+
+        fault = cuda_fault()
+        if fault:
+            raise BuildError(fault)
+        from noyau.benching.torch_candidates import lies_on
+
+        return device or lies_on(given)
+    return ""
 
 
 def _named(what: Op[..., Any] | Mapping[str, Function]) -> str:

@@ -42,9 +42,16 @@ class Task:
 
 
 def op_tasks(
-    op: Op[..., Any], args: Arguments | None, peers: Mapping[str, Function], sizes: Sequence[dict[str, int]], seed: int
+    op: Op[..., Any],
+    args: Arguments | None,
+    peers: Mapping[str, Function],
+    sizes: Sequence[dict[str, int]],
+    seed: int,
+    *,
+    judge_alone: bool = False,
 ) -> Iterator[Task]:
-    """Tasks of an op, and of its peers. SignatureError where it has no signature, or inputs do not fit it."""
+    """Tasks of an op, and of its peers; `judge_alone`: with its reference as the only candidate. SignatureError where
+    it has no signature, or inputs do not fit it."""
     if op.signature is None:
         raise SignatureError(f"{op.name} has no signature; give it one: @noyau.op('f32[n] -> f32[n]')")
     constants = op.description.reference.constants
@@ -53,7 +60,8 @@ def op_tasks(
         scalars = tuple(value.scalar for value in bound.instance.inputs)
         calling = Calling(drawn.views, scalars, tuple(value.dtype.numpy for value in bound.instance.outputs))
         others = (replace(entry, is_peer=True) for entry in of_functions(peers, calling))
-        entries = (*of_op(op, bound, constants, calling), *others)
+        own = of_op(op, bound, constants, calling)
+        entries = (next(own),) if judge_alone else (*own, *others)
         wanted = wanted_by(op.signature, bound, constants)
         check = _op_check(op, entries[0], bound, wanted, calling)
         work = _op_work(op, wanted, bound)

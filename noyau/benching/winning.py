@@ -9,8 +9,9 @@ from typing import Any
 from noyau.benching.records import At
 from noyau.builders.records import today
 from noyau.dispatching.choosing import REFERENCE
-from noyau.dispatching.generating import GENERATED, Wanted, generate
+from noyau.dispatching.generating import CPU, Wanted, generate
 from noyau.dispatching.records import Winner, record, text_digest
+from noyau.dispatching.tiling import read_tiles
 from noyau.errors import OutputError
 from noyau.handwritten.trusting import ineligible
 from noyau.ops import Op
@@ -19,32 +20,39 @@ from noyau.timing.comparing import Verdict
 
 def record_winner(op: Op[..., Any], at: At, wanted: Wanted, cells: int) -> None:
     """Let calls like the one that was timed run what won; where the cache cannot be written, nothing is recorded."""
-    if at.ranked:
+    if any(is_able(row.name, op, wanted) for row in at.ranked):
         with contextlib.suppress(OutputError):
             record(op.description, wanted, [winner_of(op, at, wanted, cells)])
         op.calls.forget()
 
 
+def is_able(name: str, op: Op[..., Any], wanted: Wanted) -> bool:
+    """Whether calls may run a candidate; a generated one with other sizes of tiles is one as well."""
+    own = name.partition(" (")[0] if wanted.device != CPU and name.startswith("generated ") else name
+    return own in [REFERENCE, *by_default(op, wanted)]
+
+
 def winner_of(op: Op[..., Any], at: At, wanted: Wanted, cells: int) -> Winner:
     """The fastest kernel that may run, where it is surely faster than what runs by default; else that one."""
-    able = [REFERENCE, *by_default(op, wanted)]
-    names = [row.name for row in at.ranked if row.name in able]
+    names = [row.name for row in at.ranked if is_able(row.name, op, wanted)]
     usual = next((name for name in by_default(op, wanted) if name in names), REFERENCE)
+    usual = usual if usual in names else names[-1]
     best = names[0] if at.comparison(names[0], usual).verdict is Verdict.FASTER else usual
     median_s, kernel = at.time_s(best) or 0.0, op.kernels.get(best)
     if kernel is not None:
         name, parted, _ = best.partition(" (")
         constants = tuple(sorted(kernel.usage.constants.items())) if parted else ()
         return Winner(cells, name, text_digest(kernel.text), median_s, today(), constants)
-    language = best.removeprefix("generated ")
-    text = generate(op.description, wanted, language).text if language in GENERATED else ""
-    return Winner(cells, language, text_digest(text), median_s, today())
+    language, tiles = best.partition(" (")[0].removeprefix("generated "), read_tiles(best)
+    text = generate(op.description, wanted, language).text if language in wanted.languages else ""
+    return Winner(cells, language, text_digest(text), median_s, today(), tuple(sorted(tiles.items())))
 
 
 def by_default(op: Op[..., Any], wanted: Wanted) -> Iterator[str]:
     """Candidates that may run, in the order in which a call takes them where nothing was timed."""
     reference = op.description.reference
-    able = [each for each in op.kernels.values() if not ineligible(each, reference, wanted.instance, wanted.constants)]
+    asked = (reference, wanted.instance, wanted.constants, wanted.device)
+    able = [each for each in op.kernels.values() if not ineligible(each, *asked)]
     yield from (kernel.name for kernel in able if kernel.usage.trust)
-    yield from (f"generated {language}" for language in GENERATED)
+    yield from (f"generated {language}" for language in wanted.languages)
     yield from (kernel.name for kernel in able if not kernel.usage.trust)

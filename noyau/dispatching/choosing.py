@@ -12,7 +12,7 @@ from types import MappingProxyType
 from noyau.builders import records
 from noyau.builders.records import today
 from noyau.descriptions import Description
-from noyau.dispatching.generating import CPU, Wanted, generate
+from noyau.dispatching.generating import Wanted, generate
 from noyau.dispatching.keys import Key, key_of
 from noyau.dispatching.records import Winner, bounds, recalled, smoke_key, text_digest
 from noyau.dispatching.running import Built, build
@@ -156,9 +156,7 @@ class Choosing:
 
     def barred(self, kernel: HandKernel, wanted: Wanted) -> str:
         """Why an attached kernel may not run, or nothing."""
-        if wanted.device != CPU and kernel.language not in wanted.languages:
-            return f"it is in {kernel.language}, and the tensors lie on {wanted.device}"
-        return ineligible(kernel, self.description.reference, wanted.instance, wanted.constants)
+        return ineligible(kernel, self.description.reference, wanted.instance, wanted.constants, wanted.device)
 
     def program(self, wanted: Wanted, key: Key, language: str) -> Built | str:
         """The generated program in a language, built and certified; or why there is none. Tried once."""

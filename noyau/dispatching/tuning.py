@@ -9,10 +9,11 @@ from typing import Any
 
 from noyau.benching.inputs import usual_numbers
 from noyau.benching.records import Benched
-from noyau.benching.running import Numbers, bench, combined
+from noyau.benching.running import Numbers, bench, combined, device_of
 from noyau.benching.tasks import largest
-from noyau.benching.winning import winner_of
+from noyau.benching.winning import is_able, winner_of
 from noyau.checking.ops import check
+from noyau.dispatching.generating import CPU
 from noyau.dispatching.keys import wanted_by
 from noyau.dispatching.records import Winner, record
 from noyau.errors import InputError, SignatureError
@@ -63,6 +64,7 @@ def tune(
     budget_s: float = 1.0,
     seed: int = 0,
     say: Say | None = None,
+    device: str = "",
 ) -> Tuned:
     """Time every kernel of an op that may run, generated and attached, and its reference, and record the fastest for
     calls of this kind: these dtypes, ranks, constants and layouts, by how many cells the largest array has.
@@ -70,11 +72,16 @@ def tune(
     On the inputs that are given; else on made-up ones of the `sizes`, each with each; else at four sizes, from a
     thousand to four million cells. Constants that are lists are tried each with each, once such a kernel has passed its
     check. What is not faster than what runs by default does not take its place. Calls of this process know at once.
+    Tensors on a GPU are timed there, and made-up inputs where `device` says "cuda": then the generated kernel is tried
+    with a few sizes of tiles and numbers of warps, each told with its reason.
     SignatureError for an op without a signature, or inputs that do not fit; InputError for more than 64 variants of a
     kernel."""
     if op.signature is None:
         raise SignatureError(f"{op.name} has no signature; give it one: @noyau.op('f32[n] -> f32[n]')")
     told: Say = say or (lambda step: None)
+    place = device_of(args, device)
+    if place:
+        return _tuned_on(op, args, sizes, place, Timing(budget_s, seed, told))
     found: list[Benched] = []
     winners: list[Winner] = []
     for given, numbers in _wishes(op, args, sizes):
@@ -85,6 +92,34 @@ def tune(
         winner = winner_of(tried, found[-1].at[0], wanted, largest(bound))
         record(op.description, wanted, [winner])
         winners.append(winner)
+    op.calls.forget()
+    return Tuned(tuple(found), tuple(winners))
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How it is timed, and who is told of it."""
+
+    budget_s: float
+    seed: int
+    say: Say
+
+
+def _tuned_on(op: Op[..., Any], args: Sequence[Any], sizes: Numbers | None, place: str, how: Timing) -> Tuned:
+    """As `tune`, on a GPU. UnsupportedError while a CUDA graph is captured."""
+    from noyau.benching.torch_cuda import Wishes, bench_on_device, remember
+    from noyau.runtimes.torch.cuda_errors import require_free
+
+    require_free(op.name)
+    wishes, found, winners = Wishes(how.budget_s, None, None, how.seed, searches=True), [], []
+    for given, numbers in _wishes(op, args, sizes):
+        tried = _with_variants(op, _bound(op, given, numbers, how.seed), how.say, place)
+        timed = bench_on_device(tried, given or None, place, wishes, peers={}, sizes=[numbers], say=how.say)
+        found.append(timed.benched)
+        remember(tried, timed)
+        (wanted, cells), own = timed.wanted[0], timed.benched.at[0]
+        if any(is_able(row.name, tried, wanted) for row in own.ranked):
+            winners.append(winner_of(tried, own, wanted, cells))
     op.calls.forget()
     return Tuned(tuple(found), tuple(winners))
 
@@ -107,16 +142,25 @@ def _wishes(
 
 def _bound(op: Op[..., Any], given: Sequence[Any], numbers: Mapping[str, int], seed: int) -> Bound:
     assert op.signature is not None
-    arguments = given or op.make(seed, **numbers)
+    arguments = [on_host(each) for each in given] if given else op.make(seed, **numbers)
     return bind(op.signature, arguments, op.known(op.description.reference.constants), op.name)
 
 
-def _with_variants(op: Op[..., Any], bound: Bound, say: Say) -> Op[..., Any]:
+def on_host(given: Any) -> Any:
+    """A tensor on a GPU as an array; all else as it is."""
+    if not getattr(given, "is_cuda", False):
+        return given
+    from noyau.benching.torch_candidates import on_host as copied
+
+    return copied(given)
+
+
+def _with_variants(op: Op[..., Any], bound: Bound, say: Say, device: str = CPU) -> Op[..., Any]:
     """The op with those attached kernels that may run, one for each choice of their constants."""
     reference, kernels = op.description.reference, []
     for kernel in op.kernels.values():
         for variant in variants(kernel):
-            if ineligible(kernel, reference, bound.instance, reference.constants):
+            if ineligible(kernel, reference, bound.instance, reference.constants, device):
                 continue
             if variant is not kernel and not variant.usage.trust:
                 say(f"checking {variant.name}")

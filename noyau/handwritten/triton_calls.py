@@ -26,6 +26,7 @@ from noyau.handwritten.triton_parameters import (
     untuned,
 )
 from noyau.references import bind_sizes
+from noyau.runtimes.torch.cuda_errors import require_free
 from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance, Value
 
@@ -138,6 +139,7 @@ class TritonKernel:
         key = (device, *map(_told, given))
         found = self.plans.get(key)
         if found is None:
+            require_free(self.kernel.called)
             found = self.planned(given, device)
             self.plans = {**(self.plans if len(self.plans) < MOST_PLANS else {}), key: found}
         return found

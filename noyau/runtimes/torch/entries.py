@@ -46,6 +46,10 @@ def _door(called: str, signature: Signature, choice: Choice, chosen: Chosen) -> 
         case HandKernel(language="c"):
             made = built(choice.made, wanted.instance, wanted.constants)
             return TensorDoor(*made, arguments_of(signature, wanted, packed=True), called).call
+        case HandKernel(language="triton"):
+            from noyau.runtimes.torch.triton_doors import HandDoor
+
+            return HandDoor(choice.made, wanted, arguments_of(signature, wanted), called)
         case Built() if choice.made.library is not None or wanted.device != CPU:
             return through_program(choice.made, arguments_of(signature, wanted), called, choice.tiles)
         case _:
