@@ -160,9 +160,11 @@ class Recording(NDArrayOperatorsMixin):
 
     def picked(self, key: Any, site: int) -> Any:
         """What `self[key]` is: a number or a copy, whose cells are read, or a view, of which none is."""
-        key = self.inside(_plain(key), READ, site)
+        wanted = _plain(key)
+        key = self.inside(wanted, READ, site)
         if key is None:
-            return self.data.dtype.type(0)
+            nothing = np.broadcast_to(self.data.dtype.type(0), [max(1, extent) for extent in self.data.shape])
+            return nothing[_at_first(wanted)]
         found, cells = self.data[key], self.cells[key]
         if isinstance(found, np.ndarray) and np.may_share_memory(found, self.data):
             return Recording(self.recorder, self.memory, found, cells)
@@ -328,6 +330,13 @@ def _axes(key: Any) -> int:
         return 0
     is_mask = isinstance(key, np.ndarray) and key.dtype == bool
     return int(key.ndim) if is_mask else 1
+
+
+def _at_first(key: Any) -> Any:
+    """A key of the same form that lies within any array."""
+    if isinstance(key, tuple):
+        return tuple(_at_first(each) for each in key)
+    return key if key is None or key is Ellipsis or isinstance(key, slice) else 0
 
 
 def _plain(value: Any) -> Any:

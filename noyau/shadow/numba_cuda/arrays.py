@@ -76,6 +76,8 @@ class DeviceArray(Recording):
             recorder.touch(self.memory, cell, _READ, site)
             return self.number(self.data[key])
         found = self.picked(key, site)
+        if isinstance(found, np.ndarray):  # outside: zeros of that shape
+            return found
         return self._like(found) if isinstance(found, Recording) else self.number(found)
 
     def __setitem__(self, key: Any, value: Any) -> None:
