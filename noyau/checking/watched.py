@@ -20,7 +20,7 @@ Array = np.ndarray
 Inputs = Callable[[Attempt, Sizes], Sequence[Array] | None]
 SMALL = (0, 1, 2, 3, 4, 5, 8, 9, 17, 33, 65)  # sizes that are tried for all at once
 CELLS = 20_000  # of the inputs of an attempt; a larger one is left out
-INSTANCES = 3
+INSTANCES, FEWEST, PATIENCE = 3, 6, 3
 
 # Kinds that a run without a watch finds too, and what else each explains.
 EXPLAINED = frozenset({"wrong-value", "precision", "order-dependent", "race", "out-of-bounds", "unwritten", "crash"})
@@ -53,13 +53,14 @@ class Seen:
 def watched(
     kernel: HandKernel, attempts: Sequence[Attempt], inputs: Inputs, constants: Mapping[str, Any], budget_s: float
 ) -> Seen:
-    """Runs of the kernel with every access watched, for `budget_s` at most, once the first is over."""
-    seen, end_s = Seen(), time.monotonic() + budget_s
+    """Runs of the kernel with every access watched, for `budget_s` of this process or a few times that on the clock."""
+    seen, began_s, end_s = Seen(), time.process_time(), time.monotonic() + PATIENCE * budget_s
     if not is_watched(kernel.language):
         seen.why = f"kernels in {kernel.language} are not watched"
         return seen
     for attempt in _by_size(attempts):
-        if seen.shapes and time.monotonic() > end_s:
+        is_late = time.process_time() > began_s + budget_s or time.monotonic() > end_s
+        if is_late and len(seen.shapes) >= FEWEST:
             break
         arrays = inputs(attempt, attempt.sizes)
         if arrays is None or sum(array.size for array in arrays) > CELLS:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import operator
+import re
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import CodeType, FunctionType, ModuleType
@@ -17,7 +19,7 @@ from numba.core.registry import CPUDispatcher
 
 from noyau.errors import UnsupportedError
 from noyau.shadow.numba.rewriting import RUN, Loop, Rewritten, rewritten
-from noyau.shadow.recording import Recorder, Recording
+from noyau.shadow.recording import Recorder, Recording, TooManyError
 
 THREADS = 4  # that a watched kernel is told there are
 _OWN = "numba", "numpy", "math", "cmath", "operator", "builtins", "llvmlite"
@@ -27,6 +29,8 @@ _MERGES: dict[str, Callable[[Any, Any], Any]] = {
     "product": operator.mul,
     "quotient": operator.truediv,
 }
+_ASSIGNED = re.compile(r"(\w+)\s*=[^=]")
+_UNSEEN_FUNCTIONS = frozenset({"as_strided", "carray", "farray", "frombuffer"})  # they look past the array
 _UNSET = frozenset({"empty", "empty_like"})
 _UNSEEN = (types.Number, types.Boolean)
 
@@ -63,9 +67,11 @@ class Run:
             for ordinal, step in enumerate(steps):
                 recorder.owner = step if is_counted else ordinal
                 yield step
-        finally:
-            self.inside = False
-            self.end(loop, len(steps), first)
+        except GeneratorExit:  # an iteration has failed
+            with suppress(TooManyError):
+                self.end(loop, len(steps), first)
+            raise
+        self.end(loop, len(steps), first)
 
     def begin(self) -> int:
         recorder = self.recorder
@@ -75,7 +81,7 @@ class Run:
         return recorder.shadow.count
 
     def end(self, loop: Loop, iterations: int, first: int) -> None:
-        recorder = self.recorder
+        recorder, self.inside = self.recorder, False
         recorder.region(serial=True)
         recorder.play()
         self.regions.append(Region(loop, iterations, (first, recorder.shadow.count)))
@@ -139,7 +145,9 @@ class Run:
         if value is numba.literal_unroll:
             return lambda items: items
         package = str(getattr(value, "__module__", "")).partition(".")[0]
-        if package == "numpy" and callable(value) and not isinstance(value, type | np.ufunc):
+        if value in (numba.carray, numba.farray) or (
+            package == "numpy" and callable(value) and not isinstance(value, type | np.ufunc)
+        ):
             return _Making(self.recorder, value)
         return value
 
@@ -175,11 +183,18 @@ class _Making:
     function: Callable[..., Any]
 
     def __call__(self, *args: Any, **named: Any) -> Any:
+        name = getattr(self.function, "__name__", "")
+        site = self.recorder.sites[self.recorder.site(sys._getframe(1))]
+        if name in _UNSEEN_FUNCTIONS:
+            raise UnsupportedError(f"{site.place}: {name} is not watched")
+        if name.endswith("_like"):  # nothing is read
+            args = tuple(each.data if isinstance(each, Recording) else each for each in args)
         result = self.function(*args, **named)
         if not isinstance(result, np.ndarray):
             return result
-        name = getattr(self.function, "__name__", "")
-        return self.recorder.array(result, f"an array of np.{name}", is_set=name not in _UNSET)
+        assigned = _ASSIGNED.match(site.text)
+        called = assigned[1] if assigned else f"an array of np.{name}"
+        return self.recorder.array(result, called, is_set=name not in _UNSET)
 
 
 @lru_cache(maxsize=256)

@@ -1,0 +1,94 @@
+"""Kernels of Numba watched: each defect by its kind and its line, and silence on what is right."""
+
+from __future__ import annotations
+
+import linecache
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba")
+
+from noyau.shadow.numba.watching import Watching
+from noyau.shadow.recording import Recorder
+from noyau.shadow.records import Site
+from tests.shadow.numba import kernels
+
+
+def watched(kernel, *arrays, outputs=(), most=1 << 40):
+    """A kernel on these arrays; `outputs`: the places of those that hold nothing before."""
+    recorder = Recorder(most)
+    watching = Watching(kernel, recorder, {id(arrays[place]): f"out{place}" for place in outputs})
+    watching(*arrays)
+    return watching
+
+
+def told(kernel, *arrays, outputs=()):
+    """Kind, text of the line and of the other line, of each finding."""
+    watching = watched(kernel, *arrays, outputs=outputs)
+    found, _ = watching.findings("op", "kernel", "")
+    found += watching.unwritten("op", "kernel", "", Site.of(*watching.place))
+    return [(each.kind, line(each.place), line(each.other_place)) for each in found]
+
+
+def line(place):
+    file, _, number = place.rpartition(":")
+    return linecache.getline(file, int(number)).partition("#")[0].strip() if number else ""
+
+
+@pytest.mark.parametrize("name", sorted(kernels.RIGHT))
+def test_silence_on_what_is_right(name):
+    kernel, arrays, outputs = kernels.RIGHT[name]
+    given = [np.array(each) for each in arrays]
+    assert told(kernel, *given, outputs=outputs) == []
+
+
+@pytest.mark.parametrize("name", sorted(kernels.RIGHT))
+def test_the_results_are_those_of_python(name):
+    """Watched, a kernel computes what its plain function does on plain arrays."""
+    kernel, arrays, _ = kernels.RIGHT[name]
+    mine, plain = ([np.array(each) for each in arrays] for _ in range(2))
+    recorder = Recorder()
+    got, want = Watching(kernel, recorder)(*mine), kernel.py_func(*plain)
+    for one, other in zip([*mine, got], [*plain, want], strict=True):
+        assert np.array_equal(one, other)
+    assert recorder.shadow.accesses > 0
+
+
+@pytest.mark.parametrize("name", sorted(kernels.WRONG))
+def test_each_defect_by_kind_and_line(name):
+    kernel, arrays, outputs, expected = kernels.WRONG[name]
+    assert told(kernel, *[np.array(each) for each in arrays], outputs=outputs) == expected
+
+
+@pytest.mark.parametrize("name", sorted(kernels.CLASSES))
+def test_the_class_of_each_loop(name):
+    kernel, arrays, kinds = kernels.CLASSES[name]
+    watching = watched(kernel, *[np.array(each) for each in arrays])
+    assert [each.kind for each in watching.classes()] == kinds
+    assert all(each.reason for each in watching.classes())
+
+
+def test_the_remedy_fits_the_race():
+    def mend(name):
+        kernel, arrays, _, _ = kernels.WRONG[name]
+        found, _ = watched(kernel, *[np.array(each) for each in arrays]).findings("op", "kernel", "")
+        return found[0].remedy
+
+    assert "reduction" in mend("one cell")
+    assert "earlier one made" in mend("running sum")
+    assert "another array" in mend("shifted in place")
+    assert "one iteration" in mend("neighbours")
+    assert "assign the name" in mend("carried name")
+
+
+def test_a_run_of_too_many_accesses_is_ended_and_says_so():
+    watching = watched(kernels.copied, np.zeros(100_000), np.zeros(100_000), most=1000)
+    assert watching.note.startswith("ended after")
+    assert watching.recorder.shadow.accesses < 100_000
+
+
+def test_accesses_and_iterations_are_counted():
+    watching = watched(kernels.copied, np.zeros(20_000), np.zeros(20_000))
+    assert watching.recorder.shadow.accesses == 40_000
+    assert watching.run.regions[0].iterations == 20_000
