@@ -52,7 +52,13 @@ LAYERS = {
 }
 
 # Test files that are about no single file of the package.
-CROSS_CUTTING = {"test_gallery.py", "test_structure.py", "test_random_graphs.py", "runtimes/test_versions.py"}
+CROSS_CUTTING = {
+    "test_gallery.py",
+    "test_readme.py",
+    "test_structure.py",
+    "test_random_graphs.py",
+    "runtimes/test_versions.py",
+}
 
 
 def name_of(module: Path) -> str:
