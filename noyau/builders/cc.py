@@ -186,6 +186,23 @@ def shared_library(objects: Sequence[Path], options: Options = DEFAULTS) -> Path
     )
 
 
+def program(objects: Sequence[Path], words: Sequence[str], options: Options = DEFAULTS) -> Path:
+    """The executable of some objects, from the cache or linked; `words` are more for the linker. It lies there without
+    the right to be run: copy it. BuildError as in `link`."""
+    compiler = find_compiler(options.compiler)
+    contents = [hashlib.sha256(path.read_bytes()).hexdigest() for path in objects]
+    key = _key("program", compiler, words, contents)
+
+    def made(path: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="noyau-") as name:
+            folder = Path(name)
+            names = _gather(objects, folder)
+            _run((*compiler.command, *names, *words, "-lm", "-o", "program"), folder, options.timeout_s, "link")
+            _install(folder / "program", path)
+
+    return disk.lookup(key, ".program") or disk.store(key, ".program", made)
+
+
 @cache
 def _find(name: str | None, _path: str) -> Compiler | None:
     """As find_compiler, or None; `_path` is there so that another PATH is searched anew."""

@@ -1,0 +1,134 @@
+"""The user's text and the runtime that watches it, built into a program."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from noyau.builders import cc
+from noyau.errors import BuildError, UnsupportedError
+from noyau.shadow.c.elf import Held, Lines, held_by, lines_of
+
+OWN = "kernel.c"  # what the user's text is called where it is built
+_RUNTIME = "runtime.h cells.c memory.c fibers.c clocks.c entries.c openmp.c tasks.c threads.c cuda.c main.c".split()
+_WRAPPED = "malloc calloc realloc free aligned_alloc posix_memalign memcpy memmove memset".split()
+_WATCHED = (
+    "-O1",
+    "-g",
+    "-gdwarf-4",
+    "-fsanitize=thread",
+    "-fno-builtin-memcpy",
+    "-fno-builtin-memset",
+    "-fno-tree-loop-im",
+    "-fno-tree-sink",
+)
+_STANDARDS = {"c": (), "cpp": ("-x", "c++", "-std=c++17"), "cuda": ("-x", "c++", "-std=c++17", "-Wno-attributes")}
+_LEFT_OUT = re.compile(r"-(O.*|flto.*|fsanitize.*|g.*|ffast-math|Ofast|l.*|L.*)$")
+_UNKNOWN = re.compile(r"undefined reference to `(\w+)'")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program that can be run, and what is known of it; `globals`: the objects of the user's text."""
+
+    path: Path
+    lines: Lines
+    globals: tuple[Held, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A text that is to be watched. `folder`: of its own headers, where it has any."""
+
+    text: str
+    language: str
+    flags: tuple[str, ...] = ()
+    folder: Path | None = None
+
+
+@cache
+def built(source: Source) -> Program:
+    """The program of a text, from the cache or built. BuildError as the compiler says, UnsupportedError where it calls
+    what cannot be watched, or where there is no gcc."""
+    compiler = _compiler()
+    runtime = cc.compile_object(_runtime(), cc.Options(compiler=compiler))
+    own = cc.compile_object(source.text, cc.Options(compiler=compiler, extra=_flags(source)))
+    words = ["-lstdc++", "-pthread", *(f"-Wl,--wrap={name}" for name in _WRAPPED), *_libraries(source.flags)]
+    try:
+        path = cc.program([own, runtime], words, cc.Options(compiler=compiler))
+    except BuildError as error:
+        raise _explained(error) from None
+    return Program(path, lines_of(path, OWN), tuple(_globals(path, own)))
+
+
+def _compiler() -> str:
+    """gcc, whose calls the runtime takes in place of libgomp and of its own sanitizer."""
+    for name in ("gcc", "cc"):
+        try:
+            if "clang" not in cc.find_compiler(name).version.lower():
+                return name
+        except BuildError:
+            continue
+    raise UnsupportedError(
+        "memory of C and C++ is watched in what gcc builds, and there is no gcc; install gcc and g++"
+    )
+
+
+@cache
+def _runtime() -> str:
+    folder = files("noyau.shadow.c")
+    return "\n".join(folder.joinpath(name).read_text("ascii") for name in _RUNTIME)
+
+
+def _flags(source: Source) -> tuple[str, ...]:
+    own = tuple(flag for flag in source.flags if not _LEFT_OUT.match(flag))
+    made = (*own, *_WATCHED, *_STANDARDS[source.language], "-fopenmp", "-U__SANITIZE_THREAD__")
+    if source.language == "cuda":
+        made += ("-isystem", str(files("noyau.shadow.c").joinpath("include")), "-include", "noyau_cuda.h")
+    if source.folder is not None and re.search(r'^\s*#\s*include\s*"', source.text, re.MULTILINE):
+        made += ("-iquote", str(source.folder), f"-DNOYAU_HEADERS_{_headers(source.folder)}")
+    return made
+
+
+def _headers(folder: Path) -> str:
+    """A digest of the headers of a folder, so that what was built with others is not taken."""
+    texts = sorted(path for pattern in ("*.h", "*.hpp", "*.cuh") for path in folder.glob(pattern))
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in texts)).hexdigest()[:16]
+
+
+def _libraries(flags: Sequence[str]) -> list[str]:
+    return [flag for flag in flags if flag.startswith(("-l", "-L"))]
+
+
+def _explained(error: BuildError) -> BuildError | UnsupportedError:
+    """A name that nobody defines is, most often, of OpenMP or of CUDA, and not stood in for."""
+    names = dict.fromkeys(_UNKNOWN.findall(str(error)))
+    if not names:
+        return error
+    place = re.search(r"kernel\.c:(\d+)", str(error))
+    where = f"line {place[1]} calls" if place else "it calls"
+    return UnsupportedError(f"{where} {', '.join(names)}, which cannot be watched; check a kernel without it")
+
+
+def _globals(path: Path, own: Path) -> list[Held]:
+    """The objects of the user's text within the program."""
+    names = {held.name for held in held_by(own)}
+    shared = {held.name for held in held_by(own) if not held.is_local}
+    whole = held_by(path)
+    groups = [held.group for held in whole if held.is_local and held.name in names]
+    first = min(groups, default=0)
+    return [held for held in whole if (held.name in shared if not held.is_local else held.group == first)]
+
+
+def plain_name(symbol: str) -> str:
+    """The name that an object has in the source: of `_ZZ1fPfE4tile` tile, of `tile.0` tile."""
+    bare = re.sub(r"(_\d+|\.\d+)+$", "", symbol) if symbol.startswith("_Z") else symbol.partition(".")[0]
+    for found in re.finditer(r"(?=(?<!\d)(\d+)([A-Za-z_]\w*)$)", bare):
+        if int(found[1]) == len(found[2]):
+            return found[2]
+    return bare

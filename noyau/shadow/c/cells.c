@@ -1,0 +1,159 @@
+/* The shadow: two accesses to a cell conflict where their owners differ, one at least is a plain write, and nothing
+   orders them. Two readers, and two of those who merge, are kept, so that one of them is somebody else than who comes. */
+
+static uint32_t grid_block, grid_threads = 1; /* which block of a grid runs; the threads of a block */
+
+/* Locks: sets of up to LOCKS_HELD, by number; number 0 is the empty set. */
+enum { LOCKS_HELD = 8, MOST_SETS = 4096 };
+static const void *lock_sets[MOST_SETS][LOCKS_HELD];
+static int lock_set_count = 1;
+
+static uint16_t set_number(const void *const *locks) {
+    for (int i = 0; i < lock_set_count; ++i)
+        if (!memcmp(lock_sets[i], locks, sizeof lock_sets[i])) return (uint16_t)i;
+    if (lock_set_count == MOST_SETS) return 0;
+    __real_memcpy(lock_sets[lock_set_count], locks, sizeof lock_sets[0]);
+    return (uint16_t)lock_set_count++;
+}
+
+static uint16_t with_lock(uint16_t set, const void *lock) {
+    const void *locks[LOCKS_HELD];
+    __real_memcpy(locks, lock_sets[set], sizeof locks);
+    for (int i = 0; i < LOCKS_HELD; ++i)
+        if (!locks[i]) {
+            locks[i] = lock;
+            return set_number(locks);
+        }
+    return set;
+}
+
+static uint16_t without_lock(uint16_t set, const void *lock) {
+    const void *locks[LOCKS_HELD] = {0};
+    int kept = 0, dropped = 0;
+    for (int i = 0; i < LOCKS_HELD; ++i) {
+        if (lock_sets[set][i] == lock && !dropped) dropped = 1;
+        else if (lock_sets[set][i]) locks[kept++] = lock_sets[set][i];
+    }
+    return set_number(locks);
+}
+
+static int holds(uint16_t set, const void *lock) {
+    for (int i = 0; i < LOCKS_HELD; ++i)
+        if (lock_sets[set][i] == lock) return 1;
+    return 0;
+}
+
+static int share_a_lock(uint16_t a, uint16_t b) {
+    if (!a || !b) return 0;
+    for (int i = 0; i < LOCKS_HELD && lock_sets[a][i]; ++i)
+        if (holds(b, lock_sets[a][i])) return 1;
+    return 0;
+}
+
+/* What a block of a grid has learnt of others: by a fence and an atomic there, and an atomic here. */
+typedef struct {
+    uint32_t owner, time;
+} release;
+static release *learnt; /* of the block that runs, an entry for each block of the grid */
+static uint32_t learnt_count;
+
+static int ordered(const visit *was) {
+    if (mode == THREADS) {
+        const clocks *seen = &now->strand->seen;
+        if (was->owner < seen->count && seen->at[was->owner] >= was->time) return 1;
+        return share_a_lock(was->locks, now->strand->locks);
+    }
+    if (mode != GRID) return 1;
+    const uint32_t their_block = (was->owner - 1) / grid_threads;
+    if (their_block != grid_block) {
+        if (their_block >= learnt_count || !learnt[their_block].owner) return 0;
+        const release *known = learnt + their_block;
+        return was->time >> 12 < known->time >> 12 || was->owner == known->owner;
+    }
+    if (was->time >> 12 != now->time >> 12) return 1;
+    const uint32_t first = grid_block * grid_threads + 1;
+    return (was->owner - first) / WARP == (uint32_t)now->number / WARP && was->time != now->time;
+}
+
+static uint32_t own_time(void) {
+    if (mode == GRID) return now->time;
+    const clocks *seen = &now->strand->seen;
+    return now->strand->owner < seen->count ? seen->at[now->strand->owner] : 0;
+}
+
+static int conflicts(const visit *was, uint32_t owner) { return was->owner && was->owner != owner && !ordered(was); }
+
+/* Of two that are kept, the one to give up for who comes. */
+static void note(visit *kept, const visit *comes) {
+    for (int i = 0; i < 2; ++i) {
+        if (kept[i].owner == comes->owner) {
+            if (kept[i].time == comes->time && !kept[i].locks) return; /* without a lock says more */
+            kept[i] = *comes;
+            return;
+        }
+    }
+    if (!kept[0].owner || ordered(kept)) kept[0] = *comes;
+    else kept[1] = *comes;
+}
+
+/* Whether the last write that raced left the value that was there is seen at the next access. */
+static struct {
+    const char *at;
+    char held[8];
+    int bytes, number;
+} pending = {0, {0}, 0, -1};
+static finding table[MOST_FOUND];
+static int found_count, found_last = -1;
+static int64_t found_dropped;
+
+static void settle_pending(void) {
+    if (pending.number < 0) return;
+    if (memcmp(pending.at, pending.held, (size_t)pending.bytes)) table[pending.number].changed += 1;
+    pending.number = -1;
+}
+
+static void race(const block *b, int64_t offset, int how, int site, const visit *other, int other_how, int bytes) {
+    found("race", how, site, b, offset, other, other_how, "%s", "");
+    if (found_last < 0) return;
+    if (how == WRITE && other_how == WRITE && pending.number < 0) {
+        pending.at = b->start + offset, pending.bytes = bytes < 8 ? bytes : 8, pending.number = found_last;
+        __real_memcpy(pending.held, pending.at, (size_t)pending.bytes);
+    } else if (how != WRITE || other_how != WRITE) {
+        table[found_last].changed += 1;
+    }
+}
+
+static void touch_cell(block *b, cell *c, int64_t offset, int how, int site, int is_scalar) {
+    const uint32_t round = b->kind == SHARED ? shared_round : now_round;
+    if ((c->round & ~(uint32_t)FLAGS) != round) {
+        const uint32_t flags = b->kind == SHARED ? 0 : c->round & FLAGS;
+        *c = (cell){.round = round | flags};
+    }
+    const int bytes = 1 << b->shift;
+    if (how != WRITE && b->is_fresh && is_scalar && !(c->round & IS_SET)) {
+        int k = 0;
+        while (k < bytes && b->start[offset + k] == (char)0xCB) ++k;
+        if (k == bytes) found("uninitialised", how, site, b, offset, 0, 0, "%s", "");
+        c->round |= IS_SET; /* somebody who is not watched wrote it, or it is told already */
+    }
+    if (how != READ) c->round |= IS_SET | IS_WRITTEN;
+    if (mode == SERIAL) return;
+    const uint32_t owner = mode == GRID ? grid_block * grid_threads + (uint32_t)now->number + 1 : now->strand->owner;
+    if (conflicts(&c->write, owner)) race(b, offset, how, site, &c->write, WRITE, bytes);
+    for (int i = 0; i < 2; ++i) {
+        if (how != ATOMIC && conflicts(c->atomics + i, owner)) {
+            race(b, offset, how, site, c->atomics + i, ATOMIC, bytes);
+            break;
+        }
+    }
+    for (int i = 0; how != READ && i < 2; ++i) {
+        if (conflicts(c->reads + i, owner)) {
+            race(b, offset, how, site, c->reads + i, READ, bytes);
+            break;
+        }
+    }
+    const visit comes = {owner, own_time(), (uint16_t)site, now->strand ? now->strand->locks : 0};
+    if (how == READ) note(c->reads, &comes);
+    else if (how == ATOMIC) note(c->atomics, &comes);
+    else if (c->write.owner != owner || c->write.time != comes.time || c->write.locks) c->write = comes;
+}

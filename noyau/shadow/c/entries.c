@@ -1,0 +1,100 @@
+/* What -fsanitize=thread calls: before each access, and in place of each atomic. */
+
+/* A place in the program, as a number: its return address. */
+static struct {
+    const void *pc;
+    int number;
+} site_table[1 << 17];
+static const void *sites[MOST_SITES];
+static int site_count = 1; /* 0 is nowhere */
+
+static int site_of(const void *pc) {
+    size_t at = ((uintptr_t)pc * 0x9E3779B97F4A7C15u) >> 47;
+    while (site_table[at].pc && site_table[at].pc != pc) at = (at + 1) & ((1 << 17) - 1);
+    if (!site_table[at].pc) {
+        if (site_count == MOST_SITES) return 0;
+        site_table[at].pc = pc, sites[site_count] = pc, site_table[at].number = site_count++;
+    }
+    return site_table[at].number;
+}
+
+void __tsan_init(void) {}
+void __tsan_func_entry(void *pc) { (void)pc; }
+void __tsan_func_exit(void) { now->exit_site = mode == GRID ? HERE : 0; }
+
+#define PLAIN(n)                                                                          \
+    void __tsan_read##n(void *at) { touch(at, n, READ, HERE, 1); }                        \
+    void __tsan_write##n(void *at) { touch(at, n, WRITE, HERE, 1); }                      \
+    void __tsan_unaligned_read##n(void *at) { touch(at, n, READ, HERE, 1); }              \
+    void __tsan_unaligned_write##n(void *at) { touch(at, n, WRITE, HERE, 1); }            \
+    void __tsan_volatile_read##n(void *at) { touch(at, n, READ, HERE, 1); }               \
+    void __tsan_volatile_write##n(void *at) { touch(at, n, WRITE, HERE, 1); }             \
+    void __tsan_unaligned_volatile_read##n(void *at) { touch(at, n, READ, HERE, 1); }     \
+    void __tsan_unaligned_volatile_write##n(void *at) { touch(at, n, WRITE, HERE, 1); }
+PLAIN(1)
+PLAIN(2)
+PLAIN(4)
+PLAIN(8)
+PLAIN(16)
+void __tsan_read_range(void *at, size_t bytes) { touch_range(at, (int64_t)bytes, READ, HERE); }
+void __tsan_write_range(void *at, size_t bytes) { touch_range(at, (int64_t)bytes, WRITE, HERE); }
+void __tsan_vptr_update(void **at, void *to) { (void)to, touch(at, 8, WRITE, HERE, 1); }
+void __tsan_vptr_read(void **at) { touch(at, 8, READ, HERE, 1); }
+
+static void may_spin(void);
+
+/* Atomics. The orders are those of C: RELAXED 0 ... SEQ_CST 5. */
+static void meet(const volatile void *at, int acquires, int releases) {
+    if (mode != THREADS) return;
+    if (acquires) acquire_at((const void *)at);
+    if (releases) release_at((const void *)at);
+}
+static int acquires(int order) { return order == 1 || order == 2 || order == 4 || order == 5; }
+static int releases(int order) { return order >= 3; }
+
+#define ATOMICS(bits, type)                                                                              \
+    type __tsan_atomic##bits##_load(const volatile type *at, int order) {                                \
+        may_spin();                                                                                      \
+        touch((const void *)at, sizeof *at, ATOMIC, HERE, 1), meet(at, acquires(order), 0);              \
+        return __atomic_load_n(at, 5);                                                                   \
+    }                                                                                                    \
+    void __tsan_atomic##bits##_store(volatile type *at, type value, int order) {                         \
+        touch((const void *)at, sizeof *at, ATOMIC, HERE, 0), meet(at, 0, releases(order));              \
+        __atomic_store_n(at, value, 5);                                                                  \
+    }                                                                                                    \
+    type __tsan_atomic##bits##_exchange(volatile type *at, type value, int order) {                      \
+        touch((const void *)at, sizeof *at, ATOMIC, HERE, 1), meet(at, acquires(order), releases(order)); \
+        return __atomic_exchange_n(at, value, 5);                                                        \
+    }                                                                                                    \
+    static int swap##bits(volatile type *at, type *was, type value, int order, int site) {               \
+        may_spin();                                                                                      \
+        touch((const void *)at, sizeof *at, ATOMIC, site, 1), meet(at, acquires(order), releases(order)); \
+        return __atomic_compare_exchange_n(at, was, value, 0, 5, 5);                                     \
+    }                                                                                                    \
+    int __tsan_atomic##bits##_compare_exchange_strong(volatile type *at, type *was, type value, int order, int no) { \
+        (void)no;                                                                                        \
+        return swap##bits(at, was, value, order, HERE);                                                  \
+    }                                                                                                    \
+    int __tsan_atomic##bits##_compare_exchange_weak(volatile type *at, type *was, type value, int order, int no) { \
+        (void)no;                                                                                        \
+        return swap##bits(at, was, value, order, HERE);                                                  \
+    }                                                                                                    \
+    type __tsan_atomic##bits##_compare_exchange_val(volatile type *at, type was, type value, int order, int no) { \
+        (void)no, swap##bits(at, &was, value, order, HERE);                                              \
+        return was;                                                                                      \
+    }
+#define FETCH(bits, type, name)                                                                          \
+    type __tsan_atomic##bits##_fetch_##name(volatile type *at, type value, int order) {                  \
+        touch((const void *)at, sizeof *at, ATOMIC, HERE, 1), meet(at, acquires(order), releases(order)); \
+        return __atomic_fetch_##name(at, value, 5);                                                      \
+    }
+#define WIDTH(bits, type)                                                                                \
+    ATOMICS(bits, type)                                                                                  \
+    FETCH(bits, type, add) FETCH(bits, type, sub) FETCH(bits, type, and) FETCH(bits, type, or)           \
+    FETCH(bits, type, xor) FETCH(bits, type, nand)
+WIDTH(8, uint8_t)
+WIDTH(16, uint16_t)
+WIDTH(32, uint32_t)
+WIDTH(64, uint64_t)
+void __tsan_atomic_thread_fence(int order) { (void)order; }
+void __tsan_atomic_signal_fence(int order) { (void)order; }

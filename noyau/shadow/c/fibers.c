@@ -1,0 +1,104 @@
+/* Threads that take turns on one processor: each has a stack, and gives way where it must wait. */
+
+enum { STACK_GUARD = 4096, MOST_FIBERS = 4096 };
+static fiber *fibers;
+static int fiber_count;
+static char *tls_image, *main_tls;
+
+#if defined(__x86_64__)
+void noyau_switch(void **from, void *to);
+__asm__(".text\n.type noyau_switch,@function\nnoyau_switch:\n"
+        "pushq %rbp\npushq %rbx\npushq %r12\npushq %r13\npushq %r14\npushq %r15\n"
+        "movq %rsp, (%rdi)\nmovq %rsi, %rsp\n"
+        "popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\nret\n"
+        ".size noyau_switch, .-noyau_switch\n");
+
+static void *first_top(char *end, void (*begin)(void)) {
+    void **top = (void **)((uintptr_t)end & ~(uintptr_t)15);
+    *--top = 0;
+    *--top = (void *)begin;
+    for (int i = 0; i < 6; ++i) *--top = 0;
+    return top;
+}
+#elif defined(__aarch64__)
+void noyau_switch(void **from, void *to);
+__asm__(".text\n.type noyau_switch,%function\nnoyau_switch:\n"
+        "sub sp, sp, #160\n"
+        "stp x19, x20, [sp, #0]\nstp x21, x22, [sp, #16]\nstp x23, x24, [sp, #32]\nstp x25, x26, [sp, #48]\n"
+        "stp x27, x28, [sp, #64]\nstp x29, x30, [sp, #80]\n"
+        "stp d8, d9, [sp, #96]\nstp d10, d11, [sp, #112]\nstp d12, d13, [sp, #128]\nstp d14, d15, [sp, #144]\n"
+        "mov x9, sp\nstr x9, [x0]\nmov sp, x1\n"
+        "ldp x19, x20, [sp, #0]\nldp x21, x22, [sp, #16]\nldp x23, x24, [sp, #32]\nldp x25, x26, [sp, #48]\n"
+        "ldp x27, x28, [sp, #64]\nldp x29, x30, [sp, #80]\n"
+        "ldp d8, d9, [sp, #96]\nldp d10, d11, [sp, #112]\nldp d12, d13, [sp, #128]\nldp d14, d15, [sp, #144]\n"
+        "add sp, sp, #160\nret\n");
+
+static void *first_top(char *end, void (*begin)(void)) {
+    void **top = (void **)((uintptr_t)end & ~(uintptr_t)15) - 20;
+    for (int i = 0; i < 20; ++i) top[i] = 0;
+    top[11] = (void *)begin;
+    return top;
+}
+#else
+#error "threads can be watched on x86-64 and 64-bit ARM"
+#endif
+
+/* Each thread has its own of what is declared thread_local, but for a grid, where that is __shared__. */
+static void swap_tls(fiber *from, fiber *to) {
+    if (!tls_block.bytes || mode == GRID || from->own_tls == to->own_tls) return;
+    __real_memcpy(from->own_tls, tls_block.start, (size_t)tls_block.bytes);
+    __real_memcpy(tls_block.start, to->own_tls, (size_t)tls_block.bytes);
+}
+
+static void switch_to(fiber *next) {
+    fiber *was = now;
+    if (was == next) return;
+    settle_pending();
+    swap_tls(was, next);
+    now = next;
+    noyau_switch(&was->top, next->top);
+}
+
+static void end_fiber(void);
+
+static void begin_fiber(void) {
+    now->run(now->argument);
+    end_fiber();
+}
+
+static void open_fibers(void) {
+    fiber_stacks = pages((size_t)MOST_FIBERS * STACK_BYTES);
+    fibers = __real_malloc(MOST_FIBERS * sizeof *fibers);
+    if (!fiber_stacks || !fibers) fatal("there is no room for the stacks of threads");
+    fiber_stacks_end = fiber_stacks + (size_t)MOST_FIBERS * STACK_BYTES;
+    __real_memset(fibers, 0, MOST_FIBERS * sizeof *fibers);
+}
+
+/* The fiber of this number, ready to run. */
+static fiber *make_fiber(int number, void (*run)(void *), void *argument) {
+    if (!fibers) open_fibers();
+    if (number >= MOST_FIBERS) fatal("more than 4095 threads at a time are too many to watch");
+    fiber *made = fibers + number;
+    char *stack = fiber_stacks + (size_t)number * STACK_BYTES, *own = made->own_tls;
+    if (!made->stack) mprotect(stack, STACK_GUARD, PROT_NONE);
+    *made = (fiber){.stack = stack, .run = run, .argument = argument, .state = RUNS, .number = number};
+    made->top = first_top(stack + STACK_BYTES, begin_fiber);
+    if (tls_block.bytes && mode != GRID) {
+        made->own_tls = own ? own : __real_malloc((size_t)tls_block.bytes);
+        __real_memcpy(made->own_tls, tls_image, (size_t)tls_block.bytes);
+    }
+    if (number >= fiber_count) fiber_count = number + 1;
+    return made;
+}
+
+static fiber *scheduler = &main_fiber; /* who is given the turn by one that waits or ends */
+
+static void end_fiber(void) {
+    now->state = ENDED;
+    switch_to(scheduler);
+}
+
+static void give_way(int state) {
+    now->state = state;
+    switch_to(scheduler);
+}

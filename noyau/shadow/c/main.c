@@ -1,0 +1,284 @@
+/* One run: what it is given comes in a file, what was found goes into another, and the arrays into a third. */
+
+void noyau_entry(void **arguments); /* the call, written below the user's text */
+
+enum { MOST_ARGUMENTS = 256, ON_STACK = 1 << 30 };
+static void *arguments[MOST_ARGUMENTS];
+static int64_t numbers[MOST_ARGUMENTS][2];
+static int argument_count;
+static int32_t argument_blocks[MOST_ARGUMENTS]; /* -1 for a number */
+static const char *found_path, *arrays_path;
+static uintptr_t program_base;
+static int chosen;
+int noyau_chosen(void) { return chosen; }
+static int is_closing;
+static fiber program;
+
+static void spell_owner(char *into, size_t room, uint32_t owner) {
+    if (!owner) {
+        *into = 0;
+    } else if (mode == GRID) {
+        const uint32_t b = (owner - 1) / grid_threads, t = (owner - 1) % grid_threads;
+        const triple at = thread_places[t];
+        if (grid_shape.y * grid_shape.z * block_shape.y * block_shape.z == 1)
+            snprintf(into, room, "thread %u of block %u", at.x, b);
+        else
+            snprintf(into, room, "thread (%u, %u, %u) of block (%u, %u, %u)", at.x, at.y, at.z, b % grid_shape.x,
+                     b / grid_shape.x % grid_shape.y, b / grid_shape.x / grid_shape.y);
+    } else if (in_team) {
+        for (int i = 0; i < team; ++i)
+            if (team_strands[i]->owner == owner) {
+                snprintf(into, room, "thread %d of %d", i, team);
+                return;
+            }
+        snprintf(into, room, "a task");
+    } else {
+        for (int i = 1; i <= thread_count; ++i)
+            if (fibers[i].strand->owner == owner) {
+                snprintf(into, room, "thread %d", i);
+                return;
+            }
+        snprintf(into, room, "the main thread");
+    }
+}
+
+static char owners[MOST_FOUND][2][96];
+
+static void found(const char *kind, int how, int site, const block *b, int64_t offset, const visit *other,
+                  int other_how, const char *format, ...) {
+    const int other_site = other ? other->site : 0;
+    int number = b == &main_stack ? ON_STACK : -1;
+    if (b >= globals && b < globals + global_count) number = -2 - (int)(b - globals);
+    else if (b >= blocks && b < blocks + block_count) number = (int)(b - blocks);
+    found_last = -1;
+    for (int i = 0; i < found_count; ++i) {
+        finding *f = table + i;
+        if (f->site == site && f->other_site == other_site && f->how == how && f->other_how == other_how &&
+            !strcmp(f->kind, kind)) {
+            f->count += 1, found_last = i;
+            return;
+        }
+    }
+    if (found_count == MOST_FOUND) {
+        found_dropped += 1;
+        return;
+    }
+    finding *f = table + found_count;
+    *f = (finding){.how = how, .other_how = other_how, .site = site, .other_site = other_site, .block = number,
+                   .offset = offset, .count = 1};
+    snprintf(f->kind, sizeof f->kind, "%s", kind);
+    va_list rest;
+    va_start(rest, format);
+    vsnprintf(f->words, sizeof f->words, format, rest);
+    va_end(rest);
+    f->owner = mode == GRID ? grid_block * grid_threads + (uint32_t)now->number + 1
+               : now->strand && mode == THREADS ? now->strand->owner : 0;
+    spell_owner(owners[found_count][0], 96, f->owner);
+    spell_owner(owners[found_count][1], 96, other ? other->owner : 0);
+    found_last = found_count++;
+}
+
+static uintptr_t pc_of(int site) { return site ? (uintptr_t)sites[site] - program_base : 0; }
+
+static void write_found(void) {
+    FILE *out = fopen(found_path, "w");
+    if (!out) fatal("what was found cannot be written");
+    fprintf(out, "S\t%lld\t%d\t%lld\t%lld\n", (long long)accesses, launches, (long long)launched, (long long)found_dropped);
+    for (int i = 0; i < found_count; ++i) {
+        const finding *f = table + i;
+        const block *b = f->block == ON_STACK ? &main_stack : f->block >= 0 ? blocks + f->block : f->block <= -2 ? globals - 2 - f->block : 0;
+        fprintf(out, "F\t%s\t%d\t%d\t%llx\t%llx\t%s\t%lld\t%lld\t%lld\t%llx\t%lld\t%lld\t%s\t%s\t%s\n", f->kind, f->how,
+                f->other_how, (unsigned long long)pc_of(f->site), (unsigned long long)pc_of(f->other_site),
+                b ? b->name : "", (long long)f->offset, (long long)(b ? b->bytes : 0),
+                (long long)(b ? (b->unit ? b->unit : b->shift > 0 ? 1 << b->shift : 1) : 0),
+                (unsigned long long)(b ? pc_of(b->site) : 0), (long long)f->count, (long long)f->changed, owners[i][0],
+                owners[i][1], f->words);
+    }
+    fclose(out);
+}
+
+static void check_outputs(void) {
+    for (int i = 0; i < argument_count; ++i) {
+        if (argument_blocks[i] < 0) continue;
+        block *b = blocks + argument_blocks[i];
+        int is_told = 0;
+        for (int k = 0; k < found_count; ++k) is_told |= table[k].block == argument_blocks[i] && table[k].kind[0] == 'o';
+        for (int64_t k = 1; k <= GUARD_LEAST && !is_told; ++k) {
+            const int before = b->start[-k] != (char)0xCB;
+            if (!before && b->start[b->bytes + k - 1] == (char)0xCB) continue;
+            found("out-of-bounds", WRITE, 0, b, before ? -k : b->bytes + k - 1, 0, 0, "%s", "unseen");
+            is_told = 1;
+        }
+        if (!b->is_output || !b->is_fresh) continue;
+        int64_t missed = 0, first = -1;
+        const int64_t unit = b->unit ? b->unit : 1;
+        for (int64_t at = 0; at + unit <= b->bytes; at += unit) {
+            const cell *c = b->cells ? b->cells + (at >> b->shift) : 0;
+            int64_t k = 0;
+            while (k < unit && b->start[at + k] == (char)0xCB) ++k;
+            if (k < unit || (c && c->round & IS_WRITTEN)) continue;
+            if (!missed++) first = at;
+        }
+        if (missed) {
+            found("unwritten", WRITE, 0, b, first, 0, i, "%s", "");
+            if (found_last >= 0) table[found_last].count = missed;
+        }
+    }
+}
+
+static void write_arrays(void) {
+    FILE *out = fopen(arrays_path, "wb");
+    if (!out) fatal("the arrays cannot be written");
+    for (int i = 0; i < argument_count; ++i)
+        if (argument_blocks[i] >= 0 && blocks[argument_blocks[i]].bytes)
+            fwrite(blocks[argument_blocks[i]].start, 1, (size_t)blocks[argument_blocks[i]].bytes, out);
+    fclose(out);
+}
+
+static void stop_run(void) {
+    if (!is_closing++) write_found();
+    _exit(3);
+}
+
+static void on_signal(int number) {
+    const char *words = number == SIGPROF ? "it does not end" : number == SIGABRT ? "it aborts" : "it crashes";
+    if (number == SIGFPE) words = "it divides by zero, or overflows";
+    pending.number = -1;
+    found("crash", READ, last_site, 0, 0, 0, READ, "%s", words);
+    stop_run();
+}
+
+static void on_exit_of_it(void) {
+    if (is_closing) return;
+    found("crash", READ, last_site, 0, 0, 0, READ, "%s", "it ends its process");
+    stop_run();
+}
+
+static void catch_signals(long limit_ms) {
+    static char stack[1 << 16];
+    sigaltstack(&(stack_t){.ss_sp = stack, .ss_size = sizeof stack}, 0);
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_ONSTACK | SA_NODEFER};
+    const int numbers[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGPROF};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) sigaction(numbers[i], &action, 0);
+    const struct itimerval limit = {{0, 0}, {limit_ms / 1000, limit_ms % 1000 * 1000}};
+    setitimer(ITIMER_PROF, &limit, 0);
+    atexit(on_exit_of_it);
+}
+
+static int find_program(struct dl_phdr_info *info, size_t bytes, void *unused) {
+    (void)bytes, (void)unused;
+    program_base = info->dlpi_addr;
+    for (int i = 0; i < info->dlpi_phnum; ++i) {
+        const ElfW(Phdr) *p = info->dlpi_phdr + i;
+        if (p->p_type == PT_LOAD && p->p_flags & PF_W)
+            data_start = (char *)(program_base + p->p_vaddr), data_end = data_start + p->p_memsz;
+        if (p->p_type == PT_TLS)
+            tls_block.start = info->dlpi_tls_data, tls_block.bytes = (int64_t)p->p_memsz;
+    }
+    return 1; /* the first is the program itself */
+}
+
+static void add_array(const char *line, FILE *in) {
+    (void)in;
+    long long bytes;
+    int unit, output, filled;
+    char name[64] = "";
+    if (sscanf(line, "array %lld %d %d %d %63s", &bytes, &unit, &output, &filled, name) != 5) fatal("a bad array");
+    block *b = allocate(bytes, 256, ARGUMENT, !filled);
+    if (!b) fatal("there is no room for an argument");
+    b->unit = unit, b->is_output = (int8_t)output;
+    snprintf(b->name, sizeof b->name, "%s", name);
+    argument_blocks[argument_count++] = (int32_t)(b - blocks);
+}
+
+static void add_global(const char *line) {
+    unsigned long long offset;
+    long long bytes;
+    int is_tls, unit;
+    char name[64] = "";
+    if (sscanf(line, "global %llx %lld %d %d %63s", &offset, &bytes, &is_tls, &unit, name) != 5) fatal("a bad global");
+    block *b = add_block(&globals, &global_count, &global_room);
+    b->start = is_tls ? tls_block.start + offset : (char *)(program_base + offset);
+    b->bytes = bytes, b->unit = unit, b->kind = is_tls ? SHARED : GLOBAL, b->is_fresh = (int8_t)is_tls;
+    snprintf(b->name, sizeof b->name, "%s", name);
+}
+
+static int by_start(const void *a, const void *b) {
+    const block *x = a, *y = b;
+    return x->start < y->start ? -1 : x->start > y->start;
+}
+
+static void read_given(const char *path) {
+    FILE *in = fopen(path, "rb");
+    char line[512];
+    long limit_ms = 5000;
+    unsigned long long seed = 1, low, high;
+    if (!in) fatal("what is to be run cannot be read");
+    while (fgets(line, sizeof line, in) && strcmp(line, "data\n")) {
+        if (argument_count == MOST_ARGUMENTS) fatal("more than 256 arguments");
+        if (sscanf(line, "threads %d plan %d seed %llu limit %ld", &wanted_threads, &plan, &seed, &limit_ms) == 4) {
+            plan_seed = seed;
+        } else if (sscanf(line, "chosen %d", &chosen) == 1) {
+        } else if (!strncmp(line, "array ", 6)) {
+            add_array(line, in);
+        } else if (!strncmp(line, "global ", 7)) {
+            add_global(line);
+        } else if (sscanf(line, "number %llx %llx", &low, &high) == 2) {
+            numbers[argument_count][0] = (int64_t)low, numbers[argument_count][1] = (int64_t)high;
+            argument_blocks[argument_count++] = -1;
+        } else {
+            long long shared;
+            if (sscanf(line, "grid %u %u %u %u %u %u %lld", &given_grid.x, &given_grid.y, &given_grid.z, &given_block.x,
+                       &given_block.y, &given_block.z, &shared) == 7)
+                given_shared = shared;
+        }
+    }
+    for (int i = 0; i < argument_count; ++i) {
+        const int32_t at = argument_blocks[i];
+        arguments[i] = at < 0 ? (void *)numbers[i] : blocks[at].start;
+        if (at >= 0 && !blocks[at].is_fresh && blocks[at].bytes &&
+            fread(blocks[at].start, 1, (size_t)blocks[at].bytes, in) != (size_t)blocks[at].bytes)
+            fatal("the data of an argument is cut off");
+    }
+    fclose(in);
+    qsort(globals, (size_t)global_count, sizeof *globals, by_start);
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+    catch_signals(limit_ms);
+}
+
+static void run_program(void *unused) {
+    (void)unused;
+    noyau_entry(arguments);
+    settle_pending();
+    mode = SERIAL;
+    check_outputs();
+    is_closing = 1;
+    fflush(0);
+    write_found();
+    write_arrays();
+    _exit(0);
+}
+
+int main(int count, char **words) {
+    if (count != 4) fatal("it is run by noyau");
+    found_path = words[2], arrays_path = words[3];
+    dl_iterate_phdr(find_program, 0);
+    if (tls_block.bytes) {
+        tls_image = __real_malloc((size_t)tls_block.bytes);
+        main_tls = __real_malloc((size_t)tls_block.bytes);
+        if (!tls_image || !main_tls) fatal("no memory");
+        __real_memcpy(tls_image, tls_block.start, (size_t)tls_block.bytes);
+    }
+    read_given(words[1]);
+    main_stack.start = pages(MAIN_STACK_BYTES);
+    if (!main_stack.start) fatal("no memory");
+    main_stack.bytes = MAIN_STACK_BYTES, main_stack.kind = STACK, main_stack.shift = -1, main_stack.unit = 1;
+    snprintf(main_stack.name, sizeof main_stack.name, "the stack");
+    tick(&main_strand);
+    program = (fiber){.stack = main_stack.start, .run = run_program, .state = RUNS, .strand = &main_strand};
+    program.own_tls = main_tls, main_fiber.own_tls = main_tls;
+    program.top = first_top(main_stack.start + MAIN_STACK_BYTES, begin_fiber);
+    program_fiber = scheduler = &program;
+    switch_to(&program);
+    return 1;
+}

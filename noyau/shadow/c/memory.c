@@ -1,0 +1,266 @@
+/* Blocks of memory: arguments and what is allocated lie in an arena, with guards between them; nothing lies where
+   something else was. Globals, statics and __shared__ arrays lie where the linker puts them. */
+
+enum { GUARD_LEAST = 4096, MOST_GUARD = 1 << 20 };
+static char *arena, *arena_end, *arena_free;
+static block *blocks, *globals;
+static int64_t block_count, block_room, global_count, global_room;
+static block main_stack, tls_block;
+static char *fiber_stacks, *fiber_stacks_end;
+static char *data_start, *data_end; /* of the program's own writable segment */
+
+static void *pages(size_t bytes) {
+    void *made = mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return made == MAP_FAILED ? 0 : made;
+}
+
+static void fatal(const char *words) {
+    fprintf(stderr, "noyau: %s\n", words);
+    _exit(97);
+}
+
+static void open_arena(void) {
+    for (size_t bytes = (size_t)1 << 38; bytes >= (size_t)1 << 30; bytes /= 2)
+        if ((arena = pages(bytes))) {
+            arena_end = arena + bytes, arena_free = arena + MOST_GUARD;
+            return;
+        }
+    fatal("there is no room for the memory that is watched");
+}
+
+static block *add_block(block **list, int64_t *count, int64_t *room) {
+    if (*count == *room) {
+        const int64_t wider = *room ? 2 * *room : 64;
+        block *grown = __real_malloc((size_t)wider * sizeof *grown);
+        if (!grown) fatal("no memory");
+        if (*count) __real_memcpy(grown, *list, (size_t)*count * sizeof *grown);
+        *list = grown, *room = wider; /* the old list is left: it may be in use */
+    }
+    block *made = *list + (*count)++;
+    __real_memset(made, 0, sizeof *made);
+    made->shift = -1;
+    return made;
+}
+
+/* Of a block that begins at a multiple of `align`; the guard before and after it are at least as long as it, up to
+   MOST_GUARD, and hold a pattern. */
+static block *allocate(int64_t bytes, int64_t align, int kind, int fresh) {
+    if (!arena) open_arena();
+    int64_t guard = bytes < GUARD_LEAST ? GUARD_LEAST : bytes > MOST_GUARD ? MOST_GUARD : bytes;
+    if (kind == HEAP && guard > 1 << 16) guard = 1 << 16;
+    char *start = (char *)(((uintptr_t)arena_free + (uintptr_t)guard + (uintptr_t)align - 1) & -(uintptr_t)align);
+    if (bytes < 0 || start + bytes + 2 * MOST_GUARD > arena_end) return 0;
+    block *made = add_block(&blocks, &block_count, &block_room);
+    made->start = start, made->bytes = bytes, made->kind = (int8_t)kind, made->is_fresh = (int8_t)fresh;
+    arena_free = start + bytes + guard;
+    if (fresh) __real_memset(start, 0xCB, (size_t)bytes);
+    if (kind == ARGUMENT) { /* what writes there unseen is found afterwards */
+        __real_memset(start - GUARD_LEAST, 0xCB, GUARD_LEAST);
+        __real_memset(start + bytes, 0xCB, GUARD_LEAST);
+    }
+    return made;
+}
+
+static block *among(block *list, int64_t count, const char *at) {
+    int64_t low = 0, high = count;
+    while (low < high) {
+        const int64_t middle = (low + high) / 2;
+        if (list[middle].start <= at) low = middle + 1;
+        else high = middle;
+    }
+    return low ? list + low - 1 : 0;
+}
+
+static void make_cells(block *b, int shift) {
+    while (shift && ((uintptr_t)b->start & (((uintptr_t)1 << shift) - 1))) --shift;
+    const size_t count = (size_t)(b->bytes >> shift) + 2;
+    cell *made = pages(count * sizeof *made);
+    if (!made) fatal("there is no room for the shadow of what is watched");
+    if (b->cells) { /* finer than before */
+        const size_t before = (size_t)(b->bytes >> b->shift) + 1;
+        for (size_t i = 0; i < before; ++i) {
+            if (!b->cells[i].round) continue;
+            for (size_t k = 0; k < (size_t)1 << (b->shift - shift) && ((i << (b->shift - shift)) + k) < count; ++k)
+                made[(i << (b->shift - shift)) + k] = b->cells[i];
+        }
+        munmap(b->cells, (before + 1) * sizeof *b->cells);
+    }
+    b->cells = made, b->shift = shift;
+}
+
+static void touch_block(block *b, int64_t offset, int64_t bytes, int how, int site, int is_scalar) {
+    const int log = bytes >= 8 ? 3 : bytes >= 4 ? 2 : bytes >= 2 ? 1 : 0;
+    if (!b->cells) {
+        const int unit = b->unit == 8 ? 3 : b->unit == 4 ? 2 : b->unit == 2 ? 1 : b->unit == 1 ? 0 : log;
+        make_cells(b, unit);
+    }
+    while (b->shift && ((bytes | offset) & ((1 << b->shift) - 1))) make_cells(b, b->shift - 1);
+    for (int64_t i = offset >> b->shift; i < (offset + bytes) >> b->shift; ++i)
+        touch_cell(b, b->cells + i, i << b->shift, how, site, is_scalar);
+}
+
+/* What lies outside every block: told with the block that is nearest. */
+static void touch_outside(const char *at, int64_t bytes, int how, int site) {
+    block *low = among(blocks, block_count, at);
+    block *high = low ? (low + 1 < blocks + block_count ? low + 1 : 0) : (block_count ? blocks : 0);
+    block *near = low;
+    if (!low || (high && high->start - at < at - (low->start + low->bytes))) near = high;
+    if (!near) return;
+    (void)bytes;
+    found("out-of-bounds", how, site, near, at - near->start, 0, 0, "%s", near->is_freed ? "freed" : "");
+}
+
+static void touch(const void *address, int64_t bytes, int how, int site, int is_scalar) {
+    const char *at = address;
+    settle_pending();
+    accesses += 1, last_site = site;
+    if (at >= arena && at < arena_end) {
+        static int64_t last;
+        block *b = last < block_count ? blocks + last : 0;
+        if (!b || at < b->start || at >= b->start + b->bytes) b = among(blocks, block_count, at);
+        if (!b || at + bytes > b->start + b->bytes || b->is_freed) {
+            touch_outside(at, bytes, how, site);
+            return;
+        }
+        last = b - blocks;
+        if (b->kind == DEVICE && mode == SERIAL)
+            found("crash", how, site, b, at - b->start, 0, 0, "%s", "the host touches memory of the device");
+        touch_block(b, at - b->start, bytes, how, site, is_scalar);
+    } else if (at >= fiber_stacks && at < fiber_stacks_end) {
+        return; /* a thread's own */
+    } else if (at >= data_start && at < data_end) {
+        block *b = among(globals, global_count, at);
+        if (!b || at >= b->start + b->bytes + 64) return;
+        if (at + bytes > b->start + b->bytes) {
+            if (b->unit) found("out-of-bounds", how, site, b, at - b->start, 0, 0, "%s", "");
+            return;
+        }
+        touch_block(b, at - b->start, bytes, how, site, is_scalar);
+    } else if (at >= tls_block.start && at < tls_block.start + tls_block.bytes) {
+        if (mode != GRID) return; /* each thread has its own */
+        block *b = among(globals, global_count, at);
+        if (!b || b->kind != SHARED || at + bytes > b->start + b->bytes) {
+            if (b && b->kind == SHARED) found("out-of-bounds", how, site, b, at - b->start, 0, 0, "%s", "");
+            return;
+        }
+        touch_block(b, at - b->start, bytes, how, site, is_scalar);
+    } else if (at >= main_stack.start && at < main_stack.start + main_stack.bytes && mode == THREADS) {
+        touch_block(&main_stack, at - main_stack.start, bytes, how, site, 0);
+    }
+}
+
+/* Ranges: what memcpy and its like do. */
+static void touch_range(const void *address, int64_t bytes, int how, int site) {
+    const char *at = address;
+    if (bytes <= 0) return;
+    if (at >= arena && at < arena_end) {
+        block *b = among(blocks, block_count, at);
+        const int64_t left = b && at < b->start + b->bytes ? b->start + b->bytes - at : 0;
+        if (left && left < bytes) {
+            touch(at, left, how, site, 0);
+            touch(b->start + b->bytes, 1, how, site, 0);
+            return;
+        }
+    }
+    touch(at, bytes, how, site, 0);
+}
+
+static block *heap_block(int64_t bytes, int64_t align, int fresh, int site) {
+    block *made = allocate(bytes, align, HEAP, fresh);
+    if (made) {
+        made->site = site;
+        snprintf(made->name, sizeof made->name, "the block of %lld bytes", (long long)bytes);
+    }
+    return made;
+}
+
+void *__wrap_malloc(size_t bytes) {
+    block *made = heap_block((int64_t)bytes, 16, 1, HERE);
+    return made ? made->start : 0;
+}
+
+void *__wrap_calloc(size_t count, size_t bytes) {
+    if (bytes && count > (size_t)INT64_MAX / bytes) return 0;
+    block *made = heap_block((int64_t)(count * bytes), 16, 0, HERE);
+    return made ? made->start : 0;
+}
+
+static block *owned(void *at) {
+    if ((char *)at < arena || (char *)at >= arena_end) return 0;
+    block *b = among(blocks, block_count, at);
+    return b && b->start == at ? b : 0;
+}
+
+static void release_block(void *at, int site) {
+    if (!at) return;
+    block *b = owned(at);
+    if (!b && ((char *)at < arena || (char *)at >= arena_end)) return; /* of somebody who is not watched */
+    if (!b || b->is_freed || b->kind == ARGUMENT) {
+        b = b ? b : among(blocks, block_count, at);
+        if (b) found("crash", WRITE, site, b, (char *)at - b->start, 0, 0, "%s", b->is_freed ? "freed twice" : "freed, and no start of a block");
+        return;
+    }
+    if (mode == THREADS && b->bytes) touch(b->start, b->bytes, WRITE, site, 0); /* a race with who still uses it */
+    b->is_freed = 1;
+}
+
+void __wrap_free(void *at) { release_block(at, HERE); }
+
+void *__wrap_realloc(void *at, size_t bytes) {
+    block *made = heap_block((int64_t)bytes, 16, 1, HERE), *b = at ? owned(at) : 0;
+    if (made && b) {
+        __real_memcpy(made->start, b->start, (size_t)(b->bytes < (int64_t)bytes ? b->bytes : (int64_t)bytes));
+        made->is_fresh = 0;
+        b->is_freed = 1;
+    }
+    return made ? made->start : 0;
+}
+
+void *__wrap_aligned_alloc(size_t align, size_t bytes) {
+    block *made = heap_block((int64_t)bytes, (int64_t)align, 1, HERE);
+    return made ? made->start : 0;
+}
+
+int __wrap_posix_memalign(void **into, size_t align, size_t bytes) {
+    block *made = heap_block((int64_t)bytes, (int64_t)align, 1, HERE);
+    if (!made) return ENOMEM;
+    *into = made->start;
+    return 0;
+}
+
+/* C++: operator new and delete, by the names that the compiler gives them. */
+void *_Znwm(size_t bytes) {
+    block *made = heap_block((int64_t)bytes, 16, 1, HERE);
+    return made ? made->start : 0;
+}
+void *_Znam(size_t bytes) {
+    block *made = heap_block((int64_t)bytes, 16, 1, HERE);
+    return made ? made->start : 0;
+}
+void *_ZnwmSt11align_val_t(size_t bytes, size_t align) { return __wrap_aligned_alloc(align, bytes); }
+void *_ZnamSt11align_val_t(size_t bytes, size_t align) { return __wrap_aligned_alloc(align, bytes); }
+void _ZdlPv(void *at) { release_block(at, HERE); }
+void _ZdaPv(void *at) { release_block(at, HERE); }
+void _ZdlPvm(void *at, size_t bytes) { (void)bytes, release_block(at, HERE); }
+void _ZdaPvm(void *at, size_t bytes) { (void)bytes, release_block(at, HERE); }
+void _ZdlPvmSt11align_val_t(void *at, size_t bytes, size_t align) { (void)bytes, (void)align, release_block(at, HERE); }
+void _ZdaPvmSt11align_val_t(void *at, size_t bytes, size_t align) { (void)bytes, (void)align, release_block(at, HERE); }
+
+void *__wrap_memcpy(void *to, const void *from, size_t bytes) {
+    const int site = HERE;
+    touch_range(from, (int64_t)bytes, READ, site);
+    touch_range(to, (int64_t)bytes, WRITE, site);
+    return __real_memcpy(to, from, bytes);
+}
+
+void *__wrap_memmove(void *to, const void *from, size_t bytes) {
+    const int site = HERE;
+    touch_range(from, (int64_t)bytes, READ, site);
+    touch_range(to, (int64_t)bytes, WRITE, site);
+    return memmove(to, from, bytes);
+}
+
+void *__wrap_memset(void *to, int value, size_t bytes) {
+    touch_range(to, (int64_t)bytes, WRITE, HERE);
+    return __real_memset(to, value, bytes);
+}

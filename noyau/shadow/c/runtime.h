@@ -1,0 +1,109 @@
+/* What watches a program in C, C++ or CUDA C++ while it runs: every access comes here through the calls that
+   -fsanitize=thread leaves in it, and the threads of OpenMP, of pthreads and of CUDA run one after the other.
+
+   The files are one text: runtime.h, cells.c, memory.c, fibers.c, clocks.c, entries.c, openmp.c, tasks.c, threads.c,
+   cuda.c, main.c. They are linked to the object of the user's file, which is built as it is. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <link.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+/* The calls are taken in place of those of other libraries, which must see them. */
+#pragma GCC visibility push(default)
+
+enum { MOST_SITES = 65535, MOST_FOUND = 256, WARP = 32, STACK_BYTES = 1 << 18, MAIN_STACK_BYTES = 1 << 23 };
+enum { READ = 0, WRITE = 1, ATOMIC = 2 };                                     /* how a cell is touched */
+enum { SERIAL, THREADS, GRID };                                               /* what runs side by side */
+enum { ARGUMENT, HEAP, DEVICE, GLOBAL, SHARED, STACK };                       /* what a block of memory is */
+enum { NEVER = 0, RUNS = 1, WAITS_BARRIER = 2, WAITS_WARP = 3, WAITS_THREAD = 4, WAITS_ACTIVE = 5, ENDED = 6 };
+
+/* Who touched a cell: owners count from 1. `time` is the owner's own clock, in a grid the barriers and the syncwarps it
+   has passed; `locks` a set of locks that it held. */
+typedef struct {
+    uint32_t owner, time;
+    uint16_t site, locks;
+} visit;
+
+/* `round`: the region of the program in which the rest holds, and the flags. */
+enum { IS_SET = 1, IS_WRITTEN = 2, FLAGS = 3 };
+typedef struct {
+    visit write, reads[2], atomics[2];
+    uint32_t round;
+} cell;
+
+typedef struct {
+    char *start;
+    int64_t bytes;
+    cell *cells;
+    int32_t shift;    /* a cell has 1 << shift bytes; -1 while nobody has touched it */
+    int32_t unit;     /* bytes of an element, 0 where that is not known */
+    int8_t kind, is_fresh, is_freed, is_output;
+    int32_t site;     /* where it was allocated */
+    char name[80];
+} block;
+
+typedef struct {
+    char kind[20];
+    int32_t how, other_how, site, other_site, block;
+    uint32_t owner, other_owner;
+    int64_t offset, count, changed;
+    char words[160];
+} finding;
+
+/* What each owner has seen of each other one's clock. */
+typedef struct {
+    uint32_t count, *at;
+} clocks;
+
+/* One that runs by itself: a thread, or a task. */
+typedef struct strand {
+    uint32_t owner;
+    uint16_t locks;
+    clocks seen, children; /* what tasks that it made, and that have ended, have seen */
+    struct strand *ended, *next;
+    clocks *group;
+} strand;
+
+/* A stack that a thread runs on. */
+typedef struct fiber {
+    void *top;          /* its stack pointer while another runs */
+    char *stack;
+    void (*run)(void *);
+    void *argument, *result;
+    strand *strand;
+    int32_t state, number, site, exit_site;
+    uint32_t time, mask, gone, fenced;
+    uint64_t value, answer;
+    int32_t lane, operation, extra;
+    char *own_tls;
+    int32_t region_step, alone; /* of OpenMP: the worksharing constructs it has met; regions within a region */
+    int64_t chunk;
+} fiber;
+
+static int mode = SERIAL;
+static uint32_t now_round = 1 << 2, shared_round = 1 << 2;
+static fiber main_fiber, *now = &main_fiber;
+static strand main_strand = {.owner = 1};
+static int64_t accesses;
+static int last_site;
+
+static int site_of(const void *pc);
+static void found(const char *kind, int how, int site, const block *b, int64_t offset, const visit *other,
+                  int other_how, const char *format, ...);
+static void stop_run(void);
+static void switch_to(fiber *next);
+extern void *__real_malloc(size_t);
+extern void __real_free(void *);
+extern void *__real_memcpy(void *, const void *, size_t);
+extern void *__real_memset(void *, int, size_t);
+#define HERE site_of(__builtin_return_address(0))

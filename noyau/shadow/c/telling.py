@@ -1,0 +1,173 @@
+"""What runs of a program found, as findings of the one record."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+from noyau.checking.findings import Finding
+from noyau.shadow.c.elf import Lines
+from noyau.shadow.c.running import Fault, Ran
+from noyau.shadow.records import Access, Memory, Route, Seen, Site, findings_of
+
+_REMEDIES = {
+    "c": {"race": "give each iteration its own cells, or use reduction(...), #pragma omp atomic or critical"},
+    "cpp": {"race": "give each thread its own cells, or use a mutex, an atomic or a reduction"},
+    "cuda": {
+        "race": "put a __syncthreads() between them, give each thread its own cells, or use atomicAdd",
+        "divergent-barrier": "let every thread of the block, and each lane of the mask, reach it; guard the work alone",
+        "out-of-bounds": "compare the index with the size before the access: if (i < n)",
+        "unwritten": "let the grid cover every cell, or loop with a stride of the grid",
+    },
+}
+_WARPS = {
+    "ended": "waits at a barrier which {other} never reaches: it has returned{line}",
+    "mask": "calls with a mask that leaves out its own lane",
+    "no lane": "asks for the value of a lane that the block does not have",
+    "lane ended": "asks for the value of {other}, which has returned{line}",
+    "lane": "asks for the value of {other}, which is not there{line}",
+    "warp": "waits for {other}, which is elsewhere{line}",
+    "": "waits at a barrier, and {other} at another one{line}",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Whose findings: the op, the kernel and its function, its language, where its text lies (`place`) and what it
+    says, and the arrays of the call by name."""
+
+    op: str
+    kernel: str
+    entry: str
+    language: str
+    place: str
+    text: str
+    shapes: Mapping[str, tuple[int, ...]]
+    size: str
+
+
+@dataclass(slots=True)
+class _Numbers:
+    """Sites, memories and owners by number, as they come."""
+
+    sites: list[Site] = field(default_factory=list)
+    memories: dict[int, Memory] = field(default_factory=dict)
+    owners: list[str] = field(default_factory=list)
+
+    def site(self, site: Site | None) -> int:
+        if site is None:
+            return -1
+        if site not in self.sites:
+            self.sites.append(site)
+        return self.sites.index(site)
+
+    def memory(self, memory: Memory) -> int:
+        for number, each in self.memories.items():
+            if each == memory:
+                return number
+        self.memories[len(self.memories)] = memory
+        return len(self.memories) - 1
+
+    def owner(self, words: str) -> int:
+        if not words:
+            return -1
+        if words not in self.owners:
+            self.owners.append(words)
+        return self.owners.index(words)
+
+
+def findings(runs: Sequence[Ran], lines: Lines, told: Told) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
+    """The findings of all runs of a call, each kind and pair of lines once, and what marks in the text allow."""
+    numbers, words = _Numbers(), {}
+    seen: list[Seen] = []
+    for fault in chain.from_iterable(run.faults for run in runs):
+        site, other = (_site(lines.at(at), told) for at in (fault.site, fault.other_site))
+        if fault.kind == "divergent-barrier" and fault.words == "" and site == other:
+            continue  # one barrier that the compiler has written twice
+        made = _seen(fault, site or _entry(told), other, told, numbers)
+        if all(_likeness(each) != _likeness(made) for each in seen):
+            seen.append(made)
+            words[made] = _words(fault, site, other)
+    messages = {kind: lambda each, _: words[each] for kind in ("divergent-barrier", "crash", "launch", "unwritten")}
+    freed = {each: text for each, text in words.items() if text and each.kind == "out-of-bounds"}
+    route = Route(
+        told.language,
+        numbers.sites,
+        numbers.memories,
+        lambda owner: numbers.owners[owner] if 0 <= owner < len(numbers.owners) else "it",
+        _REMEDIES[told.language],
+        messages,
+    )
+    plain, allowed = findings_of((each for each in seen if each not in freed), route, told.op, told.kernel, told.size)
+    worded = {"out-of-bounds": lambda each, _: freed[each]}
+    others, more = findings_of(freed, replace(route, messages=worded), told.op, told.kernel, told.size)
+    return tuple(dict.fromkeys([*plain, *others])), tuple(dict.fromkeys([*allowed, *more]))
+
+
+def _likeness(seen: Seen) -> tuple[object, ...]:
+    pair = (seen.site, seen.other_site) if seen.kind == "race" else (seen.site,)
+    return (seen.kind, *pair, seen.memory)
+
+
+def _entry(told: Told) -> Site:
+    """The line of the kernel's own name, for what has none."""
+    at = next((k for k, line in enumerate(told.text.splitlines(), 1) if f"{told.entry}(" in line.replace(" (", "(")), 1)
+    return _site(("kernel.c", at), told) or Site(told.place, at)
+
+
+def _site(found: tuple[str, int], told: Told) -> Site | None:
+    file, line = found
+    if not line or file == "noyau_call":
+        return None
+    if file != "kernel.c":
+        return Site(file, line, linecache.getline(file, line).strip())
+    texts = told.text.splitlines()
+    return Site(told.place, line, texts[line - 1].strip() if line <= len(texts) else "")
+
+
+def _seen(fault: Fault, site: Site, other: Site | None, told: Told, numbers: _Numbers) -> Seen:
+    unit = fault.unit or 1
+    cells = fault.size // unit
+    shape = told.shapes.get(fault.name, (cells,))
+    memory = numbers.memory(Memory(fault.name, shape or (1,))) if fault.name else -1
+    kind = "written-twice" if fault.kind == "race" and not fault.changed else fault.kind
+    return Seen(
+        kind,
+        Access(fault.how),
+        numbers.site(site),
+        numbers.owner(fault.owner),
+        fault.offset // unit,
+        memory,
+        Access(fault.other_how),
+        numbers.site(other),
+        numbers.owner(fault.other_owner),
+        extent=cells,
+        count=fault.count,
+    )
+
+
+def _words(fault: Fault, site: Site | None, other: Site | None) -> str:
+    """What is said where the record has no words of its own."""
+    who, by = fault.owner or "it", fault.other_owner or "another"
+    line = f" on line {other.line}" if other else ""
+    unit = fault.unit or 1
+    match fault.kind:
+        case "divergent-barrier":
+            return f"{who} {_WARPS[fault.words].format(other=by, line=line)}"
+        case "unwritten":
+            told = f"never wrote {fault.count} of the {fault.size // unit} cells of {fault.name}"
+            return f"{told}; the first is {fault.offset // unit}"
+        case "crash":
+            after = f" at {fault.name}" if fault.name else ""
+            return (
+                f"{fault.words}{after}, after {who if fault.owner else 'it'} reached line {site.line if site else '?'}"
+            )
+        case "launch":
+            return fault.words
+        case "out-of-bounds" if fault.words == "freed":
+            return f"{who} touches {fault.name} after it was freed"
+        case "out-of-bounds" if fault.words == "unseen":
+            return f"it wrote outside {fault.name}, at {fault.offset // unit}, by a way that is not watched"
+    return ""

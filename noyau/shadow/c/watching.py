@@ -1,0 +1,120 @@
+"""The door: a kernel in C, C++ or CUDA C++, run on arrays with every access watched."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from noyau.checking.findings import Finding
+from noyau.handwritten.c_parameters import roles_of
+from noyau.handwritten.kernels import HandKernel, number_text
+from noyau.shadow.c.building import Program, Source, built
+from noyau.shadow.c.calls import Call, call_of, prototype, with_calls
+from noyau.shadow.c.rewriting import blanked, rewritten
+from noyau.shadow.c.running import BLOCKS, DRAWN, TURNS, Plan, Ran, run
+from noyau.shadow.c.telling import Told, findings
+from noyau.shadow.records import Watched
+from noyau.signatures.types import Instance
+
+Array = np.ndarray
+LANGUAGES = ("c", "cpp", "cuda")
+_TEAMS = (Plan(4, BLOCKS), Plan(2, TURNS), Plan(3, TURNS), Plan(7, DRAWN))
+_THREADS = (Plan(4, BLOCKS), Plan(4, TURNS))
+_ALONE = (Plan(1, BLOCKS),)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A kernel and what it is to be run on; `size` is what a report says of that."""
+
+    kernel: HandKernel
+    instance: Instance
+    arrays: Sequence[Array]
+    constants: Mapping[str, Any]
+    size: str
+
+
+def watch(
+    kernel: HandKernel, instance: Instance, arrays: Sequence[Array], constants: Mapping[str, Any], size: str
+) -> Watched | None:
+    """Run a kernel on arrays and tell what it does wrong with memory; None for another language.
+
+    A program with threads runs several times, its work dealt otherwise each time. `outputs` are the results of the
+    first run, where it came to its end. SignatureError where the call does not fit, UnsupportedError for what cannot be
+    watched, BuildError where the text does not compile."""
+    if kernel.language not in LANGUAGES:
+        return None
+    return watch_together([Case(kernel, instance, arrays, constants, size)])[0]
+
+
+def watch_together(cases: Sequence[Case]) -> list[Watched]:
+    """As `watch`, for cases of which all kernels are of one text, which is built once."""
+    calls = [
+        call_of(each.kernel, each.instance, each.arrays, each.constants, number) for number, each in enumerate(cases)
+    ]
+    program = built(_source(cases[0], calls))
+    return [_run(case, call, program, number) for number, (case, call) in enumerate(zip(cases, calls, strict=True))]
+
+
+def _run(case: Case, call: Call, program: Program, number: int) -> Watched:
+    kernel = case.kernel
+    runs = [run(program, call.given, plan, call.launch, number) for plan in plans_of(kernel)]
+    shapes = {each.name: each.shape for each in call.given if not isinstance(each, int | float)}
+    told = Told(
+        kernel.target.op, kernel.name, kernel.entry, kernel.language, kernel.place, kernel.text, shapes, case.size
+    )
+    found, allowed = findings(runs, program.lines, told)
+    ends = runs[0].arrays
+    changed = [] if ends is None else _changed(call, ends, told)
+    outputs = None if ends is None else tuple(ends[place] for place in call.outputs)
+    return Watched((*found, *changed), sum(each.accesses for each in runs), allowed, _notes(runs), outputs)
+
+
+def _source(case: Case, calls: Sequence[Call]) -> Source:
+    """The text that is built: the user's, on its own lines, and the calls below."""
+    kernel = case.kernel
+    named = {each.name for each in prototype(kernel).parameters}
+    numbers = kernel.numbers(case.constants)
+    macros = "".join(
+        f"#define {name} {number_text(numbers[name])}\n" for name in kernel.usage.constants if name not in named
+    )
+    text = with_calls(rewritten(kernel.text, kernel.language, kernel.called), calls, kernel.language)
+    folder = None if kernel.place == "a text" else Path(kernel.place).parent
+    return Source(macros + text, kernel.language, tuple(kernel.usage.options.get("flags", ())), folder)
+
+
+def plans_of(kernel: HandKernel) -> tuple[Plan, ...]:
+    """How a kernel is run: as its text has threads of OpenMP, of its own, or none."""
+    clean = blanked(kernel.text)
+    if kernel.language == "cuda":
+        return _ALONE
+    usage = kernel.usage
+    pieces = roles_of(prototype(kernel), usage, kernel.target, kernel.called).in_pieces
+    if pieces or re.search(r"#\s*pragma\s+omp\b|\b_Pragma\b", clean):
+        return _TEAMS
+    return _THREADS if re.search(r"\bpthread_create\b|\bstd\s*::\s*j?thread\b|\bthrd_create\b", clean) else _ALONE
+
+
+def _changed(call: Call, ends: Sequence[Array], told: Told) -> list[Finding]:
+    """Inputs that do not hold what they held."""
+    found = []
+    for place in call.inputs:
+        given = call.given[place]
+        if isinstance(given, int | float) or given.holds is None:
+            continue
+        before = np.ascontiguousarray(given.holds, given.dtype)
+        if before.tobytes() != ends[place].tobytes():
+            message = f"changed its input {given.name}"
+            found.append(Finding(told.op, told.kernel, told.language, "mutated-input", told.place, told.size, message))
+    return found
+
+
+def _notes(runs: Sequence[Ran]) -> tuple[str, ...]:
+    if runs[0].launches:
+        return (f"{runs[0].threads} threads of {runs[0].launches} launches, one after the other",)
+    return (f"in {len(runs)} runs, with other numbers of threads",) if len(runs) > 1 else ()
