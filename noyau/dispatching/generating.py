@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from types import MappingProxyType
@@ -15,7 +15,7 @@ from noyau.dispatching.layouts import PACKED, Layout, laid_out, strided_names
 from noyau.dispatching.programs import Program, Scheduling, program
 from noyau.errors import NoyauError, UnsupportedError
 from noyau.frontends.numpy.tracing import follow
-from noyau.ir.graph import Graph, Input, Node, constant
+from noyau.ir.graph import Graph, Input, Node, Scatter, constant
 from noyau.languages import c, numba, triton
 from noyau.lowering.names import identifier
 from noyau.references import Reference
@@ -27,6 +27,7 @@ GENERATED = ("c", "numba")  # languages that calls on arrays are made in
 ON_GPU = ("triton",)  # and those on a GPU
 PRINTED = (*GENERATED, *ON_GPU)  # languages that programs are printed in
 CPU = "cpu"
+MERGED = ("sum", "prod", "max", "min")  # what torch merges in memory on a GPU, in any order
 SCHEDULES: Mapping[str, Scheduling] = MappingProxyType({"c": USUAL, "numba": numba.SCHEDULE, "triton": on_gpu})
 _PRINTERS = {"c": c.together, "numba": numba.together, "triton": triton.together}
 NONE: Mapping[str, Any] = MappingProxyType({})
@@ -98,9 +99,24 @@ def generate(
     graph, specialised = followed(description.reference, wanted)
     layouts = [wanted.layout(at) for at in range(len(wanted.instance.inputs))]
     memory = laid_out(graph, layouts)
-    made = program(memory, identifier(description.name), strided_names(memory, layouts), options or SCHEDULES[language])
+    made = program_in(memory, identifier(description.name), layouts, language, options)
     text = printed(made, language, f"{description.name}: {wanted.instance}")
     return Generated(description.name, language, wanted, graph, specialised, made, text)
+
+
+def program_in(
+    memory: Graph, name: str, layouts: Sequence[Layout], language: str, options: Options | None = None
+) -> Program:
+    """The program of a graph that is laid out so. On a GPU, where a kernel would merge in memory, a library does.
+    UnsupportedError for what has none."""
+    strided, scheduling = strided_names(memory, layouts), options or SCHEDULES[language]
+    try:
+        return program(memory, name, strided, scheduling)
+    except UnsupportedError:
+        merges = [node.kind for node in memory.nodes if isinstance(node.kind, Scatter)]
+        if language not in ON_GPU or not merges or any(kind.monoid not in MERGED for kind in merges):
+            raise
+        return program(memory, name, strided, scheduling, scatters=False)
 
 
 def printed(made: Program, language: str, comment: str) -> str:

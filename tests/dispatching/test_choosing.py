@@ -7,7 +7,7 @@ import pytest
 
 import noyau
 from noyau.builders import cc
-from noyau.dispatching import choosing
+from noyau.dispatching import choosing, generating
 from noyau.dispatching.choosing import Choosing
 from noyau.dispatching.keys import wanted_by
 from noyau.dispatching.records import Winner, record, text_digest
@@ -104,7 +104,7 @@ def test_a_failing_build_falls_back_and_is_remembered(monkeypatch):
         raise BuildError("no compiler here")
 
     monkeypatch.setattr(cc, "compile_library", failing)
-    monkeypatch.setattr(choosing, "GENERATED", ("c",))
+    monkeypatch.setattr(generating, "GENERATED", ("c",))
     op = softmax_op()
     with pytest.warns(noyau.ReferenceWarning, match="c: no compiler here"):
         assert np.allclose(op(numbers(2, 3)).sum(-1), 1)
@@ -212,3 +212,28 @@ def test_where_there_is_no_compiler_numba_runs(tmp_path, monkeypatch):
     told = op.explain(*given)
     assert told.kernel == "numba"
     assert ("c", "no compiler here") in told.rejected
+
+
+def test_on_a_gpu_nothing_of_the_cpu_may_run(monkeypatch):
+    op = scale_op()
+    op.kernel(SCALE, language="c", entry="scale", trust=True)
+    bound = bind(op.signature, [numbers(3), 2.0], {}, op.name)
+    wanted = wanted_by(op.signature, bound, op.calls.all({}), "cuda:0")
+    monkeypatch.setattr(choosing, "build", lambda made: (_ for _ in ()).throw(BuildError("there is no CUDA device")))
+    chosen = op.calls.choosing.choose(wanted)
+    assert kernel(chosen) == "reference"
+    assert dict(chosen.rejected) == {
+        "scale": "it is in c, and the tensors lie on cuda:0",
+        "triton": "there is no CUDA device",
+    }
+
+
+def test_a_winner_on_a_gpu_has_its_tiles(own_records, monkeypatch):
+    op = scale_op()
+    bound = bind(op.signature, [numbers(3), 2.0], {}, op.name)
+    wanted = wanted_by(op.signature, bound, op.calls.all({}), "cuda:0")
+    monkeypatch.setattr(choosing, "build", lambda made: choosing.Built(made, ()))
+    monkeypatch.setattr(choosing, "passed", lambda description, built: "")
+    text = text_digest(op.generated("triton").text)
+    own_records["winners"] = [Winner(8, "triton", text, 1e-5, "today", (("BLOCK", 2048), ("num_warps", 8)))]
+    assert op.calls.choosing.choose(wanted).only.tiles == {"BLOCK": 2048, "num_warps": 8}

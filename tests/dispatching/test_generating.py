@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import noyau
-from noyau.dispatching.generating import Wanted, generate
+from noyau.dispatching.generating import Wanted, generate, languages_on
+from noyau.dispatching.programs import LibraryStep
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from tests.dispatching.ops import generated, numbers, scale_op, softmax_op
@@ -59,3 +60,23 @@ def test_a_language_that_nothing_is_generated_in():
     told = "softmax: no kernels are generated in 'cuda' yet; c, numba and triton are"
     with pytest.raises(UnsupportedError, match=told):
         generate(op.description, Wanted(op.instance([DType.F32], [2])), "cuda")
+
+
+@noyau.op("float[n], i64[n], float[m] -> float[m]")
+def added(x, at, y):
+    y = y.copy()
+    np.add.at(y, at, x * 2)
+    return y + 1
+
+
+def test_on_a_gpu_a_library_merges_in_memory_and_kernels_do_the_rest():
+    program = added.generated("triton").program
+    left = [step for step in program.steps if isinstance(step, LibraryStep)]
+    assert "a library merges in memory" in [step.reason for step in left]
+    assert program.kernels
+    assert not any(isinstance(step, LibraryStep) for step in added.generated("c").program.steps)
+
+
+def test_what_is_generated_depends_on_the_device():
+    assert languages_on("cpu") == ("c", "numba")
+    assert languages_on("cuda:1") == ("triton",)

@@ -64,3 +64,10 @@ def test_arrays_that_no_kernel_reads_are_copied():
     assert [a is b for a, b in zip(same, [strided, inner, turned], strict=True)] == [True] * 3
     (packed,) = fitted([inner], [PACKED])
     assert packed.flags.c_contiguous
+
+
+def test_devices_have_keys_of_their_own():
+    op = softmax_op()
+    bound = bind(op.signature, [numbers(3, 4)], {}, op.name)
+    keys = {key_of(wanted_by(op.signature, bound, {}, device)) for device in ("cpu", "cuda:0", "cuda:1")}
+    assert len(keys) == 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from noyau.dispatching.running import Built
@@ -17,6 +18,7 @@ from noyau.runtimes.torch.hosting import host
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 MOST = 1024  # kinds of calls whose launches are kept
+MOST_SCALARS = 64
 _ALIGNED = 15
 
 
@@ -30,20 +32,30 @@ class DeviceDoor:
         self.device = torch.device(built.generated.wanted.device)
         self.run = host(built, tiles)
         self.known: dict[Any, Callable[..., tuple[torch.Tensor, ...]]] = {}
+        self.scalars: dict[Any, torch.Tensor] = {}
+        self.repeats = all(end.equals is None for end in self.ends)  # else a cell says which kernel it is
 
     def __call__(self, arguments: tuple[Any, ...]) -> Any:
+        kinds: list[Any] = []
+        are_tensors = True
         for each in arguments:
-            if type(each) not in _PLAIN:
-                return self.anew(arguments)
-        key = tuple([(t.device, t.dtype, t.shape, t.stride(), not t.data_ptr() & _ALIGNED) for t in arguments])
+            if type(each) in _PLAIN:
+                kinds.append((each.device, each.dtype, each.shape, each.stride(), not each.data_ptr() & _ALIGNED))
+            else:
+                are_tensors = False
+                kinds.append(type(each))
+        key = tuple(kinds)
         plan = self.known.get(key)
         if plan is None:
             return self.anew(arguments, key)
-        made = plan(arguments)
+        given: Any = arguments if are_tensors else self.read(arguments, looked_at=True)
+        if given is None:
+            return MISS
+        made = plan(given)
         return made[0] if len(made) == 1 else made
 
-    def anew(self, arguments: tuple[Any, ...], key: Any = None) -> Any:
-        """The same where nothing is known yet, or an argument is a number."""
+    def anew(self, arguments: tuple[Any, ...], key: Any) -> Any:
+        """The same where nothing is known yet."""
         given = self.read(arguments)
         if given is None:
             return MISS
@@ -51,7 +63,8 @@ class DeviceDoor:
             results, plan = self.run.followed(given)
         except InputError:
             return MISS
-        if plan is not None and key is not None:
+        there = all(each.device == self.device for each in arguments if isinstance(each, torch.Tensor))
+        if plan is not None and self.repeats and there:
             self.known = {**(self.known if len(self.known) < MOST else {}), key: plan}
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -63,21 +76,51 @@ class DeviceDoor:
         results = self.run(*given)
         return results[0] if len(results) == 1 else tuple(results)
 
-    def read(self, arguments: tuple[Any, ...]) -> list[torch.Tensor] | None:
-        """The arguments as tensors on the device, or None where one does not fit."""
+    def read(self, arguments: tuple[Any, ...], *, looked_at: bool = False) -> list[torch.Tensor] | None:
+        """The arguments as tensors on the device, or None where one does not fit; `looked_at`: tensors do."""
         if len(arguments) != len(self.ends):
             return None
-        found = [self.tensor(end, each) for end, each in zip(self.ends, arguments, strict=True)]
-        given = [each for each in found if each is not None]
-        return given if len(given) == len(found) else None
+        found = []
+        for end, each in zip(self.ends, arguments, strict=True):
+            is_known = looked_at and isinstance(each, torch.Tensor)
+            made = each if is_known else self.tensor(end, each)
+            if made is None:
+                return None
+            found.append(made)
+        return found
 
     def tensor(self, end: Argument, each: Any) -> torch.Tensor | None:
+        """An argument as a tensor on the device, or None where it does not fit."""
+        if isinstance(each, np.ndarray | np.generic):
+            return None
         if not isinstance(each, torch.Tensor):
-            number = plain.read(end, each)
-            if number is None:
-                return None
-            return torch.full((), number.item(), dtype=TO_TORCH[end.dtype], device=self.device)
+            return self.scalar(end, each)
         if type(each) not in _PLAIN or each.is_neg() or (each.device != self.device and each.dim()):
             return None
         there = array_of(each.cpu()) if end.equals is not None else shown(each)
         return None if plain.read(end, there) is None else each.detach().to(self.device)
+
+    def scalar(self, end: Argument, number: Any) -> torch.Tensor | None:
+        """A Python number as a tensor, which waits for the next call with that number on this stream. A CUDA graph that
+        is captured gets one of its own, for it outlives what waits here."""
+        if self.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            return filled(end, number, self.device)
+        spelt = number.hex() if isinstance(number, float) else number
+        key = (end.dtype, type(number), spelt, current_stream(self.device))
+        found = self.scalars.get(key)
+        if found is None:
+            found = filled(end, number, self.device)
+            if found is not None:
+                self.scalars = {**(self.scalars if len(self.scalars) < MOST_SCALARS else {}), key: found}
+        return found
+
+
+def filled(end: Argument, number: Any, device: torch.device) -> torch.Tensor | None:
+    """A Python number as a tensor, or None where it does not fit."""
+    read = plain.read(end, number)
+    return None if read is None else torch.full((), read.item(), dtype=TO_TORCH[end.dtype], device=device)
+
+
+def current_stream(device: torch.device) -> int:
+    """What tells the current stream of a device from others."""
+    return int(torch.cuda.current_stream(device).cuda_stream) if device.type == "cuda" else 0

@@ -17,9 +17,8 @@ from noyau.builders.cache import digest
 from noyau.builders.records import today
 from noyau.checking.native import certify_native
 from noyau.checking.values import Case
-from noyau.dispatching.generating import CPU, SCHEDULES, Generated, Wanted, languages_on, printed
-from noyau.dispatching.layouts import Layout, laid_out, layout_of, lie, strided_names
-from noyau.dispatching.programs import program
+from noyau.dispatching.generating import CPU, Generated, Wanted, languages_on, printed, program_in
+from noyau.dispatching.layouts import Layout, laid_out, layout_of, lie
 from noyau.dispatching.records import machine_of
 from noyau.dispatching.running import Built, build
 from noyau.errors import BuildError, CheckError, MissingExtraError, OutputError, UnsupportedError
@@ -110,7 +109,7 @@ def generated_of(graph: Graph, called: str, layouts: tuple[Layout, ...], languag
     results = tuple(Value(name, graph[name].dtype, graph[name].shape) for name in graph.outputs)
     wanted = Wanted(Instance(values, results, ()), layouts=layouts, device=device)
     memory = laid_out(graph, layouts)
-    made = program(memory, identifier(called), strided_names(memory, layouts), SCHEDULES[language])
+    made = program_in(memory, identifier(called), layouts, language)
     return Generated(called, language, wanted, graph, {}, made, printed(made, language, f"{called}: {wanted.instance}"))
 
 

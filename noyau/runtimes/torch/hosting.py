@@ -21,12 +21,13 @@ from noyau.dtypes import DType
 from noyau.frontends.torch.dtypes import TO_TORCH
 from noyau.ir.dims import Dim
 from noyau.ir.evaluation import Evaluator
-from noyau.ir.graph import Constant, Contract, Graph, Input, Node, View
+from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Node, Scatter, View
 from noyau.ir.loops import Kernel, Role
 from noyau.runtimes.numpy.doors import MISS, Argument
 from noyau.runtimes.numpy.threads import threads
 from noyau.runtimes.torch.arrays import array_of, tensor_of
 from noyau.runtimes.torch.doors import TensorDoor
+from noyau.runtimes.torch.scattering import along, scatter
 
 Tensor: TypeAlias = torch.Tensor
 Sizes = Mapping[str, int]
@@ -99,14 +100,16 @@ def laid_out(tensor: Tensor, layout: Layout) -> Tensor:
 
 
 def _calls(built: Built, tiles: Mapping[str, int]) -> list[Step]:
-    kernels = iter(built.kernels)
+    kernels, device = iter(built.kernels), torch.device(built.generated.wanted.device)
     if built.generated.language in ON_GPU:
         return [
-            OnDevice(built, step.kernel, tiles) if isinstance(step, KernelStep) else partial(_library, step.graph)
+            OnDevice(built, step.kernel, tiles)
+            if isinstance(step, KernelStep)
+            else partial(_library, step.graph, device)
             for step in built.generated.program.steps
         ]
     return [
-        _kernel(built, step, next(kernels)) if isinstance(step, KernelStep) else partial(_library, step.graph)
+        _kernel(built, step, next(kernels)) if isinstance(step, KernelStep) else partial(_library, step.graph, device)
         for step in built.generated.program.steps
     ]
 
@@ -156,17 +159,18 @@ def _through_arrays(kernel: BuiltKernel, given: Sequence[Tensor]) -> list[Tensor
     return [tensor_of(array) for array in kernel(*map(array_of, given), threads=threads())]
 
 
-def _library(graph: Graph, given: Sequence[Tensor], sizes: Sizes) -> list[Tensor]:
+def _library(graph: Graph, device: torch.device, given: Sequence[Tensor], sizes: Sizes) -> list[Tensor]:
     """What torch does: one value of a graph of views and constants."""
     values = dict(zip((node.output for node in graph.inputs), given, strict=True))
     evaluator = Evaluator(False, sizes)
     for node in graph.nodes:
         if not isinstance(node.kind, Input):
-            values[node.output] = _value(node, [values[name] for name in node.inputs], evaluator, sizes)
+            values[node.output] = _value(node, [values[name] for name in node.inputs], evaluator, device)
     return [values[name] for name in graph.outputs]
 
 
-def _value(node: Node, operands: list[Tensor], evaluator: Evaluator, sizes: Sizes) -> Tensor:
+def _value(node: Node, operands: list[Tensor], evaluator: Evaluator, device: torch.device) -> Tensor:
+    sizes = evaluator.sizes
     match node.kind:
         case Contract(equation) if node.dtype is not DType.BOOL:
             return contract(equation, operands, node.dtype)
@@ -174,12 +178,16 @@ def _value(node: Node, operands: list[Tensor], evaluator: Evaluator, sizes: Size
             seen = view(operands[0], index, evaluator.shape(node), sizes)
             if seen is not None:
                 return seen
+        case Scatter() if device.type == "cuda":
+            return scatter(node.kind, operands, node.dtype, sizes)
+        case Iota(index) if device.type == "cuda":
+            made = along(index, evaluator.shape(node), sizes, device)
+            return made.to(TO_TORCH[node.dtype]).expand(evaluator.shape(node)).contiguous()
         case Constant(value):
-            return tensor_of(value)
+            return tensor_of(value).to(device)
         case _:
             pass
     made = evaluator.value(node, [array_of(tensor.cpu()) for tensor in operands], {})
-    device = operands[0].device if operands else "cpu"
     return tensor_of(np.asarray(made, node.dtype.numpy)).to(device)
 
 
