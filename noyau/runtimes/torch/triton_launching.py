@@ -230,7 +230,7 @@ class Plan:
         for run, grid, function, packed, kernel, arguments, places in self.launched:
             given = list(arguments)
             for at, place in places:
-                given[at] = values[place]
+                given[at] = values[place].data_ptr()  # a number is not looked up in the driver
             seen = None if enter is None else kernel.launch_metadata(grid, stream, *given)
             run(*grid, stream, function, packed, seen, enter, leave, *given)
         return tuple([values[place] for place in self.results])
