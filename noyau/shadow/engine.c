@@ -312,6 +312,11 @@ int64_t shadow_unwritten(const shadow *s, int32_t memory, int64_t *first) {
     return missed;
 }
 
+void shadow_written(const shadow *s, int32_t memory, uint8_t *marks) {
+    const memory_shadow *m = memory_of(s, memory);
+    for (int64_t i = 0; m && i < m->count; ++i) marks[i] = (m->cells[i].flags & IS_WRITTEN) != 0;
+}
+
 int64_t shadow_accesses(const shadow *s) { return s->accesses; }
 int64_t shadow_count(const shadow *s) { return s->count; }
 int64_t shadow_dropped(const shadow *s) { return s->dropped; }

@@ -80,6 +80,8 @@ NOYAU_EXPORT void shadow_set(shadow *, int32_t memory);
 
 /* How many cells no owner wrote in any region; `first` is the first of them, -1 where there is none. */
 NOYAU_EXPORT int64_t shadow_unwritten(const shadow *, int32_t memory, int64_t *first);
+/* A byte for each cell: 1 where some owner wrote it in any region. */
+NOYAU_EXPORT void shadow_written(const shadow *, int32_t memory, uint8_t *marks);
 NOYAU_EXPORT int64_t shadow_accesses(const shadow *);
 NOYAU_EXPORT int64_t shadow_count(const shadow *);
 /* How many findings had no room in the table. */

@@ -33,6 +33,7 @@ _TYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "shadow_note": (None, (_STRUCT, _I32, _I32, _I32, _I32, _I32, _I64, _I64, _I64, _I64)),
     "shadow_set": (None, (_STRUCT, _I32)),
     "shadow_unwritten": (_I64, (_STRUCT, _I32, _STRUCT)),
+    "shadow_written": (None, (_STRUCT, _I32, _STRUCT)),
     "shadow_accesses": (_I64, (_STRUCT,)),
     "shadow_count": (_I64, (_STRUCT,)),
     "shadow_dropped": (_I64, (_STRUCT,)),
@@ -194,6 +195,12 @@ class Shadow:
         first = ctypes.c_int64(-1)
         missed: int = self._library.shadow_unwritten(self.handle, memory, ctypes.byref(first))
         return missed, first.value
+
+    def written(self, memory: int, cells: int) -> np.ndarray:
+        """Which of the cells some owner wrote in any region: bool, as many as there are."""
+        marks = np.zeros(cells, np.uint8)
+        self._library.shadow_written(self.handle, memory, marks.ctypes.data)
+        return marks.astype(bool)
 
     @property
     def accesses(self) -> int:

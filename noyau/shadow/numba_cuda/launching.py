@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import DeviceError
-from noyau.shadow.numba_cuda.arrays import Launched
+from noyau.shadow.numba_cuda.arrays import DeviceArray, Launched
 from noyau.shadow.numba_cuda.device import Device
 from noyau.shadow.numba_cuda.lockstep import Lockstep, Thread3
 from noyau.shadow.numba_cuda.names import stand_ins, word_of
 from noyau.shadow.numba_cuda.rewriting import Twins
-from noyau.shadow.records import Route, Seen
+from noyau.shadow.records import Access, Route, Seen
 
 BLOCK_MOST = 1024  # threads of a block, of every GPU since compute capability 2.0
 EXTENTS_MOST = {"block": (1024, 1024, 64), "grid": (2**31 - 1, 65535, 65535)}
@@ -72,11 +72,12 @@ def _three(extents: Any, name: str) -> Thread3:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """What a kernel is called with: a number, or an array, watched under a name. `is_set`: it holds values before."""
+    """What a kernel is called with: a number, or an array, watched under a name. `is_set`: it holds values before, or
+    which of the cells of its memory do (bool, shaped as the array that it is a view of)."""
 
     name: str
     value: Any
-    is_set: bool = True
+    is_set: bool | np.ndarray = True
 
 
 @dataclass(slots=True)
@@ -86,6 +87,7 @@ class Launch:
     configuration: Configuration
     recorder: Launched
     arrays: dict[str, int] = field(default_factory=dict)
+    roots: dict[int, DeviceArray] = field(default_factory=dict)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -123,13 +125,42 @@ def launched(
 
 
 def _given(argument: Argument, run: Launch) -> Any:
-    """What the kernel gets: an array that is watched, or the number."""
+    """What the kernel gets: an array that is watched, or the number. Views of one array share a memory."""
     value = argument.value
     if not isinstance(value, np.ndarray):
         return value
-    made = run.recorder.array(value, argument.name, is_set=argument.is_set)
-    run.arrays[argument.name] = made.memory
-    return made
+    root = root_of(value)
+    whole = run.roots.get(id(root))
+    if whole is None:
+        whole = run.roots[id(root)] = _watched(root, argument, run)
+    run.arrays[argument.name] = whole.memory
+    return whole if value is root else DeviceArray(run.recorder, whole.memory, value, cells_of(value, root))
+
+
+def _watched(root: np.ndarray, argument: Argument, run: Launch) -> DeviceArray:
+    """A memory of its own; cells that hold values are written before the launch."""
+    is_set = argument.is_set
+    whole = run.recorder.array(root, argument.name, is_set=is_set is True)
+    if isinstance(is_set, np.ndarray) and is_set.any():
+        run.recorder.region(serial=True)
+        run.recorder.touch_all(whole.memory, np.flatnonzero(is_set), Access.WRITE, -1)
+    return whole
+
+
+def root_of(array: np.ndarray) -> np.ndarray:
+    """The packed array of NumPy that an array is a view of, or itself."""
+    root = array
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    return root if root.dtype == array.dtype and root.flags.c_contiguous else array
+
+
+def cells_of(view: np.ndarray, root: np.ndarray) -> np.ndarray:
+    """Where the elements of a view lie in the array that it is a view of."""
+    cells = np.arange(root.size).reshape(root.shape)
+    start = (view.__array_interface__["data"][0] - root.__array_interface__["data"][0]) // root.itemsize
+    strides = [step // root.itemsize * cells.itemsize for step in view.strides]
+    return np.lib.stride_tricks.as_strided(cells.reshape(-1)[start:], view.shape, strides)
 
 
 def _divergent(seen: Seen, route: Route) -> str:
