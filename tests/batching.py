@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 
 from noyau.builders.cc import Options, compile_library
 from noyau.builders.native import Native
 from noyau.ir.loops import Kernel
-from noyau.languages.c import together
+from noyau.languages.c import printed
+from noyau.languages.c_joining import Printed, text_of
 
 QUICK = Options(extra=("-O0",))  # the texts are the same as for -O3, and compile in a tenth of the time
 Job = Callable[[], str | None]
@@ -17,8 +18,13 @@ Job = Callable[[], str | None]
 
 def build_many(kernels: Sequence[Kernel], options: Options = QUICK) -> list[Native]:
     """The kernels, built as one library; their names differ. BuildError where the compiler refuses the text."""
-    library = compile_library([together(kernels)], options)
-    return [Native(library, f"{kernel.name}_kernel") for kernel in kernels]
+    return build_printed({kernel.name: printed(kernel) for kernel in kernels}, options)
+
+
+def build_printed(parts: Mapping[str, Printed], options: Options = QUICK) -> list[Native]:
+    """As build_many, of kernels that were printed, by their names."""
+    library = compile_library([text_of(list(parts.values()))], options)
+    return [Native(library, f"{name}_kernel") for name in parts]
 
 
 def run_apart(jobs: Sequence[Job]) -> Iterator[str | None]:

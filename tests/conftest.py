@@ -9,10 +9,13 @@ import importlib.util
 import os
 import re
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+
+from noyau.builders import cc
 
 # Where there is no GPU, Triton interprets: it asks for that when it is imported, which torch may do first.
 if not Path("/proc/driver/nvidia").exists():
@@ -39,6 +42,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith(LONG):
             item.add_marker("long")
+
+
+# The same texts are built in a third of the time; that the compiler is right is not what most tests ask.
+SHIPPED = cc._FLAGS
+QUICK = tuple("-O1" if flag == "-O3" else flag for flag in SHIPPED)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """C is built quickly, within this process, but for tests marked as_shipped and their fixtures."""
+    cc._FLAGS = SHIPPED if item.get_closest_marker("as_shipped") else QUICK
+    return (yield)
 
 
 def absent(error: BaseException | None) -> str:
@@ -106,6 +121,23 @@ def _cache_of_the_tests(request: pytest.FixtureRequest, tmp_path_factory: pytest
     folder = tmp_path_factory.mktemp("cache") if kept is None else kept.mkdir("noyau")
     folder.chmod(0o700)
     os.environ["XDG_CACHE_HOME"] = str(folder)
+
+
+@pytest.fixture(scope="session")
+def _workers() -> Iterator[object]:
+    from noyau.timing.onnxruntime_workers import Workers
+
+    with Workers() as made:
+        yield made
+
+
+@pytest.fixture
+def lasting_workers(_workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The main job has the processes that earlier tests have started, on all cores again: a start takes a second."""
+    from noyau.timing.workers import pin
+
+    pin([worker for worker in _workers.workers if worker.is_running], threads=0)
+    monkeypatch.setattr("noyau.optimizing.Workers", lambda: nullcontext(_workers))
 
 
 @pytest.fixture

@@ -17,6 +17,8 @@ from noyau.errors import InputError, OutputError
 from noyau.judging.benching import Bench
 from tests.small_models import BARE, plain, timed_as, twice, written
 
+pytestmark = pytest.mark.usefixtures("lasting_workers")
+
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):

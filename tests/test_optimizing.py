@@ -35,6 +35,7 @@ from tests.small_models import (
     written,
 )
 
+pytestmark = pytest.mark.usefixtures("lasting_workers")
 QUICK = Wishes(keep="all", budget_s=0.01)  # with "all", rounds go on whoever loses
 SHAPES = [(1, 1), (1, 7), (2, 128), (1, 1024)]
 KERNEL_KEYS = (
@@ -57,7 +58,7 @@ def optimized_llama(exporter: str) -> Optimized:
     return optimize(llama(exporter), dataclasses.replace(QUICK, dims={"sequence": 128}))  # one binding: it is quicker
 
 
-@pytest.fixture(scope="module", params=["dynamo", "torchscript"])
+@pytest.fixture(scope="module", params=[pytest.param("dynamo", marks=pytest.mark.as_shipped), "torchscript"])
 def either(request) -> tuple[Path, Optimized]:
     return llama(request.param), optimized_llama(request.param)
 
@@ -153,7 +154,7 @@ def test_a_kernel_that_is_not_there_is_named(either):
 @pytest.fixture
 def refusing(tmp_path) -> tuple[Path, dict[str, str]]:
     """The fused LLaMA, and two of its kernels that refuse to give a result: whoever runs one is told."""
-    made = optimized_llama("dynamo")
+    made = optimized_llama("torchscript")
     made.save(tmp_path / "fused.onnx")
     texts = {one.planned.operator: spoilt(one.planned, REFUSES).text for one in made.judged[-2:]}
     return tmp_path / "fused.onnx", texts
@@ -168,7 +169,7 @@ def test_a_library_on_a_lesser_cpu_is_not_used(refusing, tmp_path):
     if cc.level() == "x86-64" or "x86-64" not in cc.level():
         pytest.skip("levels are those of x86-64, and this machine is of the lowest")
     runtime.build_library(texts, tmp_path / "lesser.so", simulated_level=1)
-    assert_close(answers(path, feeds, tmp_path / "lesser.so"), answers(llama("dynamo"), feeds))
+    assert_close(answers(path, feeds, tmp_path / "lesser.so"), answers(llama("torchscript"), feeds))
 
 
 def test_an_operator_of_another_models_library_is_not_picked_up(refusing, tmp_path):
@@ -179,7 +180,7 @@ def test_an_operator_of_another_models_library_is_not_picked_up(refusing, tmp_pa
     runtime.build_library(
         {others[name]: text.replace(name, others[name]) for name, text in texts.items()}, tmp_path / "o.so"
     )
-    assert_close(answers(path, feeds, tmp_path / "o.so"), answers(llama("dynamo"), feeds))
+    assert_close(answers(path, feeds, tmp_path / "o.so"), answers(llama("torchscript"), feeds))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "no inputs"])
@@ -193,8 +194,7 @@ def test_models_of_every_kind_are_fused_and_stay_right(kind, tmp_path):
     if kind in ("strings", "sequence in", "strange operator", "random", "any rank"):
         return  # onnxruntime does not run it with floats, or not twice alike
     feeds = arrays_for(model)
-    if kind == "branches":
-        feeds["c"] = np.array(True)
+    feeds |= {"c": np.array(True)} if kind == "branches" else {}
     if kind == "sequence out":
         outputs = [
             session.run(None, feeds)[0] for session in (runtime.open_session(tmp_path / "model.onnx"), made.session())

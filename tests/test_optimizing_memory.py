@@ -13,12 +13,13 @@ from tests.large_model import write_large_model
 
 ROOT = Path(__file__).resolve().parent.parent
 BIT = 2**20
-# As the command, but weights are held to be large from a megabyte on.
+# Weights are held to be large from a megabyte on.
 PROGRAM = """
 import sys
-from noyau import cli, original
+import noyau
+from noyau import original
 original.LARGE = 2**20
-sys.exit(cli.main(["optimize", *sys.argv[1:], "--keep", "all", "--dim", "sequence=4"]))
+noyau.optimize(sys.argv[1], keep="all", dims={"sequence": 4}, budget_s=0.01).save(sys.argv[2])
 """
 
 
@@ -43,7 +44,7 @@ def test_weights_in_another_file_are_never_loaded_whole(tmp_path, monkeypatch):
     assert model.total_bytes == 384 * BIT
     (tmp_path / "out").mkdir()
     output = tmp_path / "out" / "f.onnx"
-    peaks = large_model.watched([sys.executable, "-c", PROGRAM, str(model.path), "-o", str(output)])
+    peaks = large_model.watched([sys.executable, "-c", PROGRAM, str(model.path), str(output)])
     assert peaks.status == 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["f.onnx", "f.so", "large.data"]
     # Python, NumPy, onnx and onnxruntime in three processes take 200 MiB; a copy of the weights would be beyond this.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,6 +48,11 @@ def ulp(dtype: DType, magnitude: np.ndarray) -> np.ndarray:
     return np.asarray(np.ldexp(1.0, exponent - form.stored))
 
 
+def repeated(block: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """An array of a shape that repeats a block; one of no cells only where there are none."""
+    return block.reshape(shape) if block.size == math.prod(shape) else np.resize(block, shape)
+
+
 def moved(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """A float array with each cell moved by -1, 0 or +1 ulp.
 
@@ -57,6 +63,6 @@ def moved(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     infinity = np.array(np.inf, array.dtype).view(bits.dtype)
     steady = (magnitude < 2) | (magnitude >= infinity - 1)
     block = rng.integers(-1, 2, min(array.size, PATTERN), np.int8)
-    steps = np.resize(block, array.shape) if array.size else np.zeros(array.shape, np.int8)
+    steps = repeated(block, array.shape)
     result = bits + np.where(steady, np.int8(0), steps).astype(bits.dtype)
     return np.asarray(result).view(array.dtype).reshape(array.shape)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.checking.floats import PATTERN, moved
+from noyau.checking.floats import PATTERN, moved, repeated
 from noyau.dtypes import DType
 from noyau.ir.binding import bind
 from noyau.ir.evaluation import Evaluator
@@ -50,7 +50,7 @@ class RandomRounding(Evaluator):
             return moved(result, self.rng)
         if node.dtype not in (DType.F32, DType.F64) or not is_rounded(node):
             return result
-        longer = [x.astype(LONGER[x.dtype.name]) if x.dtype.name in LONGER else x for x in operands]
+        longer = [x.astype(LONGER[x.dtype]) if x.dtype in LONGER else x for x in operands]
         exact = Longer(self.wide, self.sizes).value(node, longer, inputs)
         if isinstance(node.kind, Map) and node.kind.function in BELOW_ONE:
             reached = (np.abs(exact) == 1) & np.isfinite(operands[0])
@@ -59,21 +59,25 @@ class RandomRounding(Evaluator):
 
     def rounded(self, result: np.ndarray, exact: np.ndarray) -> np.ndarray:
         """The result, or the neighbour of it on the other side of the exact one."""
-        coins = np.resize(self.rng.random(min(result.size, PATTERN)) < 0.5, result.shape)
-        ends = np.where(exact > result, np.inf, -np.inf).astype(result.dtype)
+        coins = repeated(self.rng.random(min(result.size, PATTERN)) < 0.5, result.shape)
+        ends = np.where(exact > result, *ENDS[result.dtype])
         other = np.nextafter(result, ends)
         finite = np.isfinite(result) & np.isfinite(other) & np.isfinite(exact)
         return np.where(coins & (exact != result) & finite, other, result)
 
 
-LONGER = {"float32": np.float64, "float64": np.longdouble}
+LONGER: dict[np.dtype[Any], np.dtype[Any]] = {
+    np.dtype(np.float32): np.dtype(np.float64),
+    np.dtype(np.float64): np.dtype(np.longdouble),
+}
+ENDS = {dtype: (dtype.type(np.inf), dtype.type(-np.inf)) for dtype in LONGER}
 
 
 class Longer(Evaluator):
     """An evaluation of one node with more bits than its dtype has."""
 
     def dtype(self, dtype: DType) -> np.dtype:
-        return np.dtype(LONGER[dtype.numpy.name]) if dtype.numpy.name in LONGER else dtype.numpy
+        return LONGER.get(dtype.numpy, dtype.numpy)
 
 
 def is_rounded(node: Node) -> bool:

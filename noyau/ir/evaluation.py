@@ -55,6 +55,28 @@ def evaluate(
     return Evaluator(wide, bound).run(graph, inputs)
 
 
+def rearranged(value: Array, index: Sequence[Dim], shape: tuple[int, ...]) -> Array | None:
+    """A view that puts axes into another order, repeats along others, and reads along one at a fixed place; None for
+    any other, and where an axis is not as long as it is read."""
+    places: list[Any] = []
+    read: list[int] = []
+    for dim, extent in zip(index, value.shape, strict=True):
+        axis, at = AXES.get(dim), dim.constant
+        if axis is not None and axis not in read and shape[axis] == extent:
+            read.append(axis)
+            places.append(slice(None))
+        elif at is not None and 0 <= at < extent:
+            places.append(at)
+        else:
+            return None
+    kept = value[(*places, ...)].transpose(np.argsort(read))
+    missing = tuple(axis for axis in range(len(shape)) if axis not in read)
+    return np.array(np.broadcast_to(np.expand_dims(kept, missing), shape), order="C")
+
+
+AXES = {Dim.of(f"#{axis}"): axis for axis in range(8)}
+
+
 class Numeric:
     """The algebra of arrays: operator table applied to NumPy arrays."""
 
@@ -118,10 +140,7 @@ class Evaluator:
             case Scan():
                 return self.scan(node.kind, node, operands[0])
             case View(index):
-                where = tuple(np.broadcast_to(self.index(dim, node), self.shape(node)) for dim in index)
-                if not where:
-                    return np.broadcast_to(operands[0], self.shape(node)).copy()
-                return self.looked_at(operands[0], where, node)
+                return self.viewed(operands[0], index, node)
             case Select(axis, _):
                 return np.concatenate(operands, axis)
             case Gather(index):
@@ -136,6 +155,14 @@ class Evaluator:
                 return operands[0][position]
             case _:
                 assert_never(node.kind)
+
+    def viewed(self, value: Array, index: Sequence[Dim], node: Node) -> Any:
+        shape = self.shape(node)
+        spread = rearranged(value, index, shape)
+        if spread is not None:
+            return spread
+        axes = self.axes(node.shape)
+        return self.looked_at(value, tuple(np.broadcast_to(dim.evaluate(axes), shape) for dim in index), node)
 
     def looked_at(self, value: Array, where: tuple[Array, ...], node: Node) -> Any:
         try:
@@ -155,9 +182,11 @@ class Evaluator:
 
     def axes(self, shape: tuple[Dim, ...]) -> dict[str, Any]:
         """The sizes, and the indices of a shape as open grids."""
-        extents = [int(dim.evaluate(self.sizes)) for dim in shape]
-        grids = np.ogrid[tuple(slice(extent) for extent in extents)] if extents else []
-        return {**self.sizes, **{f"#{axis}": grid for axis, grid in enumerate(grids)}}
+        found, rank = dict[str, Any](self.sizes), len(shape)
+        for axis, dim in enumerate(shape):
+            extent = int(dim.evaluate(self.sizes))
+            found[f"#{axis}"] = np.arange(extent).reshape([-1 if at == axis else 1 for at in range(rank)])
+        return found
 
     def index(self, dim: Dim, node: Node) -> Any:
         return dim.evaluate(self.axes(node.shape))

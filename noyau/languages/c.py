@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from importlib.resources import files
 from typing import assert_never
 
 from noyau.errors import GraphError, UnsupportedError
@@ -34,11 +33,11 @@ from noyau.ir.loops import (
 )
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.walk import every_statement, rewrite_expression
-from noyau.languages import cmath
 from noyau.languages.c_expressions import Expressions, is_variable
 from noyau.languages.c_interface import interface
+from noyau.languages.c_joining import Printed, text_of
 from noyau.languages.c_names import Scopes, wish_of
-from noyau.languages.c_pairs import PAIRS, Open, in_pair, open_pairs
+from noyau.languages.c_pairs import Open, in_pair, open_pairs
 from noyau.languages.c_short import (
     begun_by,
     copied_around,
@@ -51,7 +50,7 @@ from noyau.languages.c_short import (
     starts_at_zero,
     steps_of,
 )
-from noyau.languages.c_tables import INCLUDES, LANES, PREFETCH, TYPES, WIDTH, comment_text, integer_function
+from noyau.languages.c_tables import TYPES, WIDTH
 from noyau.languages.spelling import closed, dim_text, opened
 
 INDENT = "    "
@@ -67,33 +66,18 @@ def source(kernel: Kernel, comment: str = "", *, anonymous: bool = False) -> str
 
 def together(kernels: Sequence[Kernel], comment: str = "", *, anonymous: bool = False) -> str:
     """One text of several kernels, whose names differ. GraphError where a name cannot be that of a C function."""
-    functions, integers, bodies = set[str](), set[tuple[str, str]](), list[str]()
-    for kernel in kernels:
-        if not re.fullmatch(r"(?!noyau)[a-z]\w*", kernel.name, re.ASCII | re.IGNORECASE):
-            raise GraphError(f"{kernel.name!r} cannot be the name of a C function: give letters, digits and _")
-        printer = Printer(kernel, anonymous=anonymous)
-        bodies += [printer.launch(position, launch) for position, launch in enumerate(kernel.launches)]
-        bodies.append(interface(kernel, printer.scopes, printer.expressions))
-        functions |= printer.expressions.functions
-        integers |= printer.expressions.integers
-    parts = [
-        comment_text(comment),
-        _file("noyau.h"),
-        INCLUDES,
-        LANES if any("NOYAU_LANES" in body for body in bodies) else "",
-        PREFETCH if any("NOYAU_PREFETCH" in body for body in bodies) else "",
-        PAIRS if any("noyau_pair(" in body or "noyau_store_pair(" in body for body in bodies) else "",
-        _file("around.h") if any("noyau_write_around" in body for body in bodies) else "",
-        cmath.text(functions),
-        *(integer_function(*key) for key in sorted(integers)),
-        *bodies,
-    ]
-    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+    return text_of([printed(kernel, anonymous=anonymous) for kernel in kernels], comment)
 
 
-def _file(name: str) -> str:
-    """C text that lies beside this file."""
-    return files("noyau.languages").joinpath(name).read_text("ascii")
+def printed(kernel: Kernel, *, anonymous: bool = False) -> Printed:
+    """A kernel's own part of a text. GraphError as in `together`, UnsupportedError for what C has no spelling of."""
+    if not re.fullmatch(r"(?!noyau)[a-z]\w*", kernel.name, re.ASCII | re.IGNORECASE):
+        raise GraphError(f"{kernel.name!r} cannot be the name of a C function: give letters, digits and _")
+    printer = Printer(kernel, anonymous=anonymous)
+    launches = [printer.launch(position, launch) for position, launch in enumerate(kernel.launches)]
+    table = interface(kernel, printer.scopes, printer.expressions)
+    called = printer.expressions
+    return Printed((*launches, table), frozenset(called.functions), frozenset(called.integers))
 
 
 class Printer:

@@ -17,6 +17,8 @@ import pytest
 from noyau.builders import cache, cc
 from noyau.errors import BuildError
 
+pytestmark = pytest.mark.as_shipped
+
 EXPORTED = "#include <stdint.h>\nNOYAU_EXPORT int32_t answer(void) { return 42; }\n"
 
 

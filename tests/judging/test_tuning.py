@@ -23,6 +23,7 @@ from tests.small_models import CRASHES, NODE, model_of, spoilt, value, written
 
 __all__ = ["workers"]
 
+pytestmark = pytest.mark.usefixtures("lasting_workers")
 LEVEL = cc.level()
 OPTIONS = cc.Options(target=LEVEL, export=True)
 

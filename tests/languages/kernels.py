@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import cycle, islice
 
 from noyau.dtypes import DType
@@ -97,6 +98,7 @@ MORE: Kept = {
 }
 
 
+@cache
 def kernel_of(name: str) -> Kernel:
     """The kernel of that name, scheduled."""
     graph, options = {**GOLDEN, **MORE}[name]

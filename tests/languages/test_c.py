@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from noyau.errors import GraphError, InputError, UnsupportedError
 from noyau.ir.dims import Dim, product
 from noyau.ir.loops import Alloc, Axis, Const, Fold, If, Index, Let, Load, Require, Space, Store, Sync, Var
 from noyau.languages import c
+from noyau.languages.c_tables import comment_text
 from tests.batching import build_many
 from tests.languages.kernels import GOLDEN, MORE, kernel_of
 from tests.nests import COL, COPY, ONE, ROW, X8, call, kernel, less, load, loop, store
@@ -211,7 +213,7 @@ def test_a_name_that_nothing_binds_is_a_defect_of_the_kernel():
 
 @given(st.text(max_size=200))
 def test_any_text_is_one_comment(text):
-    made = c.comment_text(text)
+    made = comment_text(text)
     assert made.isascii()
     assert (made == "") == (text == "")
     if made:
@@ -236,7 +238,7 @@ def test_any_text_is_one_comment(text):
     ],
 )
 def test_comments(text, comment):
-    assert c.comment_text(text) == comment
+    assert comment_text(text) == comment
 
 
 # Texts
@@ -251,14 +253,7 @@ def test_a_text_compiles_alone_and_beside_others():
     assert results[0].tobytes() == results[1].tobytes()
 
 
-def test_kernels_in_one_text_share_what_they_call():
-    text = c.together([kernel_of("log_softmax_kept"), kernel_of("log_softmax_streamed")])
-    assert text.count("noyau_exp_f32(float x) {") == 1
-    assert text.count("static int32_t log_softmax_kept_run(") == text.count("log_softmax_streamed_kernel = {") == 1
-    assert text.endswith("};\n")
-    assert text.isascii()
-
-
+@cache
 def texts_digest() -> str:
     """A digest of every text, with names and without."""
     made = [kernel_of(name) for name in {**GOLDEN, **MORE}]
@@ -266,7 +261,7 @@ def texts_digest() -> str:
     return hashlib.sha256("\n".join([*texts, c.together(made)]).encode()).hexdigest()
 
 
-@pytest.mark.parametrize("seed", ["0", "1", "4711"])
+@pytest.mark.parametrize("seed", ["0", "4711"])
 def test_texts_have_no_hidden_inputs(seed, tmp_path):
     """Another process, with other hashes, another folder and other words for months, prints the same bytes."""
     script = "from tests.languages.test_c import texts_digest; print(texts_digest())"

@@ -17,9 +17,10 @@ from noyau.builders.cc import _FLAGS, find_compiler
 from noyau.ir.dims import product as product_of
 from noyau.ir.loops import Role
 from noyau.languages import c
+from noyau.languages.c_joining import text_of
 from tests.languages.kernels import GOLDEN, MORE, kernel_of
 from tests.schedules.groups import inputs_of
-from tests.test_random_graphs import printed
+from tests.test_random_graphs import printable
 from tests.trying import attempt
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -112,10 +113,10 @@ def test_kernels_of_every_strategy(tmp_path):
 
 @pytest.mark.slow
 def test_random_graphs(tmp_path):
-    ready = [made for seed in SEEDS if (made := attempt(seed)) is not None and printed(made)]
+    ready, parts = printable(map(attempt, SEEDS))
     assert len(ready) >= 200
     jobs = [(made.scheduled.name, made.arrays(made.scheduled)) for made in ready]
-    done = sanitized(c.together([made.scheduled for made in ready]), jobs, tmp_path, "-O0")
+    done = sanitized(text_of(list(parts.values())), jobs, tmp_path, "-O0")
     assert (done.returncode, done.stdout) == (0, "done\n"), told(done)
 
 

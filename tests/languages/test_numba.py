@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -119,6 +120,7 @@ def test_a_kernel_s_own_name_must_be_that_of_a_function(name):
         numba.source(replace(kernel_of("swiglu"), name=name))
 
 
+@cache
 def texts_digest() -> str:
     """A digest of every text."""
     return hashlib.sha256("\n".join(numba.source(kernel_of(name)) for name in {**GOLDEN, **MORE}).encode()).hexdigest()

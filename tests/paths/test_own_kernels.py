@@ -20,6 +20,8 @@ from tests.paths.files import REFERENCE, RIGHT, embedded, normed, written
 from tests.small_models import arrays_for, timed_as
 from tests.small_models import written as model_file
 
+pytestmark = pytest.mark.usefixtures("lasting_workers")
+
 
 @pytest.fixture
 def model(tmp_path):
