@@ -25,11 +25,22 @@ Sizes = Mapping[str, int]
 Arrays = dict[str, np.ndarray]
 
 CELLS = 1 << 16  # of the largest value of a case, where the fixed sizes leave room for that
-TOTAL = 1 << 20  # over all cases
-FEWEST, MOST = 3, 30
 BLOCKS = (17, 63, 129, 33, 15, 65, 16, 31, 127)
 LONG = {129: (-1, 4099), 65: (0, 1021)}  # after these block sizes, the last and the first size grow long
 PRIMES = (5, 3, 7, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much is tried: at most `most` cases, and none once `total` cells were tried in `fewest` of them."""
+
+    fewest: int = 3
+    most: int = 30
+    total: int = 1 << 20
+
+
+FULL = Effort()
+SMOKE = Effort(fewest=1, total=1 << 17)  # where somebody waits for a first result
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +72,8 @@ BEYOND = Pattern("indices beyond their table", patterns.normal, "beyond")
 SIZED = (NORMAL, Pattern("many magnitudes", patterns.magnitudes), Pattern("alternating signs", patterns.alternating))
 
 
-def cases(graph: Graph, sizes_hint: Sizes, rng: np.random.Generator) -> Iterator[Case]:
-    """Adversarial inputs for a group's graph: at most 30 cases, fewer where they are large.
+def cases(graph: Graph, sizes_hint: Sizes, rng: np.random.Generator, effort: Effort = FULL) -> Iterator[Case]:
+    """Adversarial inputs for a group's graph: at most 30 cases, fewer where they are large, or as `effort` says.
 
     Sizes that the shapes of inputs bind take 0, 1, primes, and block sizes with their neighbours; `sizes_hint` has
     usual values for them. Integers that index tables stay inside, but in one case, of which the label says so. Inputs
@@ -70,7 +81,7 @@ def cases(graph: Graph, sizes_hint: Sizes, rng: np.random.Generator) -> Iterator
     maker = CaseMaker(graph, rng)
     made = spent = 0
     for sizes, pattern in schedule(graph, sizes_hint, maker.indexes, maker.has_floats):
-        if made >= MOST or (made >= FEWEST and spent >= TOTAL):
+        if made >= effort.most or (made >= effort.fewest and spent >= effort.total):
             return
         with np.errstate(all="ignore"):
             inputs = maker.inputs(sizes, pattern)

@@ -86,7 +86,8 @@ class Dim:
     @property
     def names(self) -> frozenset[str]:
         """Every name in it, also within divisions."""
-        return _names(self)
+        alone = _alone(self)
+        return _names(self) if alone is None else frozenset(alone)
 
     def replace(self, values: Mapping[str, DimLike]) -> Dim:
         """This Dim with names replaced by Dims."""
@@ -210,6 +211,7 @@ def _collect(factors: dict[Monomial, int]) -> Dim:
     return Dim(tuple(sorted(kept, key=lambda term: (-len(term[0]), [str(atom) for atom in term[0]]))))
 
 
+@lru_cache(maxsize=65536)
 def _add(left: Dim, right: Dim) -> Dim:
     if not left.terms or not right.terms:
         return left if left.terms else right
@@ -323,7 +325,27 @@ def _names(dim: Dim) -> frozenset[str]:
     return frozenset(found)
 
 
+def forget() -> None:
+    """Give the memory back that remembered arithmetic takes: megabytes, after many graphs."""
+    for remembered in (_add, _multiply, _divide, _names):
+        remembered.cache_clear()
+
+
+def _alone(dim: Dim) -> tuple[str, ...] | None:
+    """The one name that a Dim is, nothing where it is an integer, None where it is a formula."""
+    match dim.terms:
+        case () | (((), _),):
+            return ()
+        case (((str(name),), 1),):
+            return (name,)
+        case _:
+            return None
+
+
 def _replace(dim: Dim, values: Mapping[str, Dim]) -> Dim:
+    alone = _alone(dim)
+    if alone is not None:
+        return values.get(alone[0], dim) if alone else dim
     if not any(name in values for name in dim.names):
         return dim
     total = Dim.of(0)

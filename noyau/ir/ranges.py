@@ -9,9 +9,16 @@ from collections.abc import Mapping
 from functools import lru_cache
 from math import gcd
 
+from noyau.ir import dims
 from noyau.ir.dims import Atom, Dim, Monomial, Op, exact_part, maximum, never_negative
 
 Extents = Mapping[str, Dim]
+
+
+def forget() -> None:
+    """Give the memory back that remembered arithmetic of indices and of Dims takes."""
+    _simplify.cache_clear()
+    dims.forget()
 
 
 def simplify(dim: Dim, extents: Extents) -> Dim:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from operator import is_
 from typing import assert_never
 
 from noyau.ir.dims import Dim, DimLike
@@ -113,9 +114,11 @@ def rewrite(statements: Iterable[Statement], change: Callable[[Expr], Expr]) -> 
 def _rewrite_statement(statement: Statement, change: Callable[[Expr], Expr]) -> Statement:
     match statement:
         case Let(_, value, _):
-            return replace(statement, value=rewrite_expression(value, change))
+            new = rewrite_expression(value, change)
+            return statement if new is value else replace(statement, value=new)
         case Store(_, _, values, _):
-            return replace(statement, values=tuple(rewrite_expression(value, change) for value in values))
+            news = tuple(rewrite_expression(value, change) for value in values)
+            return statement if all(map(is_, news, values)) else replace(statement, values=news)
         case Loop(_, _, _, body):
             return replace(statement, body=rewrite(body, change))
         case If(condition, body):
@@ -130,7 +133,8 @@ def rewrite_expression(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """The expression with `change` applied to it and all in it, operands first."""
     match expr:
         case Call(_, inner, _):
-            expr = replace(expr, operands=tuple(rewrite_expression(operand, change) for operand in inner))
+            news = tuple(rewrite_expression(operand, change) for operand in inner)
+            expr = expr if all(map(is_, news, inner)) else replace(expr, operands=news)
         case Load(_, _, _, where, _) if where is not None:
             expr = replace(expr, where=rewrite_expression(where, change))
         case Fold(_, _, body, value, _, _):

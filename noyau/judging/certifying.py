@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from noyau.builders.native import Native, Order
-from noyau.checking.adversarial import cases
+from noyau.checking.adversarial import FULL, Effort, cases
 from noyau.checking.certificate import Certificate
 from noyau.checking.native import certify_native
 from noyau.checking.values import Case
@@ -52,7 +52,7 @@ class Respelled:
 @dataclass(frozen=True, slots=True)
 class Task:
     """A built kernel to be judged: its library, its graph as spelt and in normal form, activations of a model, usual
-    sizes, and what draws the awkward inputs."""
+    sizes, what draws the awkward inputs, and how many of them are tried."""
 
     operator: str
     library: Path
@@ -62,11 +62,12 @@ class Task:
     sizes: dict[str, int]
     seed: int
     made_up: bool
+    effort: Effort = FULL
 
     @property
     def key(self) -> str:
-        sizes = str(sorted(self.sizes.items()))
-        return certificate_key(f"{self.library.name} {sizes}", self.original, self.captured, self.made_up, self.seed)
+        tried = f"{sorted(self.sizes.items())} {self.effort}"
+        return certificate_key(f"{self.library.name} {tried}", self.original, self.captured, self.made_up, self.seed)
 
     @property
     def name(self) -> str:
@@ -76,7 +77,7 @@ class Task:
 def judge(task: Task) -> Certificate:
     """The certificate of a kernel, made in this process."""
     kernel = Respelled(Native(task.library, f"{task.operator}_kernel"), task.original, task.graph)
-    hints = cases(task.original, task.sizes, np.random.default_rng(task.seed))
+    hints = cases(task.original, task.sizes, np.random.default_rng(task.seed), task.effort)
     tried = [*task.captured, *hints]
     return certify_native(task.original, kernel, tried, name=task.name, made_up=task.made_up)
 
@@ -100,6 +101,11 @@ class Certifiers:
         for worker in self.more:
             worker.end()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start(self) -> None:
+        """Start the processes that are missing, and do not wait for them."""
+        for worker in self.more:
+            worker.start()
 
     def each(self, step: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Made]:
         """A step with each item, in their order, as many at once as there are processes."""

@@ -41,7 +41,8 @@ def rebuilt(graph: Graph, change: Callable[[Node, Rebuilder], Iterable[Node] | s
     stands for it, an identity View names it again."""
     made = Rebuilder(graph)
     for node in graph.nodes:
-        node = replace(node, inputs=tuple(map(made.now, node.inputs)))
+        if made.renamed:
+            node = replace(node, inputs=tuple(map(made.now, node.inputs)))
         result = change(node, made)
         if isinstance(result, str):
             made.renamed[node.output] = result
@@ -68,7 +69,8 @@ def through_views(nodes: Mapping[str, Node], name: str) -> Node:
 
 def with_dims(node: Node, change: Callable[[Dim], Dim]) -> Node:
     """The node with every Dim changed: its extents, and those of its index map."""
-    return replace(node, kind=_with_dims(node.kind, change), shape=tuple(map(change, node.shape)))
+    kind, shape = _with_dims(node.kind, change), tuple(map(change, node.shape))
+    return node if kind is node.kind and shape == node.shape else replace(node, kind=kind, shape=shape)
 
 
 def _with_dims(kind: Kind, change: Callable[[Dim], Dim]) -> Kind:
@@ -97,13 +99,13 @@ def nameless(graph: Graph) -> Graph:
     def change(dim: Dim) -> Dim:
         return dim.replace(sizes)
 
-    nodes = [
-        replace(node, output=values[node.output], inputs=tuple(values[name] for name in node.inputs), sources=())
-        for node in graph.nodes
-    ]
+    def bare(node: Node) -> Node:
+        inputs, shape = tuple(values[name] for name in node.inputs), tuple(map(change, node.shape))
+        return Node(values[node.output], _with_dims(node.kind, change), inputs, node.dtype, shape)
+
     demands = {replace(each, left=change(each.left), right=change(each.right)): None for each in graph.demands}
     outputs = tuple(values[name] for name in graph.outputs)
-    return Graph(tuple(with_dims(node, change) for node in nodes), outputs, tuple(demands))
+    return Graph(tuple(map(bare, graph.nodes)), outputs, tuple(demands))
 
 
 def sizes_in_order(graph: Graph) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from noyau.builders import cc
 from noyau.errors import BuildError, UnsupportedError
+from noyau.ir import ranges
 from noyau.passes.partition import Group, Partition
 from noyau.planning import Plan
 from noyau.torch_modules import kernels, places, running
@@ -21,7 +22,7 @@ from noyau.torch_modules.kernels import input_names
 from noyau.torch_modules.places import Traced, plain
 from noyau.torch_modules.registering import operator_of
 from noyau.torch_modules.rewriting import Swap, rewritten
-from noyau.torch_modules.wishes import Wishes
+from noyau.torch_modules.wishes import CERTIFICATES, Wishes
 
 log = logging.getLogger("noyau")
 Boxed = Callable[[list[Any]], Any]
@@ -54,6 +55,13 @@ class Record:
 def compile_graph(module: fx.GraphModule, inputs: Sequence[Any], kind: str, wishes: Wishes, record: Record) -> Boxed:
     """A graph of ATen operators as a function of a list of tensors, which it empties: kernels of noyau's where they are
     right and win, and the rest as is wished."""
+    try:
+        return _compiled(module, inputs, kind, wishes, record)
+    finally:
+        ranges.forget()
+
+
+def _compiled(module: fx.GraphModule, inputs: Sequence[Any], kind: str, wishes: Wishes, record: Record) -> Boxed:
     run = running.RESTS[wishes.rest]
     try:
         with _disable_current_modes():  # torch traces meanwhile, and tensors made under its modes would have no cells
@@ -74,7 +82,7 @@ def judged_graph(program: fx.Graph, kind: str, wishes: Wishes) -> Compiled:
     found = places.traced(program)
     cut = places.cut(found)
     plan = kernels.plan(cut.groups, found.operators, cc.level())
-    judged = checked(plan.kernels, found, log.info)
+    judged = checked(plan.kernels, found, log.info, CERTIFICATES[wishes.certificate])
     clock, rest, made = Clock(wishes.budget_s), running.RIVALS[wishes.rival], list[Judged]()
     for at, one in enumerate(judged):
         made.append(timed(one, found, wishes.rival, rest, wishes.keep, clock, len(judged) - at))

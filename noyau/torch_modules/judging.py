@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from torch import fx
 
 from noyau.builders import cc
 from noyau.builders.records import today
+from noyau.checking.adversarial import FULL, Effort
 from noyau.checking.certificate import Certificate
 from noyau.checking.inputs import make_inputs
 from noyau.errors import InputError, NoyauError
@@ -37,7 +37,7 @@ Say = Callable[[str], None]
 Rest = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 MOST_AT_ONCE = 8
 _SEED = 0
-_SHARE_S = 0.3  # of the clock's budget, for one kernel at the most
+_SHARE_S = 0.1  # of the clock's budget, for one kernel at the most
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,31 +76,43 @@ class Clock:
 
 @dataclass(slots=True)
 class Known:
-    """What this process has found of kernels, by their names: libraries and certificates, so that no graph asks again
-    for what another one has."""
+    """What this process has found of kernels, by their names and by how much was tried: libraries and certificates, so
+    that no graph asks again for what another one has."""
 
-    checked: dict[str, Judged] = field(default_factory=dict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    checked: dict[tuple[str, Effort], Judged] = field(default_factory=dict)
+
+    def of(self, kernel: Planned, effort: Effort) -> Judged | None:
+        """What was found with this effort, or with all of it."""
+        found = self.checked.get((kernel.operator, effort)) or self.checked.get((kernel.operator, FULL))
+        return found and replace(found, planned=kernel)
+
+    def keep(self, judged: Judged, effort: Effort) -> None:
+        """Keep what was found, without the places, which hold their graph."""
+        bare = replace(judged, planned=replace(judged.planned, groups=()))
+        self.checked[judged.planned.operator, effort] = bare
 
 
 KNOWN = Known()
 
 
-def checked(kernels: Sequence[Planned], found: Traced, say: Say, known: Known = KNOWN) -> list[Judged]:
+def checked(
+    kernels: Sequence[Planned], found: Traced, say: Say, effort: Effort = FULL, known: Known = KNOWN
+) -> list[Judged]:
     """Each kernel built, with its certificate; several at once, in processes of their own. A kernel that does not
     build, or is wrong, has the reason. BuildError where there is no compiler at all."""
-    fresh = [kernel for kernel in kernels if kernel.operator not in known.checked]
+    fresh = [kernel for kernel in kernels if known.of(kernel, effort) is None]
     if fresh:
         cc.find_compiler()
         say(f"building and checking {len(fresh)} kernels")
         count = min(len(fresh), os.cpu_count() or 1, MOST_AT_ONCE)
         with Certifiers((), count) as certifiers:
-            for judged in certifiers.each(lambda kernel: _checked(kernel, found, certifiers.certificate), fresh):
-                known.checked[judged.planned.operator] = judged
-    return [replace(known.checked[kernel.operator], planned=kernel) for kernel in kernels]
+            certifiers.start()
+            for one in certifiers.each(lambda kernel: _checked(kernel, found, effort, certifiers.certificate), fresh):
+                known.keep(one, effort)
+    return [judged for kernel in kernels if (judged := known.of(kernel, effort))]
 
 
-def _checked(kernel: Planned, found: Traced, certify: Callable[[Task], Certificate]) -> Judged:
+def _checked(kernel: Planned, found: Traced, effort: Effort, certify: Callable[[Task], Certificate]) -> Judged:
     judged = Judged(kernel)
     try:
         library = library_of(kernel.text)
@@ -111,7 +123,7 @@ def _checked(kernel: Planned, found: Traced, certify: Callable[[Task], Certifica
         group = kernel.groups[0]
         sizes = sizes_of(group, found)
         certificate = certify(
-            Task(kernel.operator, library, group.original, group.graph, (), sizes, _SEED, made_up=False)
+            Task(kernel.operator, library, group.original, group.graph, (), sizes, _SEED, made_up=False, effort=effort)
         )
     except NoyauError as error:
         return replace(judged, reason=f"cannot be checked: {error}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,7 +23,7 @@ from noyau.passes.rewriting import nameless
 from noyau.planning import Plan, Planned, digest, title
 from noyau.runtimes.numpy.doors import MISS, Argument
 from noyau.runtimes.torch.arrays import array_of, tensor_of
-from noyau.runtimes.torch.doors import TensorDoor
+from noyau.runtimes.torch.doors import TensorDoor, mapped
 from noyau.schedules.choosing import schedule
 
 Tensor: TypeAlias = torch.Tensor
@@ -33,22 +33,27 @@ _LETTERS = 12  # of the digest in a kernel's name
 
 @dataclass(slots=True)
 class Shelf:
-    """The kernels of this process, by the digest of what they compute; each is made once, whichever graph wants it."""
+    """The kernels of this process, by the digest of what they compute; each is made once, whichever graph wants it.
+    `digests`: of graphs without names, which groups that are alike share."""
 
-    kernels: dict[str, Kernel]
-    lock: threading.Lock
+    kernels: dict[str, Kernel] = field(default_factory=dict)
+    digests: dict[tuple[Graph, str], str] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def named(self, group: Group, target: str) -> Kernel:
         """The kernel of a group, under its lasting name. UnsupportedError where the language cannot spell it."""
-        kernel = schedule(group.kernel)
-        key = digest(schedule(lower(nameless(group.graph), "kernel")), target)
+        bare = nameless(group.graph), target
+        if bare not in self.digests:
+            self.digests[bare] = digest(schedule(lower(bare[0], "kernel")), target)
+        key = self.digests[bare]
         with self.lock:
             if key not in self.kernels:
+                kernel = schedule(group.kernel)
                 self.kernels[key] = replace(kernel, name=f"{title(group.graph)}_{key[:_LETTERS]}")
             return self.kernels[key]
 
 
-SHELF = Shelf({}, threading.Lock())
+SHELF = Shelf()
 
 
 def plan(groups: Iterable[Group], operators: Sequence[str], target: str, shelf: Shelf = SHELF) -> Plan:
@@ -104,7 +109,7 @@ def opened(name: str, library: Path, ends: Ends, scalars: Sequence[np.ndarray | 
     `scalars` has the numbers that stand for inputs, in their order, None where a tensor is given; a tensor that is not
     packed is copied. BuildError where the library cannot be loaded; a call raises InputError where an index is out of
     bounds or shapes do not fit."""
-    door = TensorDoor(library, f"{name}_kernel", ends.inputs, name)
+    door = TensorDoor(library, f"{name}_kernel", ends.inputs, name, mapped)
     fixed = [None if each is None else tensor_of(np.asarray(each)) for each in scalars]
     call = _filled(door.call, fixed) if any(each is not None for each in fixed) else door.call
 

@@ -103,9 +103,10 @@ def optimize(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = 
     """A module, or a function of tensors, with kernels where they are right and win, on these inputs: a tensor, or a
     tuple of them.
 
-    `dynamic`: as torch.compile has it. `wishes` are the fields of noyau.torch_modules.wishes.Wishes. InputError for
-    wishes or inputs that mean nothing; what the module itself raises is not caught."""
-    wanted, given = wishes_from(wishes), as_inputs(inputs)
+    `dynamic`: as torch.compile has it. `wishes` are the fields of noyau.torch_modules.wishes.Wishes; certificates are
+    full ones unless that says otherwise. InputError for wishes or inputs that mean nothing; what the module itself
+    raises is not caught."""
+    wanted, given = wishes_from({"certificate": "full", **wishes}), as_inputs(inputs)
     record = Record()
 
     def backend(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:

@@ -23,6 +23,8 @@ def eager(module: fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
     graph = fx.Graph()
     known: dict[fx.Node, fx.Node] = {}
     graph.output(graph.graph_copy(module.graph, known))
+    for node in graph.nodes:
+        node.meta = {}  # what torch found of shapes is large, and lives as long as the function
     graph.set_codegen(codegen())
     return _boxed(fx.GraphModule(module, graph).forward)
 

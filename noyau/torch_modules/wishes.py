@@ -6,23 +6,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from noyau.checking.adversarial import FULL, SMOKE, Effort
 from noyau.checking.inputs import printable
 from noyau.errors import InputError
 from noyau.judging.deciding import KEEPS
 
 RESTS = ("eager", "inductor")
+CERTIFICATES: Mapping[str, Effort] = {"smoke": SMOKE, "full": FULL}
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
     """`rest`: who runs what no kernel of noyau's covers, "eager" (torch's own kernels, nothing is built) or "inductor";
     `against`: what kernels are timed against; as `rest` where it is None. `budget_s`: seconds for the clock, of all
-    kernels of one graph. `keep`: "faster", "not-slower" or "all" of the kernels that are right."""
+    kernels of one graph. `keep`: "faster", "not-slower" or "all" of the kernels that are right. `certificate`: "smoke"
+    tries a kernel on the sizes that torch saw and a few awkward inputs, "full" on all that noyau has."""
 
     rest: str = "eager"
     against: str | None = None
     budget_s: float = 60.0
     keep: str = "faster"
+    certificate: str = "smoke"
 
     @property
     def rival(self) -> str:
@@ -41,6 +45,7 @@ def wishes_from(options: Mapping[str, Any]) -> Wishes:
         ("rest", wishes.rest, RESTS),
         ("against", wishes.rival, RESTS),
         ("keep", wishes.keep, tuple(KEEPS)),
+        ("certificate", wishes.certificate, tuple(CERTIFICATES)),
     ):
         if value not in allowed:
             raise InputError(f"{name}={value!r} is none of {', '.join(allowed)}")

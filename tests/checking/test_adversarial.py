@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noyau.checking.adversarial import BLOCKS, MOST, PATTERNS, TOTAL, cases, cells, fits, shrunk
+from noyau.checking.adversarial import BLOCKS, FULL, PATTERNS, SMOKE, cases, cells, fits, shrunk
 from noyau.checking.undefined import traps
 from noyau.dtypes import DType
 from noyau.errors import InputError
@@ -40,8 +40,16 @@ def test_sizes_are_empty_one_prime_and_around_blocks():
     assert {(0, 3), (1, 3), (5, 0), (5, 1), (1, 1), (8, 30), (5, 4099), (1021, 3)} <= shapes(found)
     assert len(columns & set(BLOCKS)) >= 7
     assert len(rows & set(BLOCKS)) >= 7
-    assert len(found) <= MOST
-    assert sum(array.size for case in found for array in case.inputs) < TOTAL
+    assert len(found) <= FULL.most
+    assert sum(array.size for case in found for array in case.inputs) < FULL.total
+
+
+def test_little_is_tried_where_somebody_waits():
+    g = Group()
+    g.map("exp", g.input("x", F32, 512, 256))
+    few, many = (list(cases(g.graph(), {}, np.random.default_rng(0), effort)) for effort in (SMOKE, FULL))
+    assert [len(few), len(many)] == [1, 8]
+    assert [case.label for case in few] == [case.label for case in many[:1]]
 
 
 def test_one_size_alone_takes_every_block_size():

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from noyau.ir import ranges
 from noyau.ir.dims import Dim, index_name, indices, shape_of, strides_of
 from noyau.ir.ranges import at_least_one, highest, lowest, simplify, within
 from tests.polynomials import ALL, Meant, leaf, number, over, times
@@ -135,3 +136,11 @@ def test_a_loop_over_a_sum_does_not_make_its_terms_positive():
     assert not within(Dim.of(0), Dim.of("n"), {"#0": Dim.of("n") + "m"})
     assert not within(Dim.of("#0") * 0 + "n" - 1, Dim.of("n"), {"#0": Dim.of("n") + "m"})
     assert within(Dim.of("#0") - "#0" + Dim.of("#0"), Dim.of("n"), {"#0": Dim.of("n")})
+
+
+def test_what_is_forgotten_is_found_again():
+    n = Dim.of("n")
+    once = simplify((Dim.of("#0") + n * 4) // 4, {"#0": Dim.of(4)}), n * 2 + n, (n + 1) // 2
+    ranges.forget()
+    assert once == (simplify((Dim.of("#0") + n * 4) // 4, {"#0": Dim.of(4)}), n * 2 + n, (n + 1) // 2)
+    assert once[0] == n

@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from noyau.builders import cc  # noqa: E402
+from noyau.checking.adversarial import FULL, SMOKE  # noqa: E402
 from noyau.torch_modules import kernels, places, running  # noqa: E402
 from noyau.torch_modules.judging import Clock, Judged, Known, checked, kernel_of, timed  # noqa: E402
 from tests.frontends.torch.exports import graph_of  # noqa: E402
@@ -24,7 +25,7 @@ def planned(found):
 
 
 def test_a_right_kernel_is_timed_against_torchs_nodes(found, planned):
-    (one,) = checked([planned], found, print, Known())
+    (one,) = checked([planned], found, print, known=Known())
     assert one.certificate.ok and not one.reason
     made = timed(one, found, "eager", running.RIVALS["eager"], "faster", Clock(1.0), 1)
     (timing,) = made.timings
@@ -44,18 +45,26 @@ def test_a_wrong_kernel_is_dropped_with_its_first_cell(found, planned):
     other = places.traced(graph_of(lambda x, y: (x.t() * 2.5 - y).exp(), args))
     (another,) = kernels.plan(places.cut(other).groups, other.operators, cc.level()).kernels
     wrong = replace(another, groups=planned.groups, graph=planned.graph)
-    (one,) = checked([wrong], found, print, Known())
+    (one,) = checked([wrong], found, print, known=Known())
     assert "wrong at" in one.reason
     kept = timed(one, found, "eager", running.RIVALS["eager"], "all", Clock(1.0), 1)
     assert not kept.kept and not kept.timings
 
 
 def test_a_kernel_that_does_not_build_has_the_reason(found, planned):
-    (one,) = checked([replace(planned, text=planned.text + "\n#error no")], found, print, Known())
+    (one,) = checked([replace(planned, text=planned.text + "\n#error no")], found, print, known=Known())
     assert one.reason.startswith("does not build: ")
     assert one.library is None
 
 
 def test_what_is_known_is_not_checked_again(found, planned):
-    known = Known({planned.operator: Judged(planned, reason="as it was")})
-    assert [one.reason for one in checked([planned], found, print, known)] == ["as it was"]
+    known = Known({(planned.operator, FULL): Judged(planned, reason="as it was")})
+    for effort in (FULL, SMOKE):
+        assert [one.reason for one in checked([planned], found, print, effort, known)] == ["as it was"]
+
+
+def test_a_smoke_certificate_tries_less(found, planned):
+    (smoke,), (full,) = (checked([planned], found, print, effort, Known()) for effort in (SMOKE, FULL))
+    assert smoke.certificate.ok and full.certificate.ok
+    assert smoke.certificate.outcomes[0] == full.certificate.outcomes[0]
+    assert Known({(planned.operator, SMOKE): smoke}).of(planned, FULL) is None

@@ -65,4 +65,5 @@ def test_what_is_given_is_let_go_of_after_its_last_use():
     alive = weakref.ref(given[0])
     assert torch.equal(run(given)[0], torch.ones(2))
     assert given == []
+    assert not any(node.meta for node in run.__closure__[0].cell_contents.__self__.graph.nodes)
     assert seen == [True]

@@ -15,10 +15,11 @@ def test_wishes_are_options():
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"nonsense": 1}, "noyau has no option nonsense; its options are: rest, against, budget_s, keep"),
+        ({"nonsense": 1}, "noyau has no option nonsense; its options are: rest, against, budget_s, keep, certificate"),
         ({"rest": "x"}, "rest='x' is none of eager, inductor"),
         ({"against": "x"}, "against='x' is none of eager, inductor"),
         ({"keep": "some"}, "keep='some' is none of faster, not-slower, all"),
+        ({"certificate": "none"}, "certificate='none' is none of smoke, full"),
         ({"budget_s": -1}, "budget_s=-1 is no number of seconds from 0 on"),
         ({"budget_s": "long"}, "budget_s='long' is no number of seconds"),
         ({"budget_s": float("nan")}, "budget_s=nan is no number of seconds"),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -20,7 +21,9 @@ from noyau.runtimes.numpy.library import Library
 from noyau.runtimes.torch.arrays import array_of, tensor_of
 from noyau.runtimes.torch.library import library
 
+MAPPED_BYTES = 32 << 20  # from which glibc's malloc maps each block anew, always
 _CPU = torch.device("cpu")
+Large: TypeAlias = Callable[[tuple[int, ...], torch.dtype, torch.device], torch.Tensor]
 
 
 class TensorDoor:
@@ -31,13 +34,20 @@ class TensorDoor:
 
     Gradients, modes of torch and views that negate are the caller's business: the door sees memory alone. Launches run
     on torch's own threads, as many as `torch.get_num_threads()`; results of 1 MiB or more lie in memory that earlier
-    ones have left.
+    ones have left, or are made by `large`.
 
     A call raises InputError where an index is out of bounds, MemoryError, CheckError for a status without a meaning.
     Making it raises BuildError where the library cannot be loaded, CheckError where the kernel takes something else."""
 
-    def __init__(self, path: Path, symbol: str, arguments: Sequence[Argument], called: str | None = None) -> None:
-        self.path, self.symbol = path, symbol
+    def __init__(
+        self,
+        path: Path,
+        symbol: str,
+        arguments: Sequence[Argument],
+        called: str | None = None,
+        large: Large | None = None,
+    ) -> None:
+        self.path, self.symbol, self.large = path, symbol, large or pooled
         self.native = Native(path, symbol)
         self.arguments = tuple(arguments)
         self.called = called or self.native.name
@@ -60,7 +70,7 @@ def in_c(door: TensorDoor, library: Library) -> Callable[[tuple[Any, ...]], Any]
     said = [{"dtype": TO_TORCH[dtype], "device": _CPU} for dtype in door.results]
     results = [ResultEnd(id(each), dtype.bytes, 0) for each, dtype in zip(said, door.results, strict=True)]
     made, kept = ends_of(door.path, door.symbol, door.native, door.arguments, results)
-    held = (ctypes.addressof(made), MISS, torch.empty, None, failures(door.called), pooled, [*kept, said])
+    held = (ctypes.addressof(made), MISS, torch.empty, None, failures(door.called), door.large, [*kept, said])
     return library.door(held, "noyau_tensor_door")
 
 
@@ -96,6 +106,13 @@ def pooled(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> 
     """As torch.empty, for a large result: in memory that may have been used before. MemoryError as there."""
     del device  # that of the memory
     return tensor_of(memory.empty(shape, _NUMPY[dtype]))
+
+
+def mapped(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """As `pooled` from MAPPED_BYTES on, and else as torch.empty: what torch lets go of serves what it makes next."""
+    if math.prod(shape) * dtype.itemsize < MAPPED_BYTES:
+        return torch.empty(shape, dtype=dtype, device=device)
+    return pooled(shape, dtype, device)
 
 
 _NUMPY: dict[torch.dtype, np.dtype] = {spelling: dtype.numpy for dtype, spelling in TO_TORCH.items()}

@@ -164,3 +164,12 @@ def test_errors_of_the_kernel(through):
 @pytest.mark.parametrize("array", [np.arange(3)[::-1], np.broadcast_to(np.float32(2), (3,))], ids=["negative", "fixed"])
 def test_arrays_that_torch_does_not_take_are_copied(array):
     assert tensor_of(array).tolist() == array.tolist()
+
+
+def test_what_is_not_huge_may_come_from_torch(monkeypatch):
+    asked = []
+    monkeypatch.setattr(doors, "pooled", lambda *told: asked.append(told) or torch.zeros(1))
+    made = doors.mapped((3, 4), torch.float32, torch.device("cpu"))
+    assert made.shape == (3, 4) and made.dtype is torch.float32 and not asked
+    doors.mapped((doors.MAPPED_BYTES,), torch.int8, torch.device("cpu"))
+    assert len(asked) == 1
