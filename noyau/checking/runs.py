@@ -12,7 +12,7 @@ from noyau.checking.candidates import Candidate
 from noyau.checking.native import PIECES
 from noyau.checking.spreads import Spread, bits, spread
 from noyau.errors import NoyauError
-from noyau.handwritten.guarding import How
+from noyau.handwritten.guarding import OTHER, How
 from noyau.signatures.types import Instance
 
 Array = np.ndarray
@@ -41,7 +41,7 @@ class TwoRuns:
 
     @property
     def usual(self) -> How:
-        return How(self.layout, threads=min(self.candidate.threads, default=0))
+        return How(self.layout, threads=min(self.candidate.threads, default=0), around=OTHER)
 
     @property
     def other(self) -> How:

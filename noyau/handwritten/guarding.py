@@ -15,7 +15,7 @@ from noyau.handwritten.layouts import BY_NAME
 Array = np.ndarray
 Call = Callable[[Sequence[Array], Sequence[Array]], Sequence[Array]]  # inputs and outputs -> results
 ZEROS = -1  # what outputs may hold before, instead of a poison
-_OTHER = 1  # the poison of a second run
+OTHER = 1  # another poison: of a second run; and around inputs, so that what is copied from there to outputs shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Guards:
     def require_written(self, arrays: Sequence[Array], how: How, suspects: Sequence[Array]) -> None:
         """CheckError for a cell that has the bits of each poison. A right value may have those of one, and a NaN that
         is added to keeps its bits: then the kernel reads what it should write."""
-        seconds, thirds = (self.once(arrays, How(how.layout, how.threads, 0, each))[1] for each in (_OTHER, PLAIN))
+        seconds, thirds = (self.once(arrays, How(how.layout, how.threads, 0, each))[1] for each in (OTHER, PLAIN))
         for suspect, second, third in zip(suspects, seconds, thirds, strict=True):
             missed = suspect & second.still_poisoned()
             kept = missed & third.still_poisoned()

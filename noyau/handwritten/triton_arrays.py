@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from noyau.errors import MissingExtraError
+from noyau.dtypes import DType
+from noyau.errors import MissingExtraError, SignatureError, UnsupportedError
 from noyau.handwritten.kernels import HandKernel
 from noyau.handwritten.triton_calls import TritonKernel, is_interpreted
 from noyau.handwritten.triton_parameters import configs_of
@@ -33,7 +34,7 @@ def note() -> str:
     """Where kernels are run, as a report says it."""
     if torch.cuda.is_available():
         return f"on {torch.cuda.get_device_name()}"
-    return "in Triton's interpreter"
+    return "in Triton's interpreter, which does not calculate in bfloat16"
 
 
 def interprets_here() -> bool:
@@ -42,7 +43,14 @@ def interprets_here() -> bool:
 
 
 def opened(kernel: HandKernel, instance: Instance, constants: Mapping[str, Any]) -> TritonKernel:
-    """The kernel for an instance. SignatureError where it does not take it."""
+    """The kernel for an instance. SignatureError where it does not take it; where there is no GPU, UnsupportedError for
+    what Triton's interpreter does not calculate in: it takes bfloat16 for integers."""
+    if not torch.cuda.is_available() and any(value.dtype is DType.BF16 for value in instance.inputs):
+        told = "Triton's interpreter takes bfloat16 for integers: a check of that needs a GPU"
+        terms = kernel.target.signature.inputs if kernel.target.signature else ()
+        if any(term.element is DType.BF16 for term in terms):
+            raise UnsupportedError(told)
+        raise SignatureError(f"{kernel.called}: {told}")
     return TritonKernel(kernel, instance, constants)
 
 

@@ -44,11 +44,18 @@ _AT_FIRST = {  # as they are when this is imported
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One timed call: its inputs and its results on the host; or what is wrong with how it went."""
+    """One timed call: its inputs and its results, copied where they lay; or what is wrong with how it went."""
 
-    inputs: tuple[np.ndarray, ...]
-    outputs: tuple[np.ndarray, ...]
+    inputs: Tensors
+    outputs: Tensors
     fault: str = ""
+
+    def wrong(self, check: Check) -> str:
+        """What is wrong with it, or nothing."""
+        if self.fault:
+            return self.fault
+        given, made = (tuple(array_of(each.cpu()) for each in part) for part in (self.inputs, self.outputs))
+        return check(given, made)
 
 
 @dataclass(slots=True)
@@ -118,7 +125,7 @@ class TensorSide(Timed):
         """CheckError where one of the kept calls was wrong, or the clock was tampered with."""
         refuse_tampering(self.name)
         for kept in self.kept:
-            fault = kept.fault or check(kept.inputs, kept.outputs)
+            fault = kept.wrong(check)
             if fault:
                 raise CheckError(f"{self.name} was wrong in a run that was timed: {fault}")
 
@@ -142,9 +149,7 @@ class _Look:
     def settled(self, rotation: TensorRotation) -> Kept:
         """What there is to judge, once the device is idle."""
         self.change.apply(self.inputs, rotation.sources)
-        fault = self.fault or self._left_behind()
-        given, made = (tuple(array_of(each.cpu()) for each in part) for part in (self.inputs, self.copies))
-        return Kept(given, made, fault)
+        return Kept(self.inputs, self.copies, self.fault or self._left_behind())
 
     def _left_behind(self) -> str:
         for number, (now, before) in enumerate(zip(self.live, self.inputs, strict=True)):

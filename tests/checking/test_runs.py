@@ -6,7 +6,7 @@ import pytest
 from noyau.builders.guards import PLAIN
 from noyau.checking.runs import TwoRuns, thorough, why_unlike
 from noyau.errors import CheckError
-from noyau.handwritten.guarding import How
+from noyau.handwritten.guarding import OTHER, How
 
 X = np.ones(4, np.float32)
 
@@ -30,7 +30,7 @@ def runs_of(result, threads=()):
 
 def test_two_runs_differ_in_threads_and_in_what_is_around():
     found = runs_of(lambda how, turn: X, (1, 2, 7))
-    assert found.candidate.seen == [How("sliced", 1), How("sliced", 7, PLAIN, PLAIN)]
+    assert found.candidate.seen == [How("sliced", 1, OTHER), How("sliced", 7, PLAIN, PLAIN)]
     assert found.alike
     assert why_unlike(found, [X]) is None
     assert thorough(found, [X]) is None

@@ -6,7 +6,7 @@ import pytest
 from noyau.builders.guards import PLAIN
 from noyau.dtypes import DType
 from noyau.errors import CheckError
-from noyau.handwritten.guarding import ZEROS, End, Guards, How, paired
+from noyau.handwritten.guarding import OTHER, ZEROS, End, Guards, How, paired
 
 X = np.arange(1, 5, dtype=np.float32)
 
@@ -65,6 +65,15 @@ def test_what_lies_around_inputs():
 
     assert np.isnan(guards(beyond).run([X])[0]).all()
     assert np.isfinite(guards(beyond).run([X], How(around=PLAIN))[0]).all()
+
+
+def test_what_copies_one_cell_too_many_shows():
+    def beyond(x, out):
+        source, target = (np.lib.stride_tricks.as_strided(each, (5,), (4,)) for each in (x, out))
+        target[...] = source
+
+    with pytest.raises(CheckError, match="wrote outside out, 1 cells after its end"):
+        guards(beyond).run([X], How(around=OTHER))
 
 
 def test_results_are_as_they_are_signed():

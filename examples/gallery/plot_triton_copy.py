@@ -1,0 +1,74 @@
+"""Session 5: a copy in Triton, and its two planted bugs
+======================================================
+
+The smallest kernel for a GPU: programs, each with a block of cells, and a mask for the last block, which is seldom
+full. It can be wrong in two ways that no test at n = 1024 shows: too few programs, so that the tail is never written;
+and a mask that is off by one, so that one cell behind the array is written. A check needs no GPU for either: where
+there is none, it runs in Triton's interpreter, in a process of its own, on outputs that are poisoned and guarded.
+
+Run it: ``python examples/gallery/plot_triton_copy.py`` (needs ``pip install triton torch``).
+"""
+
+from __future__ import annotations
+
+import noyau
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:
+    print("this page needs Triton, which is not installed; run: pip install triton torch")
+    raise SystemExit from None
+
+
+@noyau.op("f32[n] -> f32[n]")
+def copy(x):
+    return x + 0
+
+
+# %%
+# The kernel as it was handed out
+# -------------------------------
+# `launch=` says how many programs there are; it is called by the names of its parameters, with sizes, constants, arrays
+# and the `device`. The kernel's own parameters are found by their names, too. Both of its bugs stand in these lines.
+@copy.kernel(launch=lambda n, BLOCK: (n // BLOCK,), constants={"BLOCK": 256})
+@triton.jit
+def handed_out(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = at <= n
+    tl.store(out + at, tl.load(x + at, mask=inside), mask=inside)
+
+
+# %%
+# The first bug mended
+# --------------------
+# There are as many programs as blocks, the last one counted though it is not full. What is left is the mask.
+@copy.kernel(launch=lambda n, BLOCK: (triton.cdiv(n, BLOCK),), constants={"BLOCK": 256})
+@triton.jit
+def tail_mended(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = at <= n
+    tl.store(out + at, tl.load(x + at, mask=inside), mask=inside)
+
+
+# %%
+# Both mended
+# -----------
+@copy.kernel(launch=lambda n, BLOCK: (triton.cdiv(n, BLOCK),), constants={"BLOCK": 256})
+@triton.jit
+def mended(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < n
+    tl.store(out + at, tl.load(x + at, mask=inside), mask=inside)
+
+
+def main() -> None:
+    # %%
+    # What the check says
+    # -------------------
+    # Each bug at the smallest sizes that show it, and what would mend it.
+    print(noyau.check(copy, generated=False, budget_s=2))
+
+
+if __name__ == "__main__":
+    main()
