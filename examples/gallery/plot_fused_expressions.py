@@ -2,10 +2,9 @@
 =============================================================
 
 An expression is boxes, each with arrays in and an array out; fusing makes one loop of them. Two to learn by: a
-piecewise linear function, whose slopes may be learnt, and the sum of log(sigmoid(x)) * y, a log-likelihood. And the
-twenty fused operators that collections write by hand, AddMul, MulSigmoid, NegXplus1 and the like: none of them is
-anywhere in noyau. Each is derived from its plain subgraph, with broadcasting, at any size. The broken twin takes the
-logarithm of a sigmoid that is 0.
+piecewise linear function, whose slopes may be learnt, and the sum of log(sigmoid(x)) * y, a log-likelihood. The broken
+twin takes the logarithm of a sigmoid that is 0. The fused operators that collections write by hand have a page of their
+own, ``plot_twenty_operators.py``.
 
 Run it: ``python examples/gallery/plot_fused_expressions.py`` (needs a C compiler; the gradient also ``torch``).
 """
@@ -18,7 +17,7 @@ import numpy as np
 
 import noyau
 from noyau import nn
-from noyau.functions import cast, sigmoid, softplus
+from noyau.functions import softplus
 
 
 @noyau.op("f32[rows, n], f32[rows, n] -> f32[rows]")
@@ -60,73 +59,6 @@ def twin() -> noyau.Op:
     return broken
 
 
-# %%
-# The twenty operators
-# --------------------
-# Each as it would be written in NumPy, with the shapes of what it reads: all of them broadcast.
-def rotary(x):
-    half = x.shape[-1] // 2
-    return np.concatenate([-x[..., half:], x[..., :half]], -1)
-
-
-def scattered(rows, at, *, n=8):
-    out = np.zeros((n, rows.shape[-1]), np.float32)
-    np.add.at(out, at, rows)
-    return out
-
-
-def scattered_masked(rows, at, *, n=8, masked=-1):
-    out = np.zeros((n, rows.shape[-1]), np.float32)
-    np.add.at(out, np.where(at == masked, 0, at), np.where((at == masked)[:, None], np.float32(0), rows))
-    return out
-
-
-A, B, C = (3, 4, 6), (4, 6), (6,)
-TWENTY = {
-    "AddAdd": (lambda x, y, z: x + y + z, (A, B, C)),
-    "AddAddAdd": (lambda x, y, z, w: x + y + z + w, (A, B, C, A)),
-    "MulMul": (lambda x, y, z: x * y * z, (A, B, C)),
-    "MulMulMul": (lambda x, y, z, w: x * y * z * w, (A, B, C, A)),
-    "AddMul": (lambda x, y, z: (x + y) * z, (A, B, C)),
-    "AddMul, transposed": (lambda x, y, z: ((x + y) * z).transpose(0, 2, 1), (A, B, C)),
-    "MulAdd": (lambda x, y, z: x * y + z, (A, B, C)),
-    "SubMul": (lambda x, y, z: (x - y) * z, (A, B, C)),
-    "SubMul, negative": (lambda x, y, z: (y - x) * z, (A, B, C)),
-    "MulSub": (lambda x, y, z: x * y - z, (A, B, C)),
-    "AddSharedInput": (lambda x, y, z: (x + y, x + z), (A, B, C)),
-    "MulSharedInput": (lambda x, y, z: (x * y, x * z), (A, B, C)),
-    "MulSigmoid": (lambda x: x * sigmoid(x), (A,)),
-    "MulMulSigmoid": (lambda x, y: x * y * sigmoid(y), (A, B)),
-    "NegXplus1": (lambda x: 1 - x, (A,)),
-    "ReplaceZero": (lambda x: np.where(x == 0, np.float32(7), x), (A,)),
-    "Rotary": (rotary, (A,)),
-    "Transpose2DCast to float16": (lambda x: cast(x.T, "f16"), (B,)),
-    "TriMatrix": (lambda x: np.tril(x) + np.triu(np.ones_like(x), 1) * 9, ((5, 5),)),
-}
-FROM_HALF = {"Transpose2DCast from float16": lambda x: cast(x.T, "f32")}
-SCATTERED = {"ScatterNDOfShape": scattered, "MaskedScatterNDOfShape": scattered_masked}
-
-
-def twenty() -> None:
-    """Each by its kernel, against NumPy."""
-    rng = np.random.default_rng(0)
-    for name, (function, shapes) in TWENTY.items():
-        tell(name, function, [rng.standard_normal(shape, np.float32).round(1) for shape in shapes])
-    for name, function in FROM_HALF.items():
-        tell(name, function, [rng.standard_normal(B).astype(np.float16)])
-    for name, function in SCATTERED.items():
-        tell(name, function, [rng.standard_normal((9, 4), np.float32), rng.integers(-1, 8, 9)])
-
-
-def tell(name, function, arrays) -> None:
-    """Whether an operator gives what NumPy gives, and by what."""
-    op = noyau.op(function)
-    pairs = [np.atleast_1d(each) for each in (op(*arrays), function(*arrays))]
-    same = np.allclose(*(each.astype(np.float64) for each in pairs), rtol=1e-5, atol=1e-6)
-    how = str(op.explain(*arrays)).splitlines()[1].split(",")[0].strip()
-    print(f"{name:30} {'right' if same else 'WRONG'}: {how}")
-
-
 def gradient() -> None:
     """The gradient of a slope is the sum of the x on its side."""
     import torch
@@ -155,9 +87,8 @@ def main() -> None:
     print(noyau.bench(log_sigmoid_mul_sum, (x, y), budget_s=0.5))
 
     # %%
-    # Derived, each of them
-    # ---------------------
-    twenty()
+    # Slopes that are learnt
+    # ----------------------
     print("piecewise linear:", nn.piecewise_linear(np.float32([-2, -1, 0, 1, 2]), 0.5, 3.0))
     if importlib.util.find_spec("torch"):
         gradient()
