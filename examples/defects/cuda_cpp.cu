@@ -21,6 +21,14 @@ __global__ void twice_mended(const float *x, float *out, int n) {
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x) out[i] = 2 * x[i];
 }
 
+// A block for each cell: right, and 256 times too many threads.
+__global__ void strided_broken(const float *x, float *out, int n) { // defect: launch
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x) out[i] = 2 * x[i];
+}
+__global__ void strided_mended(const float *x, float *out, int n) {
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x) out[i] = 2 * x[i];
+}
+
 // All threads count in one cell.
 __global__ void count_broken(int *total) {
     total[0] += 1; // defect: race

@@ -91,3 +91,5 @@ for op, name, usage in (
 
 twice.kernel(FILE, entry="twice_broken", launch=lambda n: (n // 64, 64))
 twice.kernel(FILE, entry="twice_mended", launch=(2, 64))
+twice.kernel(FILE, entry="strided_broken", launch=lambda n: (n, 256))
+twice.kernel(FILE, entry="strided_mended", launch=lambda n: ((n + 255) // 256, 256))

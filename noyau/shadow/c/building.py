@@ -29,7 +29,7 @@ _WATCHED = (
 )
 _STANDARDS = {"c": (), "cpp": ("-x", "c++", "-std=c++17"), "cuda": ("-x", "c++", "-std=c++17", "-Wno-attributes")}
 _LEFT_OUT = re.compile(r"-(O.*|flto.*|fsanitize.*|g.*|ffast-math|Ofast|l.*|L.*)$")
-_UNKNOWN = re.compile(r"undefined reference to `(\w+)'")
+_UNKNOWN = re.compile(r"undefined reference to `([\w:]+)")
 
 
 @dataclass(frozen=True, slots=True)

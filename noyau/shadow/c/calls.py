@@ -131,7 +131,8 @@ class _Making:
         init = self.kernel.usage.init
         named = ask(init, self.offers, "init=") if callable(init) else init
         ends = [(v, a, False) for v, a in zip(self.instance.inputs, before, strict=True)]
-        ends += [(v, a, True) for v, a in zip(self.instance.outputs, self.results, strict=True)]
+        if not self.kernel.usage.updates:
+            ends += [(v, a, True) for v, a in zip(self.instance.outputs, self.results, strict=True)]
         for value, array, is_output in ends:
             places[value.name] = len(given)
             if value.scalar and not is_output:
@@ -165,7 +166,7 @@ class _Making:
     def argument(self, each: Any, roles: Roles, passed: Mapping[str, str], given: list[Given | int | float]) -> str:
         if isinstance(each, Buffer):
             return passed[each.name]
-        if isinstance(each, str):
+        if isinstance(each, str) and (roles.names is not None or each in RANGE):
             if roles.in_pieces and each in RANGE:
                 return each
             if each in passed:

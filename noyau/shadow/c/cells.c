@@ -104,7 +104,6 @@ static struct {
 } pending = {0, {0}, 0, -1};
 static finding table[MOST_FOUND];
 static int found_count, found_last = -1;
-static int64_t found_dropped;
 
 static void settle_pending(void) {
     if (pending.number < 0) return;

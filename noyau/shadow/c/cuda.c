@@ -11,7 +11,7 @@ enum { SYNC, SYNC_COUNT, SYNC_AND, SYNC_OR };
 static triple grid_shape, block_shape, block_place, thread_places[MOST_IN_BLOCK];
 static block *dynamic_shared; /* within the arena, made anew where a launch wants more */
 static int any_fence, launches;
-static int64_t launched;
+static int64_t launched, idle; /* threads, and those of them that touched nothing */
 static triple given_grid, given_block;
 static int64_t given_shared;
 
@@ -201,7 +201,7 @@ static void begin_block(uint32_t number) {
 static int is_launchable(triple grid, triple shape, int64_t shared, int site) {
     const int64_t threads = (int64_t)shape.x * shape.y * shape.z;
     const char *why = 0;
-    if (!threads || !grid.x || !grid.y || !grid.z) why = "a grid or a block of it is empty";
+    if (!threads) why = "a block has no threads";
     else if (threads > MOST_IN_BLOCK) why = "a block has more than 1024 threads";
     else if (shape.z > 64) why = "a block has more than 64 threads along z";
     else if (grid.y > 65535 || grid.z > 65535) why = "the grid has more than 65535 blocks along y or z";
@@ -214,6 +214,7 @@ static int is_launchable(triple grid, triple shape, int64_t shared, int site) {
 void noyau_run_grid(triple grid, triple shape, int64_t shared, void (*run)(void *), void *argument, const void *pc) {
     if (mode == GRID) fatal("a launch from within a grid is not supported");
     if (!is_launchable(grid, shape, shared, site_of(pc))) return;
+    if (!grid.x || !grid.y || !grid.z) return; /* refused by a driver, too; what is not written is found */
     const int threads = (int)(shape.x * shape.y * shape.z), before = mode;
     const uint32_t blocks_in_grid = grid.x * grid.y * grid.z;
     grid_shape = grid, block_shape = shape, grid_threads = (uint32_t)threads, learnt_count = 0, any_fence = 0;
@@ -230,6 +231,7 @@ void noyau_run_grid(triple grid, triple shape, int64_t shared, void (*run)(void 
         begin_block(b);
         for (int i = 0; i < threads; ++i) make_fiber(i, run, argument);
         run_block(threads);
+        for (int i = 0; i < threads; ++i) idle += !fibers[i].touched;
     }
     settle_pending();
     scheduler = was, mode = before;

@@ -60,7 +60,6 @@ static void found(const char *kind, int how, int site, const block *b, int64_t o
         }
     }
     if (found_count == MOST_FOUND) {
-        found_dropped += 1;
         return;
     }
     finding *f = table + found_count;
@@ -83,7 +82,7 @@ static uintptr_t pc_of(int site) { return site ? (uintptr_t)sites[site] - progra
 static void write_found(void) {
     FILE *out = fopen(found_path, "w");
     if (!out) fatal("what was found cannot be written");
-    fprintf(out, "S\t%lld\t%d\t%lld\t%lld\n", (long long)accesses, launches, (long long)launched, (long long)found_dropped);
+    fprintf(out, "S\t%lld\t%d\t%lld\t%lld\n", (long long)accesses, launches, (long long)launched, (long long)idle);
     for (int i = 0; i < found_count; ++i) {
         const finding *f = table + i;
         const block *b = f->block == ON_STACK ? &main_stack : f->block >= 0 ? blocks + f->block : f->block <= -2 ? globals - 2 - f->block : 0;

@@ -113,7 +113,7 @@ static void touch_outside(const char *at, int64_t bytes, int how, int site) {
 static void touch(const void *address, int64_t bytes, int how, int site, int is_scalar) {
     const char *at = address;
     settle_pending();
-    accesses += 1, last_site = site;
+    accesses += 1, last_site = site, now->touched = 1;
     if (at >= arena && at < arena_end) {
         static int64_t last;
         block *b = last < block_count ? blocks + last : 0;

@@ -84,12 +84,14 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """`arrays`: what each array of the call holds afterwards; None where it did not come to its end."""
+    """`threads` of all grids that were launched, of which `idle` touched nothing. `arrays`: what each array of the call
+    holds afterwards; None where it did not come to its end."""
 
     faults: tuple[Fault, ...]
     accesses: int
     launches: int
     threads: int
+    idle: int
     arrays: tuple[Array, ...] | None
 
 
@@ -113,7 +115,7 @@ def run(
         try:
             done = subprocess.run(
                 command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                timeout=6 * patience_s + 10, env={"PATH": os.environ.get("PATH", "")}, check=False,
+                timeout=10 * patience_s, env={"PATH": os.environ.get("PATH", "")}, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             raise CheckError("it waits, and does not end") from None
@@ -165,15 +167,15 @@ def _arrays(path: Path, given: Sequence[Given | int | float]) -> tuple[Array, ..
 
 
 def _read(text: str, arrays: tuple[Array, ...] | None) -> Ran:
-    accesses = launches = threads = 0
+    accesses = launches = threads = idle = 0
     faults = []
     for line in text.splitlines():
         word, *parts = line.split("\t")
         if word == "S":
-            accesses, launches, threads, _ = map(int, parts)
+            accesses, launches, threads, idle = map(int, parts)
         elif word == "F" and len(parts) == 15:
             faults.append(_fault(parts))
-    return Ran(tuple(faults), accesses, launches, threads, arrays)
+    return Ran(tuple(faults), accesses, launches, threads, idle, arrays)
 
 
 def _fault(parts: Sequence[str]) -> Fault:

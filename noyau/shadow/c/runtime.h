@@ -84,7 +84,7 @@ typedef struct fiber {
     int32_t state, number, site, exit_site;
     uint32_t time, mask, gone, fenced;
     uint64_t value, answer;
-    int32_t lane, operation, extra;
+    int32_t lane, operation, extra, touched;
     char *own_tls;
     int32_t region_step, alone; /* of OpenMP: the worksharing constructs it has met; regions within a region */
     int64_t chunk;

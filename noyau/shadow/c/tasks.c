@@ -17,22 +17,26 @@ static void join_children(strand *parent) {
 }
 
 /* `depend`: how many, how many of them are out or inout, the addresses, as gcc lays them. */
-static void await_dependences(void **depend) {
+static meeting *dependence(const void *at, const strand *parent) { /* of the tasks of one parent alone */
+    return meeting_at((const void *)((uintptr_t)at ^ (uintptr_t)parent->owner << 48));
+}
+
+static void await_dependences(void **depend, const strand *parent) {
     if (!depend) return;
     if (!depend[0]) fatal("depend(mutexinoutset) and depobj are not supported");
     const uintptr_t count = (uintptr_t)depend[0], written = (uintptr_t)depend[1];
     for (uintptr_t i = 0; i < count; ++i) {
-        meeting *m = meeting_at(depend[2 + i]);
+        meeting *m = dependence(depend[2 + i], parent);
         learn(&now->strand->seen, &m->seen);
         if (i < written) learn(&now->strand->seen, &m->readers);
     }
 }
 
-static void meet_dependences(void **depend) {
+static void meet_dependences(void **depend, const strand *parent) {
     if (!depend) return;
     const uintptr_t count = (uintptr_t)depend[0], written = (uintptr_t)depend[1];
     for (uintptr_t i = 0; i < count; ++i) {
-        meeting *m = meeting_at(depend[2 + i]);
+        meeting *m = dependence(depend[2 + i], parent);
         learn(i < written ? &m->seen : &m->readers, &now->strand->seen);
     }
 }
@@ -48,9 +52,9 @@ static void run_task(void (*run)(void *), void *data, void (*copy)(void *, void 
     if (range) __real_memcpy(own, range, 2 * sizeof *range);
     strand *task = begin_strand(parent);
     now->strand = task;
-    await_dependences(depend);
+    await_dependences(depend, parent);
     run(own);
-    meet_dependences(depend);
+    meet_dependences(depend, parent);
     now->strand = parent;
     learn(&parent->children, &task->seen), learn(&all_tasks, &task->seen);
     if (task->group) learn(task->group, &task->seen);
@@ -72,7 +76,7 @@ void GOMP_task(void (*run)(void *), void *data, void (*copy)(void *, void *), lo
 }
 
 void GOMP_taskwait(void) { join_children(now->strand); }
-void GOMP_taskwait_depend(void **depend) { await_dependences(depend); }
+void GOMP_taskwait_depend(void **depend) { await_dependences(depend, now->strand); }
 void GOMP_taskyield(void) {}
 
 void GOMP_taskgroup_start(void) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -47,6 +48,18 @@ class Told:
     shapes: Mapping[str, tuple[int, ...]]
     size: str
 
+    @property
+    def entry_site(self) -> Site:
+        """The line of the kernel's own name, for what has none."""
+        name = re.escape(re.sub(r"<.*>$", "", self.entry))
+        texts = self.text.splitlines()
+        at = next((k for k, line in enumerate(texts) if re.search(rf"\b{name}\s*\(", line)), 0)
+        return Site(self.place, at + 1, texts[at].strip() if texts else "")
+
+    @property
+    def entry_place(self) -> str:
+        return self.entry_site.place
+
 
 @dataclass(slots=True)
 class _Numbers:
@@ -86,7 +99,7 @@ def findings(runs: Sequence[Ran], lines: Lines, told: Told) -> tuple[tuple[Findi
         site, other = (_site(lines.at(at), told) for at in (fault.site, fault.other_site))
         if fault.kind == "divergent-barrier" and fault.words == "" and site == other:
             continue  # one barrier that the compiler has written twice
-        made = _seen(fault, site or _entry(told), other, told, numbers)
+        made = _seen(fault, site or told.entry_site, other, told, numbers)
         if all(_likeness(each) != _likeness(made) for each in seen):
             seen.append(made)
             words[made] = _words(fault, site, other)
@@ -109,12 +122,6 @@ def findings(runs: Sequence[Ran], lines: Lines, told: Told) -> tuple[tuple[Findi
 def _likeness(seen: Seen) -> tuple[object, ...]:
     pair = (seen.site, seen.other_site) if seen.kind == "race" else (seen.site,)
     return (seen.kind, *pair, seen.memory)
-
-
-def _entry(told: Told) -> Site:
-    """The line of the kernel's own name, for what has none."""
-    at = next((k for k, line in enumerate(told.text.splitlines(), 1) if f"{told.entry}(" in line.replace(" (", "(")), 1)
-    return _site(("kernel.c", at), told) or Site(told.place, at)
 
 
 def _site(found: tuple[str, int], told: Told) -> Site | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from noyau.handwritten.kernels import HandKernel, number_text
 from noyau.shadow.c.building import Program, Source, built
 from noyau.shadow.c.calls import Call, call_of, prototype, with_calls
 from noyau.shadow.c.rewriting import blanked, rewritten
-from noyau.shadow.c.running import BLOCKS, DRAWN, TURNS, Plan, Ran, run
+from noyau.shadow.c.running import BLOCKS, DRAWN, TURNS, Given, Plan, Ran, run
 from noyau.shadow.c.telling import Told, findings
 from noyau.shadow.records import Watched
 from noyau.signatures.types import Instance
@@ -72,7 +73,8 @@ def _run(case: Case, call: Call, program: Program, number: int) -> Watched:
     ends = runs[0].arrays
     changed = [] if ends is None else _changed(call, ends, told)
     outputs = None if ends is None else tuple(ends[place] for place in call.outputs)
-    return Watched((*found, *changed), sum(each.accesses for each in runs), allowed, _notes(runs), outputs)
+    wasted = _wasted(runs[0], call, told)
+    return Watched((*found, *changed, *wasted), sum(each.accesses for each in runs), allowed, _notes(runs), outputs)
 
 
 def _source(case: Case, calls: Sequence[Call]) -> Source:
@@ -110,11 +112,25 @@ def _changed(call: Call, ends: Sequence[Array], told: Told) -> list[Finding]:
         before = np.ascontiguousarray(given.holds, given.dtype)
         if before.tobytes() != ends[place].tobytes():
             message = f"changed its input {given.name}"
-            found.append(Finding(told.op, told.kernel, told.language, "mutated-input", told.place, told.size, message))
+            found.append(
+                Finding(told.op, told.kernel, told.language, "mutated-input", told.entry_place, told.size, message)
+            )
     return found
+
+
+def _wasted(run: Ran, call: Call, told: Told) -> list[Finding]:
+    """A warning where a grid has a block for each cell, and most of its threads have nothing to do."""
+    blocks = math.prod(call.launch.grid)
+    cells = max((math.prod(each.shape) for each in call.given if isinstance(each, Given)), default=0)
+    if run.launches != 1 or not 16 <= cells <= blocks or 4 * run.idle < 3 * run.threads:
+        return []
+    message = f"{call.launch} starts {run.threads} threads, and {run.idle} of them touch nothing: a block for each cell"
+    mend = "launch (n + threads - 1) // threads blocks"
+    warning = Finding(told.op, told.kernel, told.language, "launch", told.entry_place, told.size, message)
+    return [replace(warning, severity="warning", mend=mend)]
 
 
 def _notes(runs: Sequence[Ran]) -> tuple[str, ...]:
     if runs[0].launches:
-        return (f"{runs[0].threads} threads of {runs[0].launches} launches, one after the other",)
-    return (f"in {len(runs)} runs, with other numbers of threads",) if len(runs) > 1 else ()
+        return (f"threads took turns: {runs[0].threads} in {runs[0].launches} launches",)
+    return (f"with other numbers of threads: {len(runs)} runs",) if len(runs) > 1 else ()

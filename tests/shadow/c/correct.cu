@@ -200,9 +200,9 @@ __global__ void double_buffered(const float *x, float *out, int n) {
     out[t] = sum;
 }
 
-__global__ void vectorised_copy(const float4 *x, float4 *out, int n4) {
+__global__ void vectorised_copy(const float4 *x, float4 *out, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n4) {
+    if (i < n) {
         float4 v = x[i];
         out[i] = make_float4(v.x * 2, v.y * 2, v.z * 2, v.w * 2);
     }
