@@ -187,3 +187,10 @@ def profile(model: str | Path, **wishes: Any) -> Profile:
     from noyau.profiling import models
 
     return models.profile(model, models.Wishes(**wishes))
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext noyau` in a notebook: %%check then runs a cell and watches every kernel in it."""
+    from noyau.scripts.magic import register
+
+    register(shell)

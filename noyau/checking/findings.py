@@ -136,7 +136,7 @@ class KernelCheck:
         called = f"{op}[{self.name}]"
         if self.skipped:
             return [f"{called}: not tried: {self.skipped}"]
-        told = [f"{called}: {line}" for each in self.findings for line in _told(each)]
+        told = [f"{called}: {line}" for each in self.findings for line in told_of(each)]
         seen = [f"{called}: {'; '.join(self.seen)}"] if self.seen else []
         if self.errors or (self.certificate is None and not self.notes):
             return [*told, *seen]
@@ -211,7 +211,7 @@ def together(checks: Sequence[Checked]) -> dict[str, Any]:
     }
 
 
-def _told(finding: Finding) -> list[str]:
+def told_of(finding: Finding) -> list[str]:
     """A finding in one line; where every access was watched, with the lines of the source below."""
     warns = "" if finding.severity == "error" else "warning: "
     if not finding.digest:

@@ -1,0 +1,74 @@
+"""What `noyau check` does with a script or a notebook."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+from pathlib import Path
+
+from noyau.arguments import require_place
+from noyau.errors import InputError
+
+_LAUNCH = re.compile(r"(\d+(?:x\d+){0,2}),(\d+(?:x\d+){0,2})")
+_MAKE_OPS = frozenset({"op", "map", "zip", "reduce"})  # of noyau
+
+
+def is_script(target: str) -> bool:
+    """Whether a target of `noyau check` is run as it is: a notebook, or a file of Python that makes no op of noyau."""
+    path = Path(target)
+    if path.suffix == ".ipynb":
+        return True
+    if path.suffix != ".py" or not path.is_file():
+        return False
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return False  # loading it says what is wrong
+    return not any(_makes_an_op(node) for node in ast.walk(tree))
+
+
+def _makes_an_op(node: ast.AST) -> bool:
+    """`noyau.op`, or a name that is imported from noyau or from a file beside it that may hold ops."""
+    match node:
+        case ast.Attribute(value=ast.Name(id="noyau"), attr=name):
+            return name in _MAKE_OPS
+        case ast.ImportFrom(module=module, names=names) if module is not None and module.split(".")[0] == "noyau":
+            return any(name.name in _MAKE_OPS for name in names) or module.startswith("noyau.nn")
+        case _:
+            return False
+
+
+def launch_of(text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """`8,64` or `4x4,16x16` as (grid, block). InputError for anything else."""
+    found = _LAUNCH.fullmatch(text)
+    if found is None:
+        raise InputError(f"--launch {text} is no GRID,BLOCK; give two numbers (8,64), or up to three each (4x4,16x16)")
+    grid, block = (tuple(map(int, part.split("x"))) for part in found.groups())
+    return grid, block
+
+
+def check_and_print(arguments: argparse.Namespace) -> int:
+    """0 where the script ended well and nothing speaks against its kernels, else 1."""
+    from rich.console import Console
+
+    from noyau.checking.findings import LIMITS
+    from noyau.checking_command import plain_lines
+    from noyau.differing import write_json
+    from noyau.scripts.running import check_script
+
+    path = Path(arguments.target)
+    given = {"--against": arguments.against, "--inputs": arguments.inputs, "--tolerance": arguments.tolerance}
+    wrong = next((name for name, value in given.items() if value is not None), None)
+    if wrong is not None or arguments.dim or arguments.gradient:
+        name = wrong or ("--dim" if arguments.dim else "--gradient")
+        raise InputError(f"{path} is a script, and {name} is not of scripts; an op is a function under @noyau.op")
+    if arguments.json is not None:
+        require_place(arguments.json, path)
+    launch = None if arguments.launch is None else launch_of(arguments.launch)
+    found = check_script(path, arguments.arguments, launch)
+    if arguments.json is not None:
+        write_json(found.to_json(), arguments.json)
+    told = f"{found}\nlimits: {LIMITS[0]}"
+    Console(soft_wrap=True).print(plain_lines(told), markup=False, highlight=False)
+    return 0 if found.ok else 1

@@ -1,0 +1,30 @@
+"""%%check in notebooks: a cell is run, and every parallel loop and launch in it is watched."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from noyau.errors import InputError
+from noyau.scripts.command import launch_of
+from noyau.scripts.records import Session
+
+
+def register(shell: Any) -> None:
+    """Make %%check known to a shell of IPython."""
+    shell.register_magic_function(lambda line, cell: check_cell(shell, line, cell), "cell", "check")
+
+
+def check_cell(shell: Any, line: str, cell: str) -> None:
+    """Run a cell with its kernels watched, and print what was seen. `line`: nothing, or `--launch GRID,BLOCK`.
+    InputError for other words."""
+    from noyau.scripts.numba_hooks import hooked
+
+    words = line.split()
+    if words and (len(words) != 2 or words[0] != "--launch"):
+        raise InputError(f"%%check takes --launch GRID,BLOCK or nothing, not {line!r}")
+    session = Session("cell")
+    with hooked(session, launch_of(words[1]) if words else None):
+        ended = shell.run_cell(cell)
+    found = session.finished("" if ended.success else "it ended with an exception")
+    sys.stdout.write(f"{found}\n")

@@ -1,0 +1,99 @@
+"""Notebooks of Jupyter, cell by cell."""
+
+from __future__ import annotations
+
+import ast
+import json
+import linecache
+import sys
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from noyau.errors import InputError
+
+_MAGIC = ("%", "!", "?")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of code. `number`: its place among those of code, from 1; `left_out`: lines of IPython's own, which are
+    not run."""
+
+    number: int
+    text: str
+    left_out: int = 0
+
+
+def cells_of(path: Path) -> list[Cell]:
+    """The cells of code of a notebook, in order. InputError where it is none."""
+    try:
+        book = json.loads(path.read_text(encoding="utf-8"))
+        found = [cell["source"] for cell in book["cells"] if cell["cell_type"] == "code"]
+    except (OSError, ValueError, KeyError, TypeError) as fault:
+        raise InputError(f"{path} is no notebook of Jupyter ({type(fault).__name__}: {fault}); save it again") from None
+    return [_cell(number, "".join(source)) for number, source in enumerate(found, 1)]
+
+
+def _cell(number: int, text: str) -> Cell:
+    """A cell with its magic lines blanked, so that the others keep their numbers. Of a cell magic that times or checks
+    (%%time, %%timeit, %%check, %%capture) the rest is run; of others (%%bash, %%html) nothing is."""
+    lines = text.splitlines()
+    first = next((line.strip() for line in lines if line.strip()), "")
+    if first.startswith("%%") and first.split()[0] not in ("%%time", "%%timeit", "%%check", "%%capture", "%%prun"):
+        return Cell(number, "", len(lines))
+    kept, out = [], 0
+    for line in lines:
+        bare = line.strip()
+        if bare.startswith(_MAGIC) or bare.endswith("?"):
+            indent = line[: len(line) - len(line.lstrip())]
+            kept.append(f"{indent}{_plain(bare)}")
+            out += _plain(bare) == "pass"
+        else:
+            kept.append(line)
+    return Cell(number, "\n".join(kept), out)
+
+
+def _plain(magic: str) -> str:
+    """What a line that is timed runs: `%timeit f(x)` runs f(x) once; other lines run nothing."""
+    name, _, rest = magic.partition(" ")
+    if name in ("%time", "%timeit", "%prun") and not rest.lstrip().startswith("-"):
+        return rest.strip()
+    return "pass"
+
+
+def remembered(cells: Sequence[Cell], name: str) -> dict[str, str]:
+    """The text of each cell by the name that it has in reports, which its lines are found under from then on."""
+    texts = {f"{name}[cell {cell.number}]": cell.text + "\n" for cell in cells}
+    for file, text in texts.items():
+        linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+    return texts
+
+
+def run_cells(cells: Sequence[Cell], name: str) -> list[str]:
+    """Run them in one namespace; a line is told as `BOOK.ipynb[cell 3]:5`. What was left out."""
+    module = types.ModuleType("__main__")
+    sys.modules["__main__"] = module
+    space: dict[str, Any] = module.__dict__
+    for file, text in remembered(cells, name).items():
+        _run(text, file, space)
+    left = sum(cell.left_out for cell in cells)
+    many = (
+        f"{left} lines of IPython's own (%..., !...) were" if left > 1 else "a line of IPython's own (%..., !...) was"
+    )
+    return [f"{many} not run"] if left else []
+
+
+def _run(text: str, file: str, space: dict[str, Any]) -> None:
+    """As a notebook does: the value of a last expression is printed."""
+    tree = ast.parse(text, file)
+    last = tree.body[-1] if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    if last is not None:
+        tree.body.pop()
+    exec(compile(tree, file, "exec"), space)  # noqa: S102  the user's own notebook
+    if last is not None:
+        value = eval(compile(ast.Expression(last.value), file, "eval"), space)  # noqa: S307  the user's own notebook
+        if value is not None:
+            sys.stdout.write(f"{value!r}\n")

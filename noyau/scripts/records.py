@@ -1,0 +1,148 @@
+"""What was seen while a script or a notebook ran: the record, which prints itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from noyau.checking.findings import LIMITS, SCHEMA_VERSION, Finding, told_of
+from noyau.checking.watched import counted
+from noyau.errors import CheckError
+from noyau.shadow.records import Watched
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSeen:
+    """A kernel that a script called. `shapes`: of its arguments, each once; `calls`: how often; `unseen`: why it was
+    not watched, or nothing."""
+
+    name: str
+    language: str
+    place: str
+    calls: int
+    shapes: tuple[str, ...]
+    accesses: int
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+    unseen: str = ""
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.severity == "error")
+
+    def lines(self) -> list[str]:
+        """How much was seen of it, and each finding."""
+        if self.unseen:
+            return [f"{self.name}: its accesses are not seen: {self.unseen}"]
+        raced = any(finding.kind in ("race", "written-twice") for finding in self.findings)
+        many = f"{self.calls} call{'s' * (self.calls > 1)}, {len(self.shapes)} shape{'s' * (len(self.shapes) > 1)}"
+        seen = f"{'watched' if raced else 'no race found'} in {many}, {counted(self.accesses)} accesses"
+        told = [f"{self.name}: {'; '.join([seen, *self.notes])}"]
+        return told + [f"{self.name}: {line}" for finding in self.findings for line in told_of(finding)]
+
+    def to_json(self, script: str) -> dict[str, Any]:
+        """The entry of `checked`."""
+        return {
+            "op": script,
+            "kernel": self.name,
+            "shapes": list(self.shapes),
+            "accesses": self.accesses,
+            "calls": self.calls,
+            "unseen": self.unseen,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptCheck:
+    """A run of a script or a notebook. `fault`: how it ended where it did not end well; `notes`: what was left out."""
+
+    script: str
+    kernels: tuple[KernelSeen, ...]
+    fault: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return tuple(finding for kernel in self.kernels for finding in kernel.findings)
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ended well, and nothing speaks against a kernel."""
+        return not self.fault and not any(kernel.errors for kernel in self.kernels)
+
+    def __str__(self) -> str:
+        lines = [line for kernel in self.kernels for line in kernel.lines()]
+        if not self.kernels:
+            lines.append(f"{self.script}: no parallel loop of Numba and no kernel of CUDA was run in it")
+        lines += [f"{self.script}: {note}" for note in self.notes]
+        return "\n".join([*lines, f"{self.script}: {self.fault}"] if self.fault else lines)
+
+    def raise_if_bad(self) -> None:
+        """CheckError with the first finding, or with how the script ended, unless `ok`."""
+        for kernel in self.kernels:
+            for finding in kernel.errors:
+                raise CheckError(f"{kernel.name} of {self.script}: {finding}")
+        if self.fault:
+            raise CheckError(f"{self.script}: {self.fault}")
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "ok": self.ok,
+            "script": self.script,
+            "fault": self.fault,
+            "notes": list(self.notes),
+            "limits": list(LIMITS[:1]),
+            "findings": [finding.to_json() for finding in self.findings],
+            "checked": [kernel.to_json(self.script) for kernel in self.kernels],
+        }
+
+
+@dataclass(slots=True)
+class Session:
+    """What is seen while a script runs, kernel by kernel."""
+
+    script: str
+    kernels: dict[tuple[str, str], KernelSeen] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, name: str, language: str, place: str, shapes: str, watched: Watched | None, unseen: str = "") -> None:
+        """One call of a kernel; findings that are alike are told once."""
+        known = self.kernels.get((name, place)) or KernelSeen(name, language, place, 0, (), 0)
+        found = watched or Watched((), 0)
+        told = {finding.id: finding for finding in (*found.findings, *known.findings)}
+        told |= {finding.id: finding for finding in known.findings}
+        self.kernels[name, place] = KernelSeen(
+            name,
+            language,
+            place,
+            known.calls + 1,
+            tuple(dict.fromkeys((*known.shapes, shapes))),
+            known.accesses + found.accesses,
+            tuple(told.values()),
+            tuple(dict.fromkeys((*known.notes, *found.allowed, *found.notes))),
+            known.unseen or unseen,
+        )
+
+    def find(self, name: str, place: str, finding: Finding) -> None:
+        """A finding on a kernel that was added before."""
+        known = self.kernels[name, place]
+        if finding.id not in {each.id for each in known.findings}:
+            self.kernels[name, place] = replace(known, findings=(*known.findings, finding))
+
+    def finished(self, fault: str = "") -> ScriptCheck:
+        """The record."""
+        return ScriptCheck(self.script, tuple(self.kernels.values()), fault, tuple(self.notes))
+
+
+def shapes_told(names: Sequence[str], values: Sequence[Any]) -> str:
+    """`x: f32[5, 4], n = 3`: the arguments of a call, short."""
+    return ", ".join(_told(name, value) for name, value in zip(names, values, strict=False))
+
+
+def _told(name: str, value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    if shape is None:
+        return f"{name} = {value!r}" if isinstance(value, bool | int | float) else name
+    return f"{name}: {getattr(value, 'dtype', '')}[{', '.join(map(str, shape))}]"

@@ -1,0 +1,142 @@
+"""A script or a notebook run as it is, in a process of its own, every kernel in it watched."""
+
+from __future__ import annotations
+
+import json
+import linecache
+import os
+import runpy
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from noyau.checking.findings import Finding
+from noyau.errors import InputError
+from noyau.scripts.notebooks import cells_of, remembered, run_cells
+from noyau.scripts.records import KernelSeen, ScriptCheck, Session
+
+TIME_S = 600.0  # after which a script is ended
+NOTEBOOK = ".ipynb"
+
+
+def check_script(path: Path, arguments: Sequence[str] = (), launch: Any = None, time_s: float = TIME_S) -> ScriptCheck:
+    """Run a script with its arguments, or the cells of a notebook in order: what it prints is printed, and each call of
+    a parallel function of Numba, and each launch of a kernel of Numba-CUDA, is watched on its own arguments.
+
+    There need be no GPU. `launch`: (grid, block) for every launch, in place of the script's own; `time_s`: after which
+    the run is ended. How it ends badly (an exception, a crash, no end) is the `fault` of the record, which has what was
+    seen until then. InputError where there is no such file, or it is no notebook."""
+    if not path.is_file():
+        raise InputError(f"there is no file {str(path)!r}; give SCRIPT.py or BOOK.ipynb")
+    if path.suffix == NOTEBOOK:
+        remembered(cells_of(path), path.name)
+    with tempfile.TemporaryDirectory(prefix="noyau-") as folder:
+        record = Path(folder) / "record.json"
+        wish = json.dumps({"path": str(path), "arguments": list(arguments), "launch": launch, "record": str(record)})
+        fault = _ended(wish, time_s)
+        found = _read(record, path)
+    return found if not fault or found.fault else ScriptCheck(found.script, found.kernels, fault, found.notes)
+
+
+def _ended(wish: str, time_s: float) -> str:
+    """How the process ended, or nothing."""
+    command = (sys.executable, "-m", "noyau.scripts.running")
+    environment = {**os.environ, "NOYAU_SCRIPT": wish}
+    try:
+        status = subprocess.run(command, env=environment, timeout=time_s, check=False).returncode
+    except subprocess.TimeoutExpired:
+        return f"it did not end within {time_s:g} s"
+    if status < 0:
+        return f"it crashed (signal {-status})"
+    return f"it ended with status {status}" if status else ""
+
+
+def _read(record: Path, path: Path) -> ScriptCheck:
+    if not record.exists():
+        return ScriptCheck(path.name, (), "", ())
+    held = json.loads(record.read_text(encoding="utf-8"))
+    kernels = [
+        KernelSeen(**{**each, **{name: tuple(each[name]) for name in ("shapes", "notes")}, "findings": _findings(each)})
+        for each in held["kernels"]
+    ]
+    return ScriptCheck(held["script"], tuple(kernels), held["fault"], tuple(held["notes"]))
+
+
+def _findings(kernel: dict[str, Any]) -> tuple[Finding, ...]:
+    made = []
+    for each in kernel["findings"]:
+        cell = None if each["cell"] is None else tuple(each["cell"])
+        made.append(Finding(**{**each, "cell": cell, "owners": tuple(each["owners"])}))
+    return tuple(made)
+
+
+def main() -> int:
+    """The process of a script: the wish is in the environment, the record is written as kernels are seen."""
+    wish = json.loads(os.environ.pop("NOYAU_SCRIPT"))
+    path = Path(wish["path"])
+    session = Session(path.name)
+    sys.argv = [str(path), *wish["arguments"]]
+    sys.path[0] = str(path.resolve().parent)
+    launch = wish["launch"]
+    fault, status = "", 0
+    with _hooked(session, tuple(_tuples(launch)) if launch else None):
+        try:
+            _run(path, session)
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        except BaseException as error:  # noqa: BLE001  also Ctrl-C: what was seen until then is told
+            traceback.print_exc()
+            fault = f"it ended with {type(error).__name__}: {error}{_where(error, path)}"
+    _write(session.finished(fault), Path(wish["record"]))
+    return status
+
+
+def _hooked(session: Session, launch: Any) -> AbstractContextManager[None]:
+    if find_spec("numba") is None:
+        session.notes.append("numba is not installed, so none of its kernels can run; run: pip install numba")
+        return nullcontext()
+    from noyau.scripts.numba_hooks import hooked
+
+    return hooked(session, launch)
+
+
+def _run(path: Path, session: Session) -> None:
+    if path.suffix == NOTEBOOK:
+        session.notes += run_cells(cells_of(path), path.name)
+    else:
+        linecache.checkcache(str(path))
+        runpy.run_path(str(path), run_name="__main__")
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(tuple(each) if isinstance(each, list) else each for each in value)
+
+
+def _where(error: BaseException, path: Path) -> str:
+    """The last line of the script that an exception went through."""
+    lines = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).name == path.name
+    ]
+    return f" (line {lines[-1]})" if lines else ""
+
+
+def _write(found: ScriptCheck, record: Path) -> None:
+    held = {"script": found.script, "fault": found.fault, "notes": list(found.notes)}
+    kernels = [{**_fields(kernel), "findings": [_fields(each) for each in kernel.findings]} for kernel in found.kernels]
+    partial = record.with_suffix(".partial")
+    partial.write_text(json.dumps({**held, "kernels": kernels}), encoding="utf-8")
+    partial.replace(record)
+
+
+def _fields(frozen: Any) -> dict[str, Any]:
+    return {name: getattr(frozen, name) for name in frozen.__dataclass_fields__}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from noyau.cli import main
+from noyau.errors import InputError
+from noyau.scripts.command import is_script, launch_of
+
+
+@pytest.mark.parametrize(
+    ("text", "script"),
+    [
+        ("import numpy as np\n", True),
+        ("import noyau\n\n@noyau.op\ndef f(x):\n    return x\n", False),
+        ("from noyau import op\n\n@op\ndef f(x):\n    return x\n", False),
+        ("import noyau\nnoyau.optimize('m.onnx')\n", True),
+        ("import noyau\nadd = noyau.zip(lambda a, b: a + b)\n", False),
+        ("def broken(:\n", False),
+    ],
+)
+def test_a_script_makes_no_op(tmp_path, text, script):
+    path = tmp_path / "file.py"
+    path.write_text(text, encoding="utf-8")
+    assert is_script(str(path)) is script
+
+
+def test_models_and_missing_files_are_no_scripts(tmp_path):
+    assert not is_script(str(tmp_path / "nothing.py"))
+    assert not is_script("model.onnx")
+    assert is_script("book.ipynb")
+
+
+@pytest.mark.parametrize(
+    ("text", "launch"),
+    [("8,64", ((8,), (64,))), ("4x4,16x16", ((4, 4), (16, 16))), ("1x2x3,4", ((1, 2, 3), (4,)))],
+)
+def test_a_launch_in_words(text, launch):
+    assert launch_of(text) == launch
+
+
+@pytest.mark.parametrize("text", ["8", "8,", "8,64,1", "a,b", "1x1x1x1,2"])
+def test_what_is_no_launch(text):
+    message = f"--launch {text} is no GRID,BLOCK; give two numbers (8,64), or up to three each (4x4,16x16)"
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        launch_of(text)
+
+
+def test_the_command_prints_and_writes(tmp_path, capsys):
+    path, record = tmp_path / "script.py", tmp_path / "found.json"
+    path.write_text("x = 1\n", encoding="utf-8")
+    assert main(["check", str(path), "--json", str(record)]) == 0
+    assert "no parallel loop of Numba and no kernel of CUDA was run in it" in capsys.readouterr().out
+    held = json.loads(record.read_text(encoding="utf-8"))
+    assert (held["ok"], held["findings"], held["checked"]) == (True, [], [])
+
+
+@pytest.mark.parametrize("option", [["--dim", "n=3"], ["--gradient"], ["--tolerance", "1"]])
+def test_what_is_of_ops_is_not_of_scripts(tmp_path, capsys, option):
+    path = tmp_path / "script.py"
+    path.write_text("x = 1\n", encoding="utf-8")
+    assert main(["check", str(path), *option]) == 2
+    assert f"is a script, and {option[0]} is not of scripts" in capsys.readouterr().err
+
+
+def test_what_is_of_scripts_is_not_of_ops(tmp_path, capsys):
+    path = tmp_path / "ops.py"
+    path.write_text("import noyau\n\n@noyau.op('f32[n] -> f32[n]')\ndef f(x):\n    return x\n", encoding="utf-8")
+    assert main(["check", str(path), "--launch", "1,1"]) == 2
+    assert "is no script: it takes no launch" in capsys.readouterr().err

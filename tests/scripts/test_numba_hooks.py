@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba")
+
+from numba import cuda, njit, prange
+
+from noyau.errors import DeviceError
+from noyau.scripts.numba_hooks import hooked
+from noyau.scripts.records import Session
+
+
+@cuda.jit
+def shift(x, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = x[i + 1]
+
+
+@njit(parallel=True)
+def past(x):
+    for i in prange(x.shape[0]):
+        x[i + 1] = i
+
+
+def test_kernels_that_were_compiled_before_are_watched_too():
+    session = Session("here")
+    with hooked(session):
+        shift[1, 8](np.arange(5.0), out := np.zeros(5))
+    (kernel,) = session.finished().kernels
+    assert [each.kind for each in kernel.findings] == ["out-of-bounds"]
+    assert out.tolist() == [1, 2, 3, 4, 0]
+
+
+def test_all_is_as_before_afterwards():
+    before = {name: getattr(cuda, name) for name in ("jit", "to_device", "synchronize", "is_available")}
+    with hooked(Session("here")):
+        assert cuda.is_available()
+        assert cuda.jit is not before["jit"]
+    assert {name: getattr(cuda, name) for name in before} == before
+
+
+def test_past_the_end_of_an_array_numba_is_not_let():
+    session = Session("here")
+    with hooked(session):
+        past(x := np.zeros(4))
+    (finding,) = [each for each in session.finished().findings if each.kind == "out-of-bounds"]
+    assert finding.severity == "error"
+    assert x.tolist() == [0, 0, 1, 2]
+
+
+def test_cells_that_an_earlier_launch_wrote_hold_values():
+    @cuda.jit
+    def double(x, first):
+        i = cuda.grid(1) + first
+        x[i] = x[i] * 2 if first else 1
+
+    session = Session("here")
+    with hooked(session):
+        x = cuda.device_array(8, np.float32)
+        double[1, 8](x, 0)
+        double[1, 4](x, 4)
+        assert x.copy_to_host().tolist() == [1, 1, 1, 1, 2, 2, 2, 2]
+    assert session.finished().findings == ()
+
+
+def test_views_of_one_array_share_its_cells():
+    @cuda.jit
+    def move(source, target):
+        i = cuda.grid(1)
+        target[i] = source[i]
+
+    session = Session("here")
+    with hooked(session):
+        whole = cuda.to_device(np.arange(9.0))
+        move[1, 8](whole[:-1], whole[1:])
+    assert [each.kind for each in session.finished().findings] == ["race"]
+
+
+def test_a_kernel_without_a_launch():
+    with hooked(Session("here")):
+        with pytest.raises(DeviceError, match=f"^{re.escape('shift needs a launch: shift[grid, block](...)')}$"):
+            shift(np.zeros(2), np.zeros(2))
+        made = cuda.jit(shift.py_func)
+        with pytest.raises(DeviceError, match="needs a launch"):
+            made(np.zeros(2), np.zeros(2))
+
+
+def test_what_cannot_be_watched_is_said_and_runs():
+    @njit(parallel=True)
+    def odd(x):
+        total = 0.0
+        for i in prange(x.shape[0]):
+            total += x[i]
+        return total
+
+    session = Session("here")
+    with hooked(session):
+        assert odd(np.ones(5)) == 5
+        assert odd.py_func(np.ones(5)) == 5
+    assert [each.name for each in session.finished().kernels] == ["odd"]
