@@ -244,12 +244,12 @@ def _chosen(choose: Callable[[Any, Any], Any], held: Any, value: Any) -> Any:
 def _dtype(wanted: Any) -> np.dtype:
     """A dtype of Numba or of NumPy, as NumPy's."""
     try:
-        return np.dtype(wanted)
+        found: np.dtype = np.dtype(wanted)
     except TypeError:
         from numba.np.numpy_support import as_dtype
 
-        found: np.dtype = as_dtype(wanted)
-        return found
+        found = as_dtype(wanted)
+    return found
 
 
 def _assigned(frame: FrameType, otherwise: str) -> str:
