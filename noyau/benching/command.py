@@ -30,6 +30,9 @@ def declare_bench(parser: argparse.ArgumentParser) -> None:
     add("--inputs", type=Path, metavar="F.npz", help="time on these arrays, in the order of the file")
     add("--budget", type=float, default=1.0, metavar="S", help="seconds of timing at each sizes (default: 1)")
     add("--cold", action=argparse.BooleanOptionalAction, default=None, help="on inputs that are in no cache, too")
+    add(
+        "--device", default="", metavar="D", help="cuda, or cuda:1: copy the inputs there and time on it (default: cpu)"
+    )
     declare_record(parser, "with every sample")
 
 
@@ -49,7 +52,8 @@ def run_bench(arguments: argparse.Namespace) -> int:
         say(f"reading {arguments.target}")
         what, maker = load_ops_or_functions(arguments.target)
         given: Any = maker if arguments.inputs is None else _arrays(arguments.inputs)
-        found = bench(what, given, sizes=sizes, budget_s=arguments.budget, cold=arguments.cold, say=say)
+        how: dict[str, Any] = {"budget_s": arguments.budget, "cold": arguments.cold, "device": arguments.device}
+        found = bench(what, given, sizes=sizes, say=say, **how)
     if arguments.json is not None:
         found.write(arguments.json)
     Console().print(found)

@@ -109,7 +109,8 @@ def of_op(op: Op[..., Any], task: Task, device: str, *, searches: bool) -> Itera
         for tiles, reason in (({}, ""), *others):
             choice = Choice(language, language, "", made, tiles=tiles)
             named = f"generated {language}{spelt_tiles(tiles)}"
-            yield replace(_by_door(op, named, choice, wanted), note=reason)
+            note = f"{spelt_tiles(tiles).strip(' ()')}: {reason}" if tiles else ""
+            yield replace(_by_door(op, named, choice, wanted), note=note)
     for kernel in op.kernels.values():
         yield _attached(op, kernel, wanted)
 

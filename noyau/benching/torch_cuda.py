@@ -25,6 +25,7 @@ from noyau.measuring_gpu import clocks
 from noyau.ops import Op
 from noyau.reports.machine import this_machine, usable_cores
 from noyau.runtimes.torch.arrays import array_of, tensor_of
+from noyau.runtimes.torch.cuda_errors import require_free
 from noyau.timing.cheats import Watch, seconds
 from noyau.timing.comparing import compare_all
 from noyau.timing.conditions import conditions
@@ -91,6 +92,7 @@ def bench_on_device(
     say: Say,
 ) -> Timed:
     """As `noyau.bench`, of tensors on a CUDA device: peers and plain functions are given tensors there."""
+    require_free("noyau.bench")
     place = torch.device(device if ":" in device else f"cuda:{torch.cuda.current_device()}")
     number = place.index or 0
     say("measuring the GPU, unless that was done before")

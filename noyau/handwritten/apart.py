@@ -29,7 +29,7 @@ from noyau.handwritten.calling import SYMBOL, FunctionKernel, built
 from noyau.handwritten.forking import ForkedWorker
 from noyau.handwritten.guarding import Call, End, Guards, How
 from noyau.handwritten.isolation import read, write
-from noyau.handwritten.kernels import HandKernel
+from noyau.handwritten.kernels import HandKernel, settled
 from noyau.handwritten.reloading import Home, home_of, reloaded, runs_as_script
 from noyau.signatures.binding import bind
 from noyau.signatures.types import Instance
@@ -96,7 +96,8 @@ class Apart:
                 return guards.run(arrays, how)
         new = (kernel.name, instance, how.layout)
         compiles = kernel.language in ("numba", "triton") and new not in self.seen
-        source = {**way.source, "kernel": kernel.name, "fills": guards.fills}
+        chosen = {n: v for n, v in kernel.usage.constants.items() if isinstance(v, bool | int | float | str)}
+        source = {**way.source, "kernel": kernel.name, "constants": chosen, "fills": guards.fills}
         results = self.asked(way.worker, source, guards, arrays, how, _LOADING_S * compiles)
         self.seen.add(new)
         return results
@@ -255,7 +256,9 @@ def _call_of(source: Mapping[str, Any], arrays: Sequence[Array]) -> Call:
     assert op.signature is not None
     constants = op.description.reference.constants
     bound = bind(op.signature, arrays, op.known(constants), op.name)
-    return FunctionKernel(op.kernels[source["kernel"]], bound.instance, constants).run
+    name = source["kernel"]
+    kernel = op.kernels.get(name) or op.kernels[name.partition(" (")[0]]  # one choice of its constants
+    return FunctionKernel(settled(kernel, tuple(source["constants"].items())), bound.instance, constants).run
 
 
 def _native_of(source: Mapping[str, Any]) -> Native | None:

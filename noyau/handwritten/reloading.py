@@ -44,13 +44,23 @@ class Home:
 def home_of(op: Op[..., Any]) -> Home | None:
     """Where another process finds the op: a global of a module that has a file. None where there is no such place."""
     scope: Mapping[str, Any] = op.reference.__globals__
-    name = next((name for name, value in scope.items() if value is op), None)
+    name = next((name for name, value in scope.items() if value is op), None) or _origin(op, scope)
     file, module = scope.get("__file__"), scope.get("__name__", "")
     if name is None or not isinstance(file, str) or not Path(file).is_file():
         return None
     found = sys.modules.get(module)
     is_known = module != "__main__" and found is not None and vars(found) is scope
-    return Home(module if is_known else "", str(Path(file).absolute()), name, digest_of(op))
+    return Home(module if is_known else "", str(Path(file).absolute()), name, digest_of(scope[name]))
+
+
+def _origin(op: Op[..., Any], scope: Mapping[str, Any]) -> str | None:
+    """The global that an op is a part of: of the same reference, with its kernels among others."""
+    texts = {kernel.text for kernel in op.kernels.values()}
+    for name, value in scope.items():
+        is_like = isinstance(value, type(op)) and value.reference is op.reference
+        if is_like and texts <= {kernel.text for kernel in value.kernels.values()}:
+            return name
+    return None
 
 
 def runs_as_script(op: Op[..., Any]) -> bool:

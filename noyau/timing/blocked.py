@@ -20,6 +20,8 @@ Clock = Callable[[], float]
 
 FIRST_CYCLES = 1 << 20  # for which a queue is held at first: about 0.6 ms
 MOST_CYCLES = 1 << 25
+HELD_FOR = 4  # times what the host takes
+CYCLES_A_SECOND = 2e9  # about; a GPU that is faster is held for less
 EMPTY_PAIRS = 20
 WARM_CALLS = 3
 
@@ -100,26 +102,41 @@ class Times:
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
+@dataclass(slots=True)
+class Hold:
+    """For how many cycles a queue is held for one callable: longer where that was not enough, and never much longer
+    than what the host takes."""
+
+    cycles: int = FIRST_CYCLES
+
+    def learn(self, sample: Sample) -> None:
+        if not sample.blocked:
+            self.cycles = min(2 * self.cycles, MOST_CYCLES)
+        else:
+            enough = int(HELD_FOR * sample.host_s * CYCLES_A_SECOND)
+            self.cycles = max(FIRST_CYCLES, min(self.cycles, enough))
+
+
 class BlockedClock:
-    """Measures one call at a time on a queue, which is held for longer where a call took longer to put on it.
+    """Measures one call at a time on a queue, which is held for longer where a call takes longer to put on it.
 
     `overhead_s`: the median of empty pairs, by the same way."""
 
     def __init__(self, queue: Queue, clock: Clock = seconds) -> None:
         self.queue, self.clock, self.overhead_s = queue, clock, 0.0
-        self.cycles = FIRST_CYCLES
+        self.usual = Hold()
         empty = [self.sample(_nothing).took_s for _ in range(EMPTY_PAIRS)]
         self.overhead_s = statistics.median(empty[EMPTY_PAIRS // 4 :])
 
-    def sample(self, call: Call, *, cold: bool = True, around: Around = Around()) -> Sample:
-        """One call; `cold`: after the caches of the device were overwritten."""
-        queue = self.queue
+    def sample(self, call: Call, *, cold: bool = True, around: Around = Around(), hold: Hold | None = None) -> Sample:
+        """One call; `cold`: after the caches of the device were overwritten; `hold`: what was learned of this call."""
+        queue, held = self.queue, hold or self.usual
         if around.first is not None:
             around.first()
         queue.settle()
         if cold:
             queue.overwrite()
-        queue.hold(self.cycles)
+        queue.hold(held.cycles)
         if around.before is not None:
             around.before()
         start = queue.mark()
@@ -131,23 +148,23 @@ class BlockedClock:
         if around.after is not None:
             around.after(result)
         end.wait()
-        if not blocked:
-            self.cycles = min(2 * self.cycles, MOST_CYCLES)
-        return Sample(max(0.0, end.seconds_since(start) - self.overhead_s), host_s, blocked)
+        sample = Sample(max(0.0, end.seconds_since(start) - self.overhead_s), host_s, blocked)
+        held.learn(sample)
+        return sample
 
 
 def interleaved(
     clock: BlockedClock, calls: Mapping[str, Call], *, rounds: int, cold: bool, seed: int
 ) -> dict[str, Times]:
     """Each call once a round, in a new order each round; each three times beforehand, in the same way."""
-    random = Random(seed)  # noqa: S311  an order, no secret
-    for call in calls.values():
+    random, holds = Random(seed), {name: Hold() for name in calls}  # noqa: S311  an order, no secret
+    for name, call in calls.items():
         for _ in range(WARM_CALLS):
-            clock.sample(call, cold=cold)
+            clock.sample(call, cold=cold, hold=holds[name])
     found: dict[str, list[Sample]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name in random.sample(list(calls), len(calls)):
-            found[name].append(clock.sample(calls[name], cold=cold))
+            found[name].append(clock.sample(calls[name], cold=cold, hold=holds[name]))
     return {name: times_of(samples) for name, samples in found.items()}
 
 

@@ -112,8 +112,14 @@ class GpuMeasured:
 
 
 def rate_at(curve: Curve, moved_bytes: int) -> float:
-    """The rate of the next larger size of a curve, of its largest for what is larger."""
-    return curve[min((size for size in curve if size >= moved_bytes), default=max(curve))]
+    """The rate of a curve at a size: between two of its sizes by the time, which grows with the bytes from what a
+    launch takes; beyond its ends that of the end."""
+    larger = min((size for size in curve if size >= moved_bytes), default=max(curve))
+    smaller = max((size for size in curve if size <= moved_bytes), default=larger)
+    if larger <= smaller:
+        return curve[larger]
+    first_s, last_s = smaller / curve[smaller], larger / curve[larger]
+    return moved_bytes / (first_s + (last_s - first_s) * (moved_bytes - smaller) / (larger - smaller))
 
 
 def recalled(device: str) -> GpuMeasured | None:

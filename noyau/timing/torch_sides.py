@@ -16,7 +16,7 @@ import torch
 
 from noyau.errors import CheckError
 from noyau.runtimes.torch.arrays import array_of
-from noyau.timing.blocked import Around, BlockedClock, Sample
+from noyau.timing.blocked import Around, BlockedClock, Hold, Sample
 from noyau.timing.comparing import Timed
 from noyau.timing.torch_rotating import (
     Change,
@@ -74,6 +74,7 @@ class TensorSide(Timed):
     verified: int = VERIFIED
     samples: list[Sample] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)
+    hold: Hold = field(default_factory=Hold)
 
     def lasts(self, calls: int) -> float:
         """Seconds of so many calls on the device."""
@@ -99,7 +100,7 @@ class TensorSide(Timed):
             change.apply(live, self.rotation.sources)
 
         around = Around(self._prepare(look), before, None if look is None else look.after)
-        sample = self.clock.sample(lambda: run(*taken), cold=self.cold, around=around)
+        sample = self.clock.sample(lambda: run(*taken), cold=self.cold, around=around, hold=self.hold)
         if look is not None and slot is not None:
             self.clock.queue.settle()
             self.kept[slot : slot + 1] = [look.settled(self.rotation)]

@@ -72,6 +72,7 @@ def test_arrays_may_be_given(file, capsys):
         (["{file}::f", "--inputs", "{file}"], "cannot be read as an .npz file of arrays"),
         (["{file}", "--json", "{file}"], "which is the model itself"),
         (["{file}", "--sizes", "m=3"], "has no size m"),
+        (["{file}::f", "--device", "tpu"], "what can be timed on is cpu, cuda, or cuda:1 and the like"),
     ],
 )
 def test_what_cannot_be_timed_is_one_line(file, arguments, told, capsys):

@@ -30,6 +30,18 @@ def test_a_table_says_the_time_the_rate_the_floor_and_the_verdict():
     assert "[2.00, 2.00] over 8 rounds; its first call took 250 ms" in text
 
 
+def test_on_a_gpu_what_the_host_takes_has_a_column_and_the_gpu_is_named():
+    gpu = {"device": "NVIDIA Round, driver 580.1", "clocks": "1980 MHz -> 1975 MHz"}
+    found = at(SECONDS, Row("reference", host_s=20e-6), Row("fast", "triton", host_s=5e-6))
+    made = Benched("add", MACHINE, {"cores": 2}, (found,), gpu)
+    assert "NVIDIA Round, driver 580.1; 1980 MHz -> 1975 MHz" in str(made)
+    assert "a CPU" not in str(made)
+    assert "host" in str(made)
+    assert "20 us" in next(line for line in str(made).splitlines() if line.startswith("reference"))
+    assert made.to_json()["gpu"] == gpu
+    assert made.to_json()["at"][0]["candidates"][1]["host_s"] == 5e-6
+
+
 def test_bytes_that_are_not_known_are_said_to_be_of_inputs_and_outputs():
     assert "12 kB in inputs and outputs" in told(at(SECONDS, work=Work(8000, 4000)))
 

@@ -22,10 +22,18 @@ def slow(x, y, out):
     out[...] = x + y
 
 
-def won(op, seconds):
+def won(op, seconds, device="cpu"):
     bound = bind(op.signature, (X, X), {}, op.name)
     found = at({(name, RETURNING): each for name, each in seconds.items()})
-    return winner_of(op, found, wanted_by(op.signature, bound, {}), 40)
+    return winner_of(op, found, wanted_by(op.signature, bound, {}, device), 40)
+
+
+def test_on_a_gpu_the_sizes_of_tiles_are_part_of_what_won():
+    usual, other = "generated triton", "generated triton (TILE=512, num_warps=4)"
+    assert won(add_op(), {usual: 1.0, other: 0.99}, "cuda:0").constants == ()
+    winner = won(add_op(), {usual: 2.0, other: 1.0, "torch": 0.5}, "cuda:0")
+    assert (winner.kernel, winner.constants) == ("triton", (("TILE", 512), ("num_warps", 4)))
+    assert winner.called == "triton (TILE=512, num_warps=4)"
 
 
 def test_what_may_not_run_does_not_win():

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from noyau.errors import InputError
 from noyau.handwritten import reloading
 from noyau.handwritten.reloading import Enough, end_loading, home_of, reloaded, runs_as_script
 from noyau.loading import load_op
+from noyau.ops import Op
 
 FILE = """
 import noyau
@@ -104,3 +106,12 @@ def test_a_script_is_told(file):
     environment = {**os.environ, "PYTHONPATH": str(Path(noyau.__file__).parent.parent)}
     found = subprocess.run([sys.executable, str(file)], capture_output=True, check=True, text=True, env=environment)
     assert found.stdout == "True True\n"
+
+
+def test_a_part_of_an_op_is_found_by_the_whole(file):
+    op = load_op(f"{file}::double")
+    (kernel,) = op.kernels.values()
+    part = Op(replace(op.description, kernels=(replace(kernel, name="twice (BLOCK=64)"),)))
+    assert home_of(part) == home_of(op)
+    other = Op(replace(op.description, kernels=(replace(kernel, text="another"),)))
+    assert home_of(other) is None

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noyau.timing.blocked import EMPTY_PAIRS, FIRST_CYCLES, MOST_CYCLES, Around, BlockedClock, interleaved, ratio
+from noyau.timing.blocked import EMPTY_PAIRS, FIRST_CYCLES, MOST_CYCLES, Around, BlockedClock, Hold, interleaved, ratio
 from tests.timing.simulated import CYCLE_S, SimulatedQueue
 
 
@@ -32,12 +32,23 @@ def test_neither_the_launch_nor_the_flush_nor_the_marks_are_measured(cold):
 def test_what_takes_long_to_launch_is_held_for_longer():
     queue = SimulatedQueue()
     clock, slow = clock_on(queue), call_of(queue, 8e-6, host_s=5e-3)
-    found = [clock.sample(slow) for _ in range(6)]
+    hold = Hold()
+    found = [clock.sample(slow, hold=hold) for _ in range(6)]
     assert not found[0].blocked
     assert found[0].took_s > 1e-3
     assert found[-1].blocked
     assert found[-1].took_s == pytest.approx(8e-6)
-    assert clock.cycles * CYCLE_S > 5e-3
+    assert hold.cycles * CYCLE_S > 5e-3
+    assert clock.usual.cycles == FIRST_CYCLES
+
+
+def test_what_was_slow_once_is_not_held_for_ever():
+    queue = SimulatedQueue()
+    clock, hold = clock_on(queue), Hold()
+    for host_s in (5e-3,) * 5 + (20e-6,) * 3:
+        last = clock.sample(call_of(queue, 8e-6, host_s), hold=hold)
+    assert last.blocked
+    assert hold.cycles == FIRST_CYCLES
 
 
 def test_a_call_that_waits_for_the_device_is_never_taken_for_blocked():
@@ -49,7 +60,7 @@ def test_a_call_that_waits_for_the_device_is_never_taken_for_blocked():
         queue.settle()
 
     assert [clock.sample(call).blocked for _ in range(8)] == [False] * 8
-    assert clock.cycles == MOST_CYCLES
+    assert clock.usual.cycles == MOST_CYCLES
 
 
 def test_the_flush_and_the_changes_come_before_the_first_mark():

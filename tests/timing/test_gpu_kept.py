@@ -55,8 +55,10 @@ def test_just_beyond_the_cache_the_rate_of_the_cache_may_be_right():
     assert found.mistake(size / 15e12, size // 2, size // 2, COLD) != ""
 
 
-def test_the_rate_between_two_sizes_is_that_of_the_larger():
-    assert rate_at({10: 1.0, 20: 2.0}, 11) == 2.0
+def test_between_two_sizes_the_time_grows_with_the_bytes():
+    assert rate_at({10: 1.0, 20: 2.0}, 11) == pytest.approx(1.1)
+    assert rate_at({10: 1.0, 20: 2.0}, 20) == 2.0
+    assert rate_at({10: 2.0, 20: 2.0}, 15) == pytest.approx(2.0)
     assert rate_at({10: 1.0, 20: 2.0}, 5) == 1.0
     assert rate_at({10: 1.0, 20: 2.0}, 500) == 2.0
     assert SIZES[0] == 64 << 10
