@@ -12,10 +12,10 @@ import numpy as np
 
 from noyau.descriptions import Description
 from noyau.dispatching.layouts import PACKED, Layout, laid_out, strided_names
-from noyau.dispatching.programs import Program, Scheduling, program
+from noyau.dispatching.programs import LibraryStep, Program, Scheduling, program
 from noyau.errors import NoyauError, UnsupportedError
 from noyau.frontends.numpy.tracing import follow
-from noyau.ir.graph import Graph, Input, Node, Scatter, constant
+from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Node, Scatter, View, constant
 from noyau.languages import c, numba, triton
 from noyau.lowering.names import identifier
 from noyau.references import Reference
@@ -107,16 +107,30 @@ def generate(
 def program_in(
     memory: Graph, name: str, layouts: Sequence[Layout], language: str, options: Options | None = None
 ) -> Program:
-    """The program of a graph that is laid out so. On a GPU, where a kernel would merge in memory, a library does.
-    UnsupportedError for what has none."""
+    """The program of a graph that is laid out so. On a GPU, what no schedule there takes is cut into what some do, and
+    torch merges in memory. UnsupportedError for what has none."""
     strided, scheduling = strided_names(memory, layouts), options or SCHEDULES[language]
-    try:
+    if language not in ON_GPU:
         return program(memory, name, strided, scheduling)
+    try:
+        made = program(memory, name, strided, scheduling)
+        printed(made, language, "")
+        return made
     except UnsupportedError:
-        merges = [node.kind for node in memory.nodes if isinstance(node.kind, Scatter)]
-        if language not in ON_GPU or not merges or any(kind.monoid not in MERGED for kind in merges):
+        made = program(memory, name, strided, scheduling, spelt=lambda kernel: _PRINTERS[language]([on_gpu(kernel)]))
+        if not all(_is_torch_s(step.graph) for step in made.steps if isinstance(step, LibraryStep)):
             raise
-        return program(memory, name, strided, scheduling, scatters=False)
+        return made
+
+
+def _is_torch_s(graph: Graph) -> bool:
+    """Whether torch computes the values of a step on the device."""
+    return all(
+        node.kind.monoid in MERGED
+        if isinstance(node.kind, Scatter)
+        else isinstance(node.kind, Constant | Contract | Input | Iota | View)
+        for node in graph.nodes
+    )
 
 
 def printed(made: Program, language: str, comment: str) -> str:

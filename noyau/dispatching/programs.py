@@ -10,12 +10,12 @@ from noyau.dispatching.libraries import slope_of
 from noyau.errors import UnsupportedError
 from noyau.ir.checking import check
 from noyau.ir.dims import indices
-from noyau.ir.graph import Constant, Contract, Graph, Input, Map, Node, Opaque, Scatter, View
+from noyau.ir.graph import Constant, Contract, Graph, Input, Map, Node, View
 from noyau.ir.loops import Kernel
 from noyau.lowering.nest import lower
 from noyau.passes.constants import fold_constants
 from noyau.passes.equal import merge_equal
-from noyau.passes.partition import Group, Model, Place, partition
+from noyau.passes.partition import Group, Model, Place, Spelt, partition
 from noyau.passes.repeating import repeat_cheap
 from noyau.passes.sizes import own_sizes
 from noyau.passes.unused import drop_unused
@@ -72,14 +72,14 @@ def program(
     strided: Mapping[str, str] | None = None,
     options: Scheduling = USUAL,
     *,
-    scatters: bool = True,
+    spelt: Spelt | None = None,
 ) -> Program:
     """The program of a graph, whose kernels are named after `name`; `strided` inputs are as `lower` takes them.
-    `scatters`: kernels may merge in memory; else a library does.
+    `spelt`: as `partition` takes it.
 
     UnsupportedError where a size of a kernel does not follow from what it reads."""
     tidy = check(own_sizes(repeat_cheap(_live(compose_views(_same_as_views(merge_equal(fold_constants(graph))))))))
-    found = partition(_as_model(tidy if scatters else _without_scatters(tidy)), alone_too=True)
+    found = partition(_as_model(tidy), alone_too=True, spelt=spelt)
     groups = [group for group in found.groups if not _is_seen_by_library(group, tidy, found.groups)]
     if len(groups) == 1 and _is_whole(groups[0], tidy):
         step = _kernel_step(groups[0], tidy, name, strided or {}, options, whole=True)
@@ -89,21 +89,10 @@ def program(
     ]
     places = [node.output for node in _made(tidy)]
     reasons = {places[cut.producer]: cut.reason for cut in found.cuts if cut.consumer is None}
-    if not scatters:
-        reasons |= {n.output: "a library merges in memory" for n in tidy.nodes if isinstance(n.kind, Scatter)}
     cuts = [(places[c.producer], places[c.consumer], c.reason) for c in found.cuts if c.consumer is not None]
     parts += _library_steps(tidy, groups, reasons)
     told = tuple(dict.fromkeys((f"{one}, {other}", reason) for one, other, reason in cuts))
     return Program(tidy, tuple(_in_order(parts, tidy)), told)
-
-
-def _without_scatters(graph: Graph) -> Graph:
-    """The graph as the partition is shown it where no kernel may scatter."""
-    nodes = [
-        replace(node, kind=Opaque(f"scatter {node.output}")) if isinstance(node.kind, Scatter) else node
-        for node in graph.nodes
-    ]
-    return replace(graph, nodes=tuple(nodes))
 
 
 def _same_as_views(graph: Graph) -> Graph:

@@ -6,8 +6,9 @@ nothing dear is computed again, and no path leaves and comes back. Names of oper
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Shape
@@ -57,16 +58,20 @@ class Cut:
     reason: str
 
 
+Spelt: TypeAlias = Callable[[Kernel], object]
+
+
 @dataclass(frozen=True, slots=True)
 class Partition:
     groups: tuple[Group, ...]
     cuts: tuple[Cut, ...]
 
 
-def partition(model: Model, *, alone_too: bool = False) -> Partition:
+def partition(model: Model, *, alone_too: bool = False, spelt: Spelt | None = None) -> Partition:
     """The groups of a model, and the reasons of the cuts between them. `alone_too`: a single operator is a group where
-    it is a kernel, though there is nothing to fuse it with."""
-    work = _Partitioning(model, Wires(model), alone_too)
+    it is a kernel, though there is nothing to fuse it with; `spelt`: raises UnsupportedError for a kernel that the
+    language which is wanted has no schedule or spelling for."""
+    work = _Partitioning(model, Wires(model), alone_too, spelt)
     work.start()
     while work.join_all():
         pass
@@ -88,6 +93,7 @@ class _Partitioning:
     model: Model
     wires: Wires
     alone_too: bool
+    spelt: Spelt | None = None
     member: dict[int, int] = field(default_factory=dict)
     sets: dict[int, Positions] = field(default_factory=dict)
     alone: dict[int, str] = field(default_factory=dict)
@@ -204,7 +210,9 @@ class _Partitioning:
                 return None
             if key not in self.judged or (fresh and self.judged[key]):
                 self.judged[key] = None
-                planned_kernel(normalise(graph))
+                kernel = planned_kernel(normalise(graph))
+                if self.spelt is not None:
+                    self.spelt(kernel)
         except UnsupportedError as error:
             self.judged[key] = str(error)
         return self.judged[key]

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 import noyau
-from noyau.dispatching.generating import Wanted, generate, languages_on
+from noyau import nn
+from noyau.derivatives.deriving import derive
+from noyau.dispatching.generating import Wanted, generate, languages_on, printed, program_in
+from noyau.dispatching.layouts import PACKED
 from noyau.dispatching.programs import LibraryStep
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
@@ -72,9 +75,18 @@ def added(x, at, y):
 def test_on_a_gpu_a_library_merges_in_memory_and_kernels_do_the_rest():
     program = added.generated("triton").program
     left = [step for step in program.steps if isinstance(step, LibraryStep)]
-    assert "a library merges in memory" in [step.reason for step in left]
+    assert any("no strategy for GPUs scatters" in step.reason for step in left)
     assert program.kernels
     assert not any(isinstance(step, LibraryStep) for step in added.generated("c").program.steps)
+
+
+def test_on_a_gpu_what_no_schedule_takes_is_cut():
+    graph = nn.cross_entropy_mean.generated("c").graph
+    saving = derive(graph, [graph.inputs[0].output]).forward
+    made = program_in(saving, "saving", [PACKED] * len(graph.inputs), "triton")
+    assert made.kernels
+    assert not any(isinstance(step, LibraryStep) for step in made.steps)
+    assert "def saving" in printed(made, "triton", "")
 
 
 def test_what_is_generated_depends_on_the_device():

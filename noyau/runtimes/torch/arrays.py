@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -48,6 +49,11 @@ def shown(tensor: torch.Tensor) -> np.ndarray:
     assert dtype is not None
     strides = tuple(stride * tensor.element_size() for stride in tensor.stride())
     return as_strided(np.zeros((), dtype.numpy), tuple(tensor.shape), strides)
+
+
+def shown_or_number(each: Any) -> Any:
+    """`shown` of a tensor; a number stays."""
+    return shown(each) if isinstance(each, torch.Tensor) else each
 
 
 def seen(tensor: torch.Tensor) -> np.ndarray:

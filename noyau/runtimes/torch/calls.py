@@ -19,12 +19,13 @@ from noyau.dispatching.explaining import Explanation, explained
 from noyau.dispatching.generating import CPU, Wanted, followed
 from noyau.dispatching.gradients import derived_by
 from noyau.dispatching.keys import fitted, frozen, wanted_by
+from noyau.dispatching.torch_calls import lies_on_gpu, require_torch
 from noyau.errors import InputError, SignatureError, UnsupportedError
 from noyau.handwritten.trusting import source_of
 from noyau.ir.graph import Graph
 from noyau.references import graph_of, runs_as_written
 from noyau.runtimes.numpy.doors import MISS
-from noyau.runtimes.torch.arrays import shown, tensor_of
+from noyau.runtimes.torch.arrays import shown_or_number, tensor_of
 from noyau.runtimes.torch.batching import batched
 from noyau.runtimes.torch.drawing import draw_op
 from noyau.runtimes.torch.entries import Entry, entry, insisting, refused
@@ -133,8 +134,7 @@ class TensorCalls:
                 made = door(given)
                 if made is not MISS:
                     return made
-        self.require(given)
-        given = self.promoted(given)
+        given = self.promoted(self.admitted(given))
         if any(each.device.type == "meta" for each in given if isinstance(each, torch.Tensor)):
             return self.fake(given, constants)
         return self.anew(given, constants)
@@ -176,7 +176,7 @@ class TensorCalls:
         """What runs for tensors on a device, and how many cells the largest of them has."""
         sizing = sizing_integers(self.signature)
         pairs = zip(self.signature.inputs, given, strict=True)
-        shapes = [arrays_of([each])[0] if term.name in sizing else _shown(each) for term, each in pairs]
+        shapes = [arrays_of([each])[0] if term.name in sizing else shown_or_number(each) for term, each in pairs]
         bound = self.bound(shapes, constants)
         wanted = wanted_by(self.signature, bound, self.calls.all(constants), device)
         return self.calls.choosing.choose(wanted), max((array.size for array in bound.arrays), default=0)
@@ -208,6 +208,13 @@ class TensorCalls:
         named = {name: value for name, value in known.items() if name in self.signature.sizes}
         return {**self.calls.description.sizes, **named}
 
+    def admitted(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments, other packages' arrays on a GPU as tensors. UnsupportedError where no kernel takes one."""
+        if any(map(lies_on_gpu, given)):
+            given = tuple(require_torch(self.called).tensors_of(self.names, given))
+        self.require(given)
+        return given
+
     def require(self, given: Given) -> None:
         require_taken(self.called, self.names, given)
 
@@ -224,8 +231,7 @@ class TensorCalls:
         key = (tuple(map(_told, given)), frozen(constants) if constants else ())
         plan = self.recent.get(key)
         if plan is None:
-            self.require(given)
-            alike = self.promoted(given)
+            alike = self.promoted(self.admitted(given))
             plan = self.plan(alike, constants)
             if all(one is other for one, other in zip(given, alike, strict=True)):
                 self.recent = {**(self.recent if len(self.recent) < RECENT else {}), key: plan}
@@ -388,7 +394,3 @@ def _misfit(result: torch.Tensor, target: object) -> str:
 def _packed(results: Sequence[np.ndarray], device: str = CPU) -> Any:
     made = tuple(tensor_of(np.asarray(result)).to(device) for result in results)
     return made[0] if len(made) == 1 else made
-
-
-def _shown(each: Any) -> Any:
-    return shown(each) if isinstance(each, torch.Tensor) else each

@@ -40,7 +40,7 @@ class DeviceDoor:
         are_tensors = True
         for each in arguments:
             if type(each) in _PLAIN:
-                kinds.append((each.device, each.dtype, each.shape, each.stride(), not each.data_ptr() & _ALIGNED))
+                kinds.append((each.get_device(), each.dtype, each.shape, each.stride(), not each.data_ptr() & _ALIGNED))
             else:
                 are_tensors = False
                 kinds.append(type(each))

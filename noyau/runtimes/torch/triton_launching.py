@@ -177,7 +177,7 @@ class Launcher:
 
 def kinds_of(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
     """What a launch depends on of its tensors."""
-    return tuple([(t.device, t.dtype, t.shape, t.stride(), not t.data_ptr() & _ALIGNED) for t in tensors])
+    return tuple([(t.get_device(), t.dtype, t.shape, t.stride(), not t.data_ptr() & _ALIGNED) for t in tensors])
 
 
 def noting(noted: Noted, function: Callable[..., Any], tensors: Sequence[Tensor], tiles: Mapping[str, int]) -> Any:
