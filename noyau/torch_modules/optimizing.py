@@ -141,6 +141,9 @@ def as_inputs(inputs: Any) -> tuple[Any, ...]:
 def _described(at: int, value: Any) -> str:
     if not isinstance(value, torch.Tensor):
         return f"argument {at}: {type(value).__name__}"
+    if value.layout is not torch.strided or value.is_quantized:
+        what = "quantised" if value.is_quantized else str(value.layout).removeprefix("torch.")
+        return f"argument {at}: {what}, not dense: what reads it stays with torch"
     return f"argument {at}: {str(value.dtype).removeprefix('torch.')}{list(value.shape)}, as given"
 
 

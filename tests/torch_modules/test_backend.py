@@ -8,6 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from noyau.torch_modules import judging  # noqa: E402
 from noyau.torch_modules.backend import backend  # noqa: E402
 from noyau.torch_modules.wishes import Wishes  # noqa: E402
 from tests.torch_modules.modules import Block, compiled, same  # noqa: E402
@@ -36,13 +37,24 @@ def test_options_that_there_are_not(options):
         torch.compile(lambda x: x + 1, backend=backend, options=options)(torch.ones(2))
 
 
-def test_one_compilation_for_all_lengths():
+@pytest.fixture
+def built(monkeypatch):
+    """The kernels that were built, by their texts, one entry for each."""
+    seen: list[str] = []
+    library_of = judging.library_of
+    monkeypatch.setattr(judging, "library_of", lambda text: seen.append(text) or library_of(text))
+    monkeypatch.setattr(judging.KNOWN, "checked", {})
+    return seen
+
+
+def test_one_compilation_for_all_lengths(built):
     block = Block()
     function, record = compiled(block, dynamic=True)
     with torch.no_grad():
         for length in (3, 2, 17, 64):
             x = torch.randn(2, length, 32)
             assert same(function(x), block(x))
+            assert len(built) == len(record.graphs[0].plan.kernels) > 0
     assert len(record.graphs) == 1
 
 

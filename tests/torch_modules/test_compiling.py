@@ -5,6 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from noyau.torch_modules.compiling import Record, compile_graph  # noqa: E402
+from noyau.torch_modules.places import ELSEWHERE  # noqa: E402
 from noyau.torch_modules.wishes import Wishes  # noqa: E402
 from tests.torch_modules.modules import Block, F, compiled, same  # noqa: E402
 
@@ -123,6 +124,26 @@ def test_what_noyau_does_not_know_is_left_to_torch():
         assert torch.equal(function(x), x * 2 + 1)
     assert record.graphs[0].whole
     assert not record.graphs[0].judged
+
+
+def test_what_has_no_cells_here_is_left_to_torch():
+    function, record = compiled(lambda x: (x * 2 + 1).relu())
+    assert function(torch.ones(3, device="meta")).device.type == "meta"
+    (graph,) = record.graphs
+    assert not graph.judged
+    assert ELSEWHERE in graph.found.model.opaque.values()
+
+
+def test_what_a_gradient_needs_is_changed_in_place():
+    def changed(x, p):
+        y = (x * p).exp()
+        x.add_(1.0)
+        return y
+
+    p = torch.ones(3, requires_grad=True)
+    for each in (changed, compiled(changed)[0]):
+        with pytest.raises(Exception, match="has been modified by an inplace operation"):
+            each(torch.ones(3), p).sum().backward()
 
 
 def test_a_kernel_that_loses_is_not_kept():

@@ -80,6 +80,17 @@ def test_inputs_that_are_none(inputs, told):
         noyau.optimize(torch.nn.Identity(), inputs)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_what_is_not_dense_stays_with_torch():
+    torch._dynamo.reset()
+    quantised = torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)
+    for x, what in ((torch.eye(3).to_sparse(), "sparse_coo"), (quantised, "quantised")):
+        read = torch.Tensor.dequantize if x.is_quantized else torch.Tensor.to_dense
+        optimized = noyau.optimize(lambda x, read=read: read(x) * 2, x, budget_s=0)
+        assert torch.equal(optimized(x), read(x) * 2)
+        assert optimized.report.inputs == (f"argument 0: {what}, not dense: what reads it stays with torch",)
+
+
 def test_a_function_is_not_saved(tmp_path):
     optimized = noyau.optimize(torch.neg, torch.ones(2))
     with pytest.raises(UnsupportedError, match=r"make it the forward of a torch\.nn\.Module"):
