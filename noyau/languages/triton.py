@@ -13,11 +13,12 @@ from noyau.errors import GraphError
 from noyau.ir.loops import Kernel
 from noyau.languages.numba import comment_text
 from noyau.languages.triton_expressions import Used
-from noyau.languages.triton_hosts import INDEX_TYPE, STEP_OF, WARPS_OF, Caller
+from noyau.languages.triton_hosts import BLOCK_OF, INDEX_TYPE, STEP_OF, WARPS_OF, Caller
 from noyau.languages.triton_launches import Printer
 from noyau.languages.triton_merges import merge_function
 from noyau.languages.triton_names import RESERVED
-from noyau.languages.triton_tables import QUOTIENT, own_function
+from noyau.languages.triton_rows import AT_ONCE, INSIDE, LED, MEET, ROUNDS_OF
+from noyau.languages.triton_tables import QUOTIENT, SCALE, own_function
 
 
 def source(kernel: Kernel, comment: str = "") -> str:
@@ -39,11 +40,20 @@ def together(kernels: Sequence[Kernel], comment: str = "") -> str:
         printers = [Printer(kernel, position, launch, used) for position, launch in enumerate(kernel.launches)]
         bodies += [printer.text() for printer in printers]
         bodies.append(Caller(kernel, printers).text())
-    merges = [merge_function(monoid, dtype, used) for monoid, dtype in sorted(used.merges, key=_named)]
-    own = [own_function(function, dtype) for function, dtype in sorted(used.functions, key=_named)]
+    merges = [merge_function(monoid, dtype, used, loose) for monoid, dtype, loose in sorted(used.merges, key=_named)]
+    own = [own_function(function, dtype, loose) for function, dtype, loose in sorted(used.functions, key=_named)]
     hosts = [INDEX_TYPE, STEP_OF, WARPS_OF] if kernels else []
-    divides = [QUOTIENT] if used.divides else []
-    below = "\n\n\n".join([*own, *divides, *merges, *hosts, *bodies])
+    hosts += [BLOCK_OF] if any("block_of(" in body for body in bodies) else []
+    hosts += [AT_ONCE, ROUNDS_OF] if used.meets else []
+    needed = (
+        (SCALE, used.scales),
+        (QUOTIENT, used.divides),
+        (INSIDE, used.inside),
+        (LED, used.led),
+        (MEET, used.meets),
+    )
+    rows = [text for text, wanted in needed if wanted]
+    below = "\n\n\n".join([*own, *rows, *merges, *hosts, *bodies])
     imports = "import torch\nimport triton\nimport triton.language as tl"
     if "libdevice." in below:
         imports += "\nfrom triton.language.extra import libdevice"
@@ -51,5 +61,5 @@ def together(kernels: Sequence[Kernel], comment: str = "") -> str:
     return f"{head}\n\n\n{below}\n" if below else f"{head}\n"
 
 
-def _named(key: tuple[str, object]) -> tuple[str, str]:
-    return key[0], str(key[1])
+def _named(key: tuple[str, object, bool]) -> tuple[str, str, bool]:
+    return key[0], str(key[1]), key[2]

@@ -8,16 +8,19 @@ from typing import assert_never
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.ir.dims import Dim, Op, Shape, never_negative
-from noyau.ir.loops import Alloc, Buffer, Call, Const, Expr, Fold, Index, Kernel, Load, Var
+from noyau.ir.dims import Dim, Op, Shape, never_negative, product
+from noyau.ir.loops import Alloc, Buffer, Call, Const, Expr, Fold, Index, Kernel, Load, Role, Var
 from noyau.ir.ranges import at_least_one, lowest
 from noyau.languages.c_names import Scopes
 from noyau.languages.spelling import closed, dim_text, opened
+from noyau.languages.triton_rows import Led
 from noyau.languages.triton_tables import (
     BOOLS,
+    BY_EXP,
     FLOATS,
     INFIX,
     INTEGERS,
+    LOOSE,
     OF_F32,
     OF_F64,
     OWN_FLOATS,
@@ -28,6 +31,7 @@ from noyau.languages.triton_tables import (
     own_name,
     typed,
 )
+from noyau.schedules.grid_tiles import offset_of
 
 HALVES = (DType.F16, DType.BF16)
 COMPARED = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
@@ -47,9 +51,13 @@ class Lane:
 class Used:
     """What the text of a file needs above its kernels."""
 
-    functions: set[tuple[str, DType]] = field(default_factory=set)
-    merges: set[tuple[str, DType]] = field(default_factory=set)
+    functions: set[tuple[str, DType, bool]] = field(default_factory=set)  # and whether loosely
+    merges: set[tuple[str, DType, bool]] = field(default_factory=set)
+    scales: bool = False  # what a tile is divided by
     divides: bool = False  # a tile by one value
+    inside: bool = False  # which cells of a tile are of its row
+    led: bool = False  # rows that begin at any cell
+    meets: bool = False  # programs that wait for each other
 
 
 class Expressions:
@@ -64,6 +72,14 @@ class Expressions:
         self.inside: dict[str, str] = {}  # the masks of indices that were looked up
         self.conditions: list[str] = []  # of the Ifs that are open
         self.words: dict[str, str] = {}  # what stands for a name that has no variable
+        self.waits = False  # whether programs wait for what others leave in scratch
+        self.loose = False  # whether few bits will be kept of what is computed
+        self.once = False  # whether inputs are read once, and little is written
+        self.passes: dict[str, list[str]] = {}  # the loops over tiles that load from each buffer
+        self.passing: str | None = None  # the one that is open
+        self.placed: dict[str, Dim] = {}  # the indices along open tiles
+        self.sizes: dict[str, Dim] = {}  # how many cells open tiles have, by their variables
+        self.led: dict[str, Led] = {}  # tiles that begin before their rows, by the index along them
 
     # Which tiles.
 
@@ -119,20 +135,59 @@ class Expressions:
         masks = self.masks(load.index, None if load.where is None else self.expr(load.where))
         other = const_text(load.other.value, load.other.dtype) if load.other else "0"
         given = f", mask={opened(masks)}, other={opened(other)}" if masks else ""
-        text = f"tl.load({self.cell(held, load.index)}{given})"
+        if load.where is None and (led := self.led_by(held, load.index)):
+            text = self.loaded_in_lines(held, load.index, led)
+        else:
+            given += f', eviction_policy="{keeping}"' if (keeping := self.keeping(load.buffer, load.index)) else ""
+            given += ', cache_modifier=".cg"' if held.role is Role.SCRATCH and self.waits else ""
+            text = f"tl.load({self.cell(held, load.index)}{given})"
         return f"{text}.to(tl.float32)" if held.dtype in HALVES else text
+
+    def keeping(self, buffer: str, index: Shape = ()) -> str:
+        """Whether a row that is passed over again stays in the cache."""
+        held = self.memory[buffer]
+        whole = self.lanes.keys() <= self.dim_varies(index)
+        if self.once and whole and isinstance(held, Buffer) and held.role is Role.INPUT:
+            return "evict_first"
+        passes = self.passes.get(buffer, [])
+        again = len(passes) > 1 and self.passing in passes
+        return "" if not again else "evict_first" if self.passing == passes[-1] else "evict_last"
+
+    def leaving(self) -> str:
+        """Whether what is written may leave the cache, where rows are to stay in it."""
+        return "evict_first" if self.passing in {p[-1] for p in self.passes.values() if len(p) > 1} else ""
 
     def cell(self, buffer: Buffer, index: Shape) -> str:
         """The address of a cell."""
-        if buffer.strides is not None:
-            offset = sum((at * step for at, step in zip(index, buffer.strides, strict=True)), Dim.of(0))
-        else:
-            (offset,) = index or (Dim.of(0),)
-        name = self.names.value(buffer.name)
+        offset, name = offset_of(buffer, index), self.names.value(buffer.name)
         if offset == Dim.of(0):
             return name
         text = self.dim(offset)
         return f"{name} + {f'({text})' if text.startswith('-') else text}"
+
+    def led_by(self, buffer: Buffer, index: Shape) -> Led | None:
+        """The tile that begins where 16 bytes do, if cells lie along it."""
+        offset = offset_of(buffer, index)
+        for name in sorted(offset.names & self.led.keys()):
+            if offset - Dim.of(name) == self.led[name].row:
+                return self.led[name]
+        return None
+
+    def in_lines(self, buffer: Buffer, index: Shape, led: Led) -> tuple[str, str, str]:
+        """The addresses of such cells, which are inside, and which lie in whole lines of the row."""
+        inside = self.masks(index)
+        lines = " & ".join(led.lines if part == led.inside else part for part in inside.split(" & "))
+        return f"{self.names.value(buffer.name)} + {led.line} + {led.cells}", inside, lines
+
+    def loaded_in_lines(self, buffer: Buffer, index: Shape, led: Led) -> str:
+        """Such cells: lines that are in the buffer, whatever row they end in, and what is left at its end."""
+        cells, inside, _ = self.in_lines(buffer, index, led)
+        near = " & ".join(led.near if part == led.inside else part for part in inside.split(" & "))
+        total = product(buffer.shape)
+        if buffer.strides is not None:
+            total = 1 + sum(((n - 1) * s for n, s in zip(buffer.shape, buffer.strides, strict=True)), Dim.of(0))
+        place = f"{led.line} + {led.cells}, {self.dim(total)}, {led.until}"
+        return f"noyau_load({cells}, {inside}, {near}, {place}, ALIGN, {self.keeping(buffer.name, index)!r})"
 
     def masks(self, index: Shape, where: str | None = None) -> str:
         """Where a cell may be touched, or nothing where that is everywhere."""
@@ -167,15 +222,17 @@ class Expressions:
 
     def named(self, function: str, dtype: DType) -> str:
         """The text of a call, with a place for each operand."""
-        found = spelled(function, dtype)
+        loose = self.loose and dtype is DType.F32
+        found = LOOSE.get(function) if loose and function in LOOSE else spelled(function, dtype)
         if found is not None:
             return found
         if not is_own(function, dtype):
             raise UnsupportedError(f"triton has no spelling of {function} for {dtype.value}")
-        self.used.functions.add((function, dtype))
+        loose = loose and function in BY_EXP
+        self.used.functions.add((function, dtype, loose))
         parameters = (OWN_FLOATS if dtype.is_float else OWN_INTEGERS)[function][0]
         places = "{0}, {1}" if "," in parameters else "{0}"
-        return f"{own_name(function, dtype)}({places})"
+        return f"{own_name(function, dtype, loose)}({places})"
 
     def cast(self, operand: Expr, dtype: DType) -> str:
         text = self.expr(operand)
@@ -198,7 +255,7 @@ class Expressions:
         """The Dim with a word for each (n - 1) // step + 1."""
         for atoms, factor in dim.terms:
             match atoms:
-                case (Op("floordiv", left, right),) if factor == 1 and rounds_up(left, right, dim):
+                case (Op("floordiv", left, right),) if factor == 1 and rounds_up(left):
                     name = f"#ceiling {left} / {right}"
                     self.words[name] = f"tl.cdiv({self.dim(left + 1)}, {self.dim(right)})"
                     return dim - Dim(((atoms, factor),)) - 1 + Dim.of(name)
@@ -251,9 +308,9 @@ def typed_const(operand: Expr) -> str:
     return typed(operand.value, operand.dtype)
 
 
-def rounds_up(left: Dim, right: Dim, whole: Dim) -> bool:
-    """Whether left // right, with a 1 that is added in `whole`, is how many steps cover left + 1."""
-    return constant_in(left) == -1 and constant_in(whole) >= 1 and left.constant is None
+def rounds_up(left: Dim) -> bool:
+    """Whether left // right is better told as how many steps cover left + 1, less 1."""
+    return constant_in(left) in (-1, -2) and left.constant is None
 
 
 def constant_in(dim: Dim) -> int:

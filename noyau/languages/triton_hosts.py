@@ -7,14 +7,17 @@ from collections.abc import Iterator, Sequence
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, Op, product
-from noyau.ir.loops import Axis, Buffer, Call, Const, Expr, Fold, Index, Kernel, Launch, Loop, Role
+from noyau.ir.loops import Buffer, Call, Const, Expr, Fold, Index, Kernel, Launch, Let, Loop, Role
 from noyau.ir.walk import every_expression, every_statement
 from noyau.languages.spelling import closed, dim_text, opened
 from noyau.languages.triton_expressions import constant_in, rounds_up
-from noyau.languages.triton_launches import INDENT, Printer
+from noyau.languages.triton_launches import Printer
+from noyau.languages.triton_memory import INDENT
 from noyau.languages.triton_names import Variables
 from noyau.languages.triton_tables import INFIX, TORCH
-from noyau.schedules.grid_tiles import Tile, tile_of
+from noyau.languages.triton_tiles import Even, grid_of, led_row
+from noyau.schedules.grid_leads import strides_in
+from noyau.schedules.grid_tiles import Tile, tile_called, tile_of, tiles_in
 
 INDEX_TYPE = '''def index_type(*tensors):
     """int64 where an offset into one of the tensors needs more than 31 bits."""
@@ -25,7 +28,14 @@ STEP_OF = '''def step_of(size):
     return 16 if size % 16 == 0 else size & -size'''
 WARPS_OF = '''def warps_of(cells):
     """How many warps a program of so many cells has."""
-    return 4 if cells <= 8192 else 8 if cells <= 16384 else 16 if cells <= 32768 else 32'''
+    return 1 if cells <= 1024 else 2 if cells <= 2048 else 4 if cells <= 4096 else 8 if cells <= 8192 else 16'''
+
+
+MOST_AT_ONCE = 16384
+BLOCK_OF = f'''def block_of(cells):
+    """How many cells of a row a program passes over at once."""
+    most = triton.next_power_of_2(max(1, int((2048 * cells) ** 0.5)))
+    return min(most, triton.next_power_of_2(max(1, cells)), {MOST_AT_ONCE})'''
 
 
 class Caller:
@@ -40,11 +50,11 @@ class Caller:
     def text(self) -> str:
         inputs, outputs = (list(map(self.value, self.kernel.of(role))) for role in (Role.INPUT, Role.OUTPUT))
         lines = [*self.described(), *self.sizes(), *self.checks(), *self.packed(), *self.results()]
-        lines.append(f"INDEX = index_type({', '.join(map(self.value, self.kernel.buffers))})")
-        before = None
+        known = [buffer for buffer in self.kernel.buffers if not is_of_tiles(buffer)]
+        lines.append(f"INDEX = index_type({', '.join(map(self.value, known))})")
+        before: list[Expr] = []
         for printer in self.printers:
             lines += self.launched(printer, before)
-            before = printer.launch.when
         lines.append(f"return {', '.join(outputs)}")
         body = "\n".join(f"{INDENT}{line}".rstrip() for line in lines)
         return f"def {self.kernel.name}({', '.join([*inputs, '**tiles'])}):\n{body}"
@@ -96,15 +106,17 @@ class Caller:
                 yield f"{name} = {name} if {name}.stride(-1) == 1 else {name}.contiguous()"
 
     def results(self) -> Iterator[str]:
-        device = self.value(self.kernel.of(Role.INPUT)[0]) if self.kernel.of(Role.INPUT) else None
-        if device is None:
+        if not self.kernel.of(Role.INPUT):
             raise UnsupportedError(
                 f"{self.kernel.name} has no inputs: language triton takes the device of the first one"
             )
         for buffer in self.kernel.buffers:
-            if buffer.role is not Role.INPUT:
-                made = f"torch.empty({self.shape(buffer)}, dtype={TORCH[buffer.dtype]}, device={device}.device)"
-                yield f"{self.value(buffer)} = {made}"
+            if buffer.role is not Role.INPUT and not is_of_tiles(buffer):
+                yield self.made(buffer)
+
+    def made(self, buffer: Buffer) -> str:
+        where = f"dtype={TORCH[buffer.dtype]}, device={self.first()}.device"
+        return f"{self.value(buffer)} = torch.empty({self.shape(buffer)}, {where})"
 
     def shape(self, buffer: Buffer) -> str:
         dims = ", ".join(map(self.dim, buffer.shape))
@@ -112,23 +124,62 @@ class Caller:
 
     # Launches.
 
-    def launched(self, printer: Printer, before: Expr | None) -> Iterator[str]:
-        """A launch, `before` which another one stands, or not."""
-        launch, pad = printer.launch, ""
-        if launch.when is not None:
-            otherwise = before is not None and launch.when == Call("logical_not", (before,), DType.BOOL)
-            yield "else:" if otherwise else f"if {opened(self.condition(launch.when))}:"
+    def launched(self, printer: Printer, before: list[Expr]) -> Iterator[str]:
+        """A launch, after others that may run in its place: `before` holds their conditions, and then its own."""
+        head, pad = self.chosen(printer, before), ""
+        if head:
+            yield head
             pad = INDENT
+        for line in self.started(printer):
+            yield pad + line
+
+    def chosen(self, printer: Printer, before: list[Expr]) -> str:
+        """The line above a launch that says when it runs; nothing where it always does."""
+        if printer.launch.when is None:
+            before.clear()
+            return ""
+        parts = conjunction(printer.launch.when)
+        others = [Call("logical_not", (one,), DType.BOOL) for one in before]
+        if not before or parts[: len(others)] != others:
+            before.clear()
+        own = parts[len(before) :] if before else [printer.launch.when]
+        word = "elif" if before else "if"
+        before += own
+        return f"{word} {' and '.join(opened(self.condition(one)) for one in own)}:" if own else "else:"
+
+    def first(self) -> str:
+        return self.value(self.kernel.of(Role.INPUT)[0])
+
+    def started(self, printer: Printer) -> Iterator[str]:
+        launch = printer.launch
         for tile in printer.tiles:
-            yield from (f"{pad}{line}" for line in self.tile(tile, launch, printer.tiles))
-        yield f"{pad}programs = {self.dim(product(loop.extent for loop in grid_of(launch)))}"
+            yield from self.tile(tile, launch, printer.tiles)
+        for name, evens in printer.even.items():
+            yield f"{name}_EVEN = {' and '.join(dict.fromkeys(self.even(name, even) for even in evens))}"
+        yield from (self.made(b) for b in self.kernel.buffers if is_of_tiles(b) and self.value(b) in printer.buffers())
+        loops = grid_of(launch)
+        yield f"programs = {self.dim(product(loop.extent for loop in loops))}"
         sizes = [f"{size} // step_of({size})" if size in printer.stepped() else size for size in printer.sizes()]
         steps = [f"step_of({size})" for size in printer.stepped()]
-        given = ", ".join([*printer.buffers(), *sizes, *steps, "INDEX", *(tile.name for tile in printer.tiles)])
-        yield f"{pad}if programs > 0:"
-        yield f"{pad}{INDENT}{printer.name}[(programs,)]("
-        yield f"{pad}{INDENT}{INDENT}{given}, num_warps={self.warps(printer)}"
-        yield f"{pad}{INDENT})"
+        tiles, buffers, pad = [tile.name for tile in printer.tiles], printer.buffers(), INDENT
+        tiles += [f"{name}_EVEN" for name in printer.even]
+        if printer.waits:
+            rows = self.dim(product(loop.extent for loop in loops[:-1]))
+            cells = f"{closed(rows)} * {printer.meetings}"
+            yield f"arrived = torch.zeros({cells}, dtype=torch.int32, device={self.first()}.device)"
+            yield f"rounds = rounds_of({printer.meetings})"
+            buffers, tiles = [*buffers, "arrived"], [*tiles, str(printer.meetings), "rounds == 1"]
+        given = ", ".join([*buffers, *sizes, *steps, "INDEX", *tiles])
+        yield "for _ in range(rounds if programs > 0 else 0):" if printer.waits else "if programs > 0:"
+        yield f"{pad}{printer.name}[(programs,)]("
+        yield f"{pad}{INDENT}{given}, num_warps={self.warps(printer)}"
+        yield f"{pad})"
+
+    def even(self, name: str, even: Even) -> str:
+        """Whether every cell of a tile is inside."""
+        whole = closed(self.dim(even.whole))
+        texts = [f"{whole} % {closed(self.dim(step))} == 0" for step in even.steps] or [f"{whole} == {name}"]
+        return " and ".join([*(["ALIGN == 1"] if even.led else []), *texts])
 
     def tile(self, tile: Tile, launch: Launch, tiles: Sequence[Tile]) -> Iterator[str]:
         """The size of a tile."""
@@ -142,12 +193,33 @@ class Caller:
                 extents = list(dict.fromkeys(self.dim(extent) for extent in covered_by(tile, launch)))
                 most = extents[0] if len(extents) == 1 else f"max({', '.join(extents)})"
                 yield f"{name} = min({tile.number}, triton.next_power_of_2(max(1, {most})))"
+            case "pieces":
+                whole = next(covered_by(tile, launch))
+                rows = product(loop.extent for loop in grid_of(launch)[:-1])
+                share = f"triton.next_power_of_2(triton.cdiv({self.dim(rows * whole)}, at_once({self.first()})))"
+                yield f'{name} = tiles.get("{name}", min({tile.number}, max({tile.number // 4}, {share})))'
+                share = f"triton.next_power_of_2(triton.cdiv({self.dim(whole)}, at_once({self.first()})))"
+                yield f"{name} = max({name}, {share})  # all programs of a row run at the same time"
+            case "grows":
+                whole = next(covered_by(tile, launch), None) or row_length(launch)
+                part = "" if tile.number == MOST_AT_ONCE else f" // {MOST_AT_ONCE // tile.number}"
+                yield f'{name} = tiles.get("{name}", max(1, block_of({self.dim(whole)}){part}))'
+            case "aligns":
+                found = [self.dim(step) for step in strides_in(row_of(launch), tile.number)]
+                known = " and ".join(f"{closed(step)} % {tile.number} == 0" for step in found)
+                yield f'{name} = tiles.get("{name}", 1 if {known} else {tile.number})'
             case _:
-                others = " * ".join(other.name for other in tiles if other.how != "shares")
+                others = " * ".join(other.name for other in tiles if other.how in ("is", "fits"))
                 yield f'{name} = tiles.get("{name}", max(1, {tile.number} // {others}))'
 
     def warps(self, printer: Printer) -> str:
-        cells = " * ".join(tile.name for tile in printer.tiles) or "1"
+        alone = [tile for tile in printer.tiles if tile.how == "pieces"]
+        tiles = alone or [tile for tile in printer.tiles if tile.how != "aligns"]
+        cells = " * ".join(tile.name for tile in tiles) or "1"
+        growing = [tile for tile in printer.tiles if tile.how == "grows"]
+        if growing:
+            one = growing[0]
+            return f'tiles.get("num_warps", min(32, max(1, {one.name} // {one.warps})))'
         told = [tile.warps for tile in printer.tiles if tile.warps]
         cells = f"2 * {cells}" if -1 in told else cells
         return f'tiles.get("num_warps", {max([0, *told]) or f"warps_of({cells})"})'
@@ -161,7 +233,7 @@ class Caller:
         """The Dim with a word for each (n - 1) // step + 1."""
         for atoms, factor in dim.terms:
             match atoms:
-                case (Op("floordiv", left, right),) if factor == 1 and rounds_up(left, right, dim):
+                case (Op("floordiv", left, right),) if factor == 1 and rounds_up(left):
                     name = f"#ceiling {left} / {right}"
                     self.words[name] = f"triton.cdiv({self.dim(left + 1)}, {self.dim(right)})"
                     return dim - Dim(((atoms, factor),)) - 1 + Dim.of(name)
@@ -198,13 +270,30 @@ class Caller:
                 raise UnsupportedError(f"triton has no spelling of {expr} where a launch is chosen")
 
 
-def grid_of(launch: Launch) -> list[Loop]:
-    """The loops on the grid."""
-    found, body = list[Loop](), launch.body
-    while body and isinstance(body[-1], Loop) and body[-1].axis is Axis.THREADS:
-        found.append(body[-1])
-        body = body[-1].body
-    return found
+def is_of_tiles(buffer: Buffer) -> bool:
+    """Whether how large it is depends on the tiles of a launch."""
+    return any(tile_called(name) is not None for dim in buffer.shape for name in dim.names)
+
+
+def conjunction(condition: Expr) -> list[Expr]:
+    """Conditions that hold together, one by one."""
+    match condition:
+        case Call("logical_and", (left, right)):
+            return [*conjunction(left), right]
+        case _:
+            return [condition]
+
+
+def row_of(launch: Launch) -> Dim:
+    """Where the rows begin that tiles of a launch begin before."""
+    lets = [s.value.dim for s in every_statement(launch.body) if isinstance(s, Let) and isinstance(s.value, Index)]
+    return next(row for dim in lets if (row := led_row(dim)) is not None)
+
+
+def row_length(launch: Launch) -> Dim:
+    """How long the rows are that lanes of several cells each cover."""
+    found = (covered_by(tile, launch) for tile in tiles_in(launch.body))
+    return next(extent for extents in found for extent in extents)
 
 
 def covered_by(tile: Tile, launch: Launch) -> Iterator[Dim]:
@@ -214,10 +303,11 @@ def covered_by(tile: Tile, launch: Launch) -> Iterator[Dim]:
     for extent in extents:
         found = tile_of(extent)
         if found is not None and found[0] == tile and found[1] is not None:
-            yield whole_of(found[1], tile)
+            aligned = [one.size - 1 for one in tiles_in(launch.body) if one.how == "aligns"]
+            yield whole_of(found[1].replace(dict(zip(("#lead",), aligned, strict=False))))
 
 
-def whole_of(rest: Dim, tile: Tile) -> Dim:
+def whole_of(rest: Dim) -> Dim:
     """An extent, from what is left of it after some tiles."""
     kept = [(atoms, factor) for atoms, factor in rest.terms if not any(_is_loop(atom) for atom in atoms)]
     return Dim(tuple(kept))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import assert_never
@@ -16,7 +15,6 @@ from noyau.ir.loops import (
     Axis,
     Buffer,
     Call,
-    Const,
     Expr,
     Fold,
     If,
@@ -28,41 +26,49 @@ from noyau.ir.loops import (
     Loop,
     Prefetch,
     Require,
+    Role,
+    Space,
     Statement,
     Store,
     Sync,
     Var,
 )
 from noyau.ir.monoids import MONOIDS
+from noyau.ir.walk import every_statement
 from noyau.languages.c_names import fitting, wish_of
-from noyau.languages.spelling import opened
-from noyau.languages.triton_expressions import Expressions, Lane, Used
+from noyau.languages.spelling import closed, opened
+from noyau.languages.triton_expressions import Lane, Used
+from noyau.languages.triton_memory import INDENT, Memory
 from noyau.languages.triton_merges import merged, reduced
-from noyau.languages.triton_names import Variables
-from noyau.languages.triton_tables import TYPES, const_text
-from noyau.languages.triton_tiles import depth_of, is_reduced_into
+from noyau.languages.triton_rows import Led, is_own
+from noyau.languages.triton_tables import const_text
+from noyau.languages.triton_tiles import (
+    depth_of,
+    even_tiles,
+    grid_of,
+    index_of,
+    is_loose,
+    is_reduced_into,
+    leaves_states,
+    led_row,
+    passes_over,
+)
 from noyau.schedules.grid_tiles import Tile, tile_of, tiles_in
 
-INDENT = "    "
 
-
-class Printer:
+class Printer(Memory):
     """One launch being printed."""
 
     def __init__(self, kernel: Kernel, position: int, launch: Launch, used: Used) -> None:
-        self.kernel, self.launch = kernel, launch
+        super().__init__(kernel, used, depth_of(launch.body))
+        self.launch = launch
+        self.said.loose = is_loose(kernel, launch)
+        self.said.waits, self.said.once = self.waits, self.rank > 1 and leaves_states(kernel, launch)
+        self.said.passes = passes_over(launch.body)
         self.name = f"{kernel.name}_{position}"
-        self.names = Variables(kernel)
-        self.said = Expressions(kernel, self.names, used)
-        self.used = used
-        self.lines: list[str] = []
-        self.depth = 1
-        self.known: list[dict[str, str]] = [{}]  # texts that have a name, block by block
-        self.changing: set[str] = set()  # the variables that are assigned more than once
-        self.tiles = tiles_in(launch.body)
-        self.rank = depth_of(launch.body)
-        self.shapes: dict[str, str] = {}  # of memory
-        self.empty: set[str] = set()  # memory that holds the state of nothing
+        self.tiles, self.even = tiles_in(launch.body), even_tiles(launch.body)
+        self.leads: dict[str, Dim] = {}  # how far before a row 16 bytes begin: where the row begins
+        self.meetings = 0  # of the programs that share a row
 
     def text(self) -> str:
         """The function; `taken` then are its parameters."""
@@ -71,7 +77,10 @@ class Printer:
         self.grid(self.launch.body)
         steps = [f"{name}_STEP: tl.constexpr" for name in self.stepped()]
         tiles = [f"{tile.name}: tl.constexpr" for tile in self.tiles]
-        head = [*self.buffers(), *self.sizes(), *steps, "INDEX: tl.constexpr", *tiles]
+        tiles += [f"{name}_EVEN: tl.constexpr" for name in self.even]
+        meets = ["arrived"] if self.waits else []
+        tiles += ["MEETINGS: tl.constexpr", "WAIT: tl.constexpr"] if self.waits else []
+        head = [*self.buffers(), *meets, *self.sizes(), *steps, "INDEX: tl.constexpr", *tiles]
         wide = [f"{INDENT}{name} = tl.cast({name}, INDEX){self.step(name)}" for name in self.sizes()]
         return "\n".join([f"@triton.jit\ndef {self.name}({', '.join(head)}):", *wide, *self.lines])
 
@@ -80,10 +89,16 @@ class Printer:
 
     def stepped(self) -> list[str]:
         """The sizes that lines of memory are as long as: given in steps, by which Triton knows what to move at once."""
-        names = {name for b in self.kernel.buffers for dim in (*b.shape[-1:], *(b.strides or ())) for name in dim.names}
+        ends = [buffer for buffer in self.kernel.buffers if buffer.role is not Role.SCRATCH]
+        names = {name for b in ends for dim in (*b.shape[-1:], *(b.strides or ())) for name in dim.names}
         return [
             self.names.blocks[0]["size", b.size] for b in self.kernel.binding if b.size in names and self.has(b.size)
         ]
+
+    @property
+    def waits(self) -> bool:
+        """Whether programs wait for each other."""
+        return any(isinstance(s, Sync) for s in every_statement(self.launch.body))
 
     def has(self, size: str) -> bool:
         return ("size", size) in self.names.used
@@ -96,33 +111,6 @@ class Printer:
     def sizes(self) -> list[str]:
         kept = [binding.size for binding in self.kernel.binding if self.has(binding.size)]
         return [self.names.blocks[0]["size", size] for size in kept]
-
-    def write(self, line: str) -> None:
-        self.lines.append(INDENT * self.depth + line)
-
-    def define(self, text: str, wish: str) -> str:
-        """A variable that holds a text; the one that does already, where there is one."""
-        found = next((block[text] for block in reversed(self.known) if text in block), None)
-        if found is not None:
-            return found
-        name = self.names.fresh(wish)
-        self.write(f"{name} = {text}")
-        if not self.changing & set(re.findall(r"[A-Za-z_]\w*", text)):
-            self.known[-1][text] = name
-        return name
-
-    @contextmanager
-    def block(self, head: str) -> Iterator[None]:
-        """Lines under a head; what they name is not known after them."""
-        self.write(head)
-        self.depth += 1
-        self.known.append({})
-        before = len(self.lines)
-        yield
-        if len(self.lines) == before:
-            self.write("pass")
-        self.known.pop()
-        self.depth -= 1
 
     # The grid.
 
@@ -150,6 +138,8 @@ class Printer:
                 count = (
                     extent if extent.isidentifier() or extent.isdigit() else self.define(extent, f"{names[at]}_count")
                 )
+                if at == len(loops) - 1 and self.waits:
+                    self.write(f"row = item // {count}")
                 self.write(f"{names[at]} = item % {count}")
                 self.write(f"{'item' if at > 1 else names[0]} = item // {count}")
 
@@ -171,6 +161,8 @@ class Printer:
                 self.store(statement)
             case Loop():
                 self.loop(statement)
+            case If(condition, body) if is_own(condition) in self.said.led:
+                self.statements(body)
             case If(condition, body):
                 self.said.conditions.append(self.define(self.said.top(condition), "holds"))
                 self.statements(body)
@@ -183,8 +175,10 @@ class Printer:
                 self.said.inside |= dict.fromkeys((name for name in index.names if name.startswith("#")), inside)
             case Prefetch():
                 pass  # a hint, for which there is no word
+            case Sync(Space.CLUSTER):
+                self.meet()
             case Sync():
-                raise UnsupportedError("triton has no Sync: it places its own within a program")
+                raise UnsupportedError("triton has no Sync within a program: it places its own")
             case _:
                 assert_never(statement)
 
@@ -197,6 +191,8 @@ class Printer:
             name = self.fold(let.value, wish)
         elif isinstance(let.value, Index) and let.name.startswith("#"):
             name = self.define(self.said.dim(let.value.dim), fitting(wish_of(let.name) or wish))
+            if (row := led_row(let.value.dim)) is not None:
+                self.leads[let.name] = row
         else:
             name = self.define(self.quotient(let.value) or self.said.top(let.value), fitting(wish))
         self.names.alias(let.name, name)
@@ -205,11 +201,14 @@ class Printer:
         """A tile divided by what is one value along one of its axes, which is inverted once; None of other values."""
         match value:
             case Call("divide", (x, Var() as by), DType.F32) if self.said.varies(by) < self.said.varies(x):
-                self.used.divides = True
+                self.used.divides = self.used.divides or not self.said.loose
+                self.used.scales = True
                 divisor = self.said.expr(by)
                 scale = self.define(f"noyau_scale({divisor})", f"{divisor}_scale")
                 scaled = self.define(f"{divisor} * {scale}", f"{divisor}_scaled")
                 inverse = self.define(f"tl.div_rn(1.0, {scaled})", f"{divisor}_inverse")
+                if self.said.loose:
+                    return f"{closed(self.said.top(x))} * {scale} * {inverse}"
                 scaled = self.define(f'tl.where(tl.abs({scaled}) < float("inf"), {scaled}, 0.0)', f"{divisor}_finite")
                 return f"noyau_quotient({self.said.top(x)}, {scale}, {scaled}, {inverse})"
             case _:
@@ -225,7 +224,13 @@ class Printer:
             masks = self.said.masks(store.index)
             text = self.said.top(value)
             given = f", mask={opened(masks)}" if masks else ""
-            self.write(f"tl.store({self.said.cell(buffer, store.index)}, {text}{given})")
+            if led := self.said.led_by(buffer, store.index):
+                cells, *where = self.said.in_lines(buffer, store.index, led)
+                self.write(
+                    f"noyau_store({', '.join([cells, text, *where, led.at_end])}, ALIGN, {self.said.leaving()!r})"
+                )
+            else:
+                self.write(f"tl.store({self.said.cell(buffer, store.index)}, {text}{given})")
 
     def loop(self, loop: Loop) -> None:
         found = tile_of(loop.extent)
@@ -238,8 +243,10 @@ class Printer:
         else:
             name = self.names.bind(loop.var, wish_of(loop.var))
             self.said.extents[loop.var] = loop.extent
+            around, self.said.passing = self.said.passing, loop.var
             with self.block(f"for {name} in range(0, {self.said.dim(loop.extent)}):"):
                 self.statements(loop.body)
+            self.said.passing = around
 
     # Tiles.
 
@@ -255,19 +262,56 @@ class Printer:
         said.extents[variable] = tile.size if rest is None else rest
         said.lanes[variable] = Lane(axis, tile.name, None)
         said.words[variable] = cells
-        match body[:1]:
-            case (Let(name, Index(at)) as first,) if name.startswith("#") and variable in at.names:
-                self.let(first)
-                index, end = self.names.atom(name), None if rest is None else rest + at - Dim.of(variable)
-                said.extents |= {} if end is None else {name: end}
-            case _:
-                index, end = self.define(cells, fitting(variable.removeprefix("#"))), rest
-                said.words[variable] = index
+        said.sizes[variable] = tile.size
+        placed = index_of(body, variable)
+        if placed is None:
+            index, end = self.define(cells, fitting(variable.removeprefix("#"))), rest
+            said.words[variable] = index
+        else:
+            let, at = placed
+            self.let(let)
+            said.placed[let.name] = at
+            index, end = self.names.atom(let.name), None if rest is None else rest + at - Dim.of(variable)
+            said.extents |= {} if end is None else {let.name: end}
+        led = next((name for name in placed[1].names if name in self.leads), None) if placed else None
         if end is not None:
-            mask = self.define(f"{index} < {said.dim(end)}", f"{index}_inside")
-            said.lanes[variable] = Lane(axis, tile.name, mask)
+            even = f"{tile.name}_EVEN" if tile.name in self.even else "False"
+            text = f"{index} < {said.dim(end)}"
+            if led is not None or tile.name in self.even:
+                self.used.inside = True
+                text = f"noyau_inside({index}, {said.dim(end)}, {'ALIGN' if led else 1}, {even})"
+            said.lanes[variable] = Lane(axis, tile.name, self.define(text, f"{index}_inside"))
+        if led is not None and placed and end is not None:
+            said.led[placed[0].name] = self.led(variable, led, placed[1], end)
         yield
         del said.lanes[variable]
+
+    def led(self, variable: str, lead: str, at: Dim, end: Dim) -> Led:
+        """What is to be known of a tile that begins `lead` cells before a row."""
+        said, lane, row = self.said, self.said.lanes[variable], self.leads[lead]
+        name, before, extent = said.names.atom(lead), said.dim(at + Dim.of(lead)), said.dim(end)
+        assert lane.mask is not None
+        stem = lane.mask.removesuffix("_inside")
+        line = self.define(f"{closed(said.dim(row))} // ALIGN * ALIGN", f"{stem}_line")
+        cells = self.define(before, f"{stem}_cells")
+        lines = self.define(f"noyau_lines({cells}, {name}, {extent}, ALIGN)", f"{stem}_lines")
+        near = self.define(f"noyau_near({cells}, {name}, {extent}, ALIGN)", f"{stem}_near")
+        at_end, self.used.led = "True", True
+        if not said.dim_varies((row,)):
+            first = said.dim((at + Dim.of(lead)).replace(dict.fromkeys(said.lanes, 0)))
+            size = " * ".join(other.size for other in said.lanes.values())
+            at_end = self.define(f"noyau_at_end({first}, {name}, {extent}, ALIGN, {size})", f"{stem}_at_end")
+        last = {lane: said.sizes[lane] - 1 for lane in said.lanes}
+        until = said.dim((row.replace(said.placed) + at + Dim.of(lead)).replace(last) + 1)
+        return Led(row, line, cells, lane.mask, lines, at_end, near, self.define(until, f"{stem}_until"))
+
+    def meet(self) -> None:
+        """The programs of a row wait for each other."""
+        self.used.meets = True
+        *rows, pieces = grid_of(self.launch)
+        row = f"row * MEETINGS + {self.meetings}" if rows else str(self.meetings)
+        self.write(f"noyau_meet(arrived + {row}, {closed(self.said.dim(pieces.extent))}, WAIT)")
+        self.meetings += 1
 
     def tile(self, loop: Loop, tile: Tile, rest: Dim | None) -> None:
         """Cells side by side."""
@@ -286,11 +330,12 @@ class Printer:
             case _:
                 raise UnsupportedError(f"triton cannot run the loop over {loop.var} one by one in a tile")
         self.said.lanes[loop.var] = Lane(len(self.said.lanes), tile.name, None)
+        self.write_waiting()
         states = [self.said.top(value) for value in values]
-        axis = self.said.lanes.pop(loop.var).axis
+        lane = self.said.lanes.pop(loop.var)
         dtypes = tuple(value.dtype for value in values)
-        found, names = self.reduced(monoid, states, axis, dtypes, [*buffers]), [*map(self.names.value, buffers)]
-        text = ", ".join(found) if self.empty.issuperset(buffers) else merged(monoid, names, found, dtypes, self.used)
+        found, names = self.reduced(monoid, states, lane, dtypes, [*buffers]), [*map(self.names.value, buffers)]
+        text = ", ".join(found) if self.empty.issuperset(buffers) else merged(monoid, names, found, dtypes, self.said)
         self.empty -= set(buffers)
         self.write(f"{', '.join(names)} = {text}")
 
@@ -311,7 +356,7 @@ class Printer:
             alike = frozenset({variable}).union(*map(self.said.varies, lifted))
             states = [self.kept(value, variable, empty, dtype, alike) for value, empty, dtype in parts]
         names = [fitting(f"{wish}_{part}" if len(states) > 1 else wish) for part in range(len(states))]
-        texts = self.reduced(fold.monoid, states, lane.axis, dtypes, names)
+        texts = self.reduced(fold.monoid, states, lane, dtypes, names)
         if len(texts) == 1:
             return self.define(texts[0], names[0])
         inner = tuple(Var(f"state {text}", dtype) for text, dtype in zip(texts, dtypes, strict=True))
@@ -328,72 +373,16 @@ class Printer:
                 return text
         return f"tl.broadcast_to({text}, {self.block_of(alike)})"
 
-    def block_of(self, lanes: Iterable[str]) -> str:
-        """The shape of a block of values along tiles."""
-        axes = ["1"] * self.rank
-        for name in lanes:
-            axes[self.said.lanes[name].axis] = self.said.lanes[name].size
-        return f"({', '.join(axes)}{',' if self.rank == 1 else ''})"
-
     def reduced(
-        self, monoid: str, states: Sequence[str], axis: int, dtypes: Sequence[DType], wishes: Sequence[str]
+        self, monoid: str, states: Sequence[str], lane: Lane, dtypes: Sequence[DType], wishes: Sequence[str]
     ) -> list[str]:
-        """The states of a tile merged along an axis: texts, or the variables that hold several."""
-        text = reduced(monoid, states, axis, dtypes, self.rank, self.used)
+        """The states of a tile merged along it: texts, or the variables that hold several."""
+        rank, axis = self.rank, lane.axis
+        if rank > 1 and all(other is lane for other in self.said.lanes.values()):
+            states, rank, axis = [f"tl.reshape({state}, ({lane.size},))" for state in states], 1, 0
+        text = reduced(monoid, states, axis, dtypes, rank, self.said)
         if len(states) == 1:
             return [text]
         names = [self.names.fresh(fitting(wish)) for wish in wishes]
         self.write(f"{', '.join(names)} = {text}")
         return names
-
-    # Memory.
-
-    def alloc(self, alloc: Alloc) -> None:
-        """Memory is a variable: a block of values, one for each cell of the open tiles and of its own."""
-        said = self.said
-        if len(alloc.shape) != 1:
-            raise UnsupportedError(f"triton has no memory of {len(alloc.shape)} axes: {alloc.name}")
-        said.memory[alloc.name] = alloc
-        said.along[alloc.name] = frozenset(said.lanes)
-        axes = ["1"] * self.rank
-        for lane in said.lanes.values():
-            axes[lane.axis] = lane.size
-        if (found := tile_of(alloc.shape[0])) is not None:
-            axes[len(said.lanes)] = found[0].name
-        elif alloc.shape[0] != Dim.of(1):
-            raise UnsupportedError(f"triton has no memory of {alloc.shape[0]} cells: {alloc.name}")
-        scalar = not said.lanes and found is None
-        self.shapes[alloc.name] = "()" if scalar else f"({', '.join(axes)}{',' if self.rank == 1 else ''})"
-        name = self.names.bind(alloc.name, fitting(alloc.name))
-        self.changing.add(name)
-
-    def begin(self, buffers: Sequence[str], values: Sequence[Expr]) -> None:
-        """Memory set to numbers."""
-        for buffer, value in zip(buffers, values, strict=True):
-            assert isinstance(value, Const)
-            shape, kind = self.shapes[buffer], TYPES[self.said.memory[buffer].dtype]
-            text = const_text(value.value, self.said.memory[buffer].dtype)
-            self.write(f"{self.names.value(buffer)} = tl.full({shape}, {text}, {kind})")
-
-    def remember(self, store: Store) -> None:
-        """A Store into memory: in the cells that are inside, where the memory has several."""
-        if all(isinstance(value, Const) for value in store.values) and not store.merge:
-            self.begin(store.buffers, store.values)
-            return
-        names = [self.names.value(buffer) for buffer in store.buffers]
-        own = [self.said.lanes[name].mask for name in sorted(store.index[0].names) if name in self.said.lanes]
-        mask = " & ".join(f"({m})" if " " in m else m for m in [*own, *self.said.conditions] if m)
-        texts = [self.said.top(value) for value in store.values]
-        dtypes = tuple(self.said.memory[buffer].dtype for buffer in store.buffers)
-        if store.merge:
-            empty = MONOIDS[store.merge].init(dtypes[0])
-            if mask:
-                texts = [
-                    f"tl.where({mask}, {t}, {const_text(e, d)})" for t, e, d in zip(texts, empty, dtypes, strict=True)
-                ]
-            self.write(f"{', '.join(names)} = {merged(store.merge, names, texts, dtypes, self.used)}")
-            return
-        for name, text, buffer in zip(names, texts, store.buffers, strict=True):
-            text = f"tl.where({mask}, {text}, {name})" if mask else text
-            shape = self.shapes[buffer]
-            self.write(f"{name} = {text if shape == '()' else f'tl.broadcast_to({text}, {shape})'}")

@@ -17,7 +17,9 @@ from noyau.languages.triton_tables import TYPES
 WORDS = {"max": "max", "min": "min", "any": "max", "all": "min"}  # of integers and bools
 
 
-def reduced(monoid: str, states: Sequence[str], axis: int, dtypes: Sequence[DType], rank: int, used: Used) -> str:
+def reduced(
+    monoid: str, states: Sequence[str], axis: int, dtypes: Sequence[DType], rank: int, said: Expressions
+) -> str:
     """The states of a tile merged along an axis, which stays with one cell where there are others."""
     kept = f"axis={axis}, keep_dims=True" if rank > 1 else f"axis={axis}"
     dtype, (first, *_) = dtypes[0], states
@@ -26,33 +28,41 @@ def reduced(monoid: str, states: Sequence[str], axis: int, dtypes: Sequence[DTyp
     if monoid in ("sum", *WORDS) and (monoid == "sum" or not dtype.is_float):
         text = f"tl.{WORDS.get(monoid, monoid)}({first}, {kept})"
         return text if dtype.is_float or dtype.bytes >= 4 else f"{text}.to({TYPES[dtype]})"
-    used.merges.add((monoid, dtype))
+    name = merge_name(monoid, dtype, _loosely(monoid, dtype, said))
     given = first if len(states) == 1 else f"({', '.join(states)})"
-    return f"tl.reduce({given}, {kept.replace('axis=', '', 1).partition(',')[0]}, {merge_name(monoid, dtype)}" + (
+    return f"tl.reduce({given}, {kept.replace('axis=', '', 1).partition(',')[0]}, {name}" + (
         ", keep_dims=True)" if rank > 1 else ")"
     )
 
 
-def merged(monoid: str, left: Sequence[str], right: Sequence[str], dtypes: Sequence[DType], used: Used) -> str:
+def merged(monoid: str, left: Sequence[str], right: Sequence[str], dtypes: Sequence[DType], said: Expressions) -> str:
     """Two states, the earlier first, as one."""
     if monoid == "sum":
         return f"{left[0]} + {right[0]}"
-    used.merges.add((monoid, dtypes[0]))
-    return f"{merge_name(monoid, dtypes[0])}({', '.join([*left, *right])})"
+    name = merge_name(monoid, dtypes[0], _loosely(monoid, dtypes[0], said))
+    return f"{name}({', '.join([*left, *right])})"
 
 
-def merge_name(monoid: str, dtype: DType) -> str:
-    return f"noyau_merge_{monoid}_{dtype.value}"
+def _loosely(monoid: str, dtype: DType, said: Expressions) -> bool:
+    """Whether states are merged loosely; the merge is one that the text needs."""
+    loose = said.loose and monoid == "logsumexp" and dtype is DType.F32
+    said.used.merges.add((monoid, dtype, loose))
+    return loose
 
 
-def merge_function(monoid: str, dtype: DType, used: Used) -> str:
+def merge_name(monoid: str, dtype: DType, loose: bool = False) -> str:
+    return f"noyau_{'near_' * loose}merge_{monoid}_{dtype.value}"
+
+
+def merge_function(monoid: str, dtype: DType, used: Used, loose: bool = False) -> str:
     """The function that merges two states."""
     dtypes = MONOIDS[monoid].states(dtype)
     sides = [tuple(Var(f"{side}{part}", d) for part, d in enumerate(dtypes)) for side in "ab"]
     names = [var.name for side in sides for var in side]
     values: tuple[Expr, ...] = MONOIDS[monoid].merge(Symbolic(), *sides)
-    variables = Variables(Kernel(merge_name(monoid, dtype), (), (), ()))
+    variables = Variables(Kernel(merge_name(monoid, dtype, loose), (), (), ()))
     said = Expressions(Kernel("", (), (), ()), variables, used)
+    said.loose = loose
     for name in names:
         variables.alias(name, variables.fresh(name))
     lines, known = list[str](), dict[Expr, Expr]()
@@ -64,5 +74,5 @@ def merge_function(monoid: str, dtype: DType, used: Used) -> str:
         known[inner] = Var(name, step.dtype)
     results = ", ".join(said.top(rewrite_expression(value, lambda expr: known.get(expr, expr))) for value in values)
     return "\n".join(
-        [f"@triton.jit\ndef {merge_name(monoid, dtype)}({', '.join(names)}):", *lines, f"    return {results}"]
+        [f"@triton.jit\ndef {merge_name(monoid, dtype, loose)}({', '.join(names)}):", *lines, f"    return {results}"]
     )

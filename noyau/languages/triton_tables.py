@@ -96,6 +96,8 @@ OF_F64 = {
     "ceil": "tl.ceil({0})",
     "power": "libdevice.pow({0}, {1})",
 }
+LOOSE = {"exp": "tl.exp({0})"}  # within 2**-17 of the value, where halves are made of it
+BY_EXP = ("sigmoid", "softplus", "tanh")  # of the functions below
 BOOLS = {
     "identity": "{0}",
     "logical_not": "({0} == 0)",
@@ -188,13 +190,11 @@ OWN_INTEGERS = {
 # A division of a tile by what is one value along it: x is scaled, and multiplied by the inverse of the divisor, which
 # was scaled alike; one step of Newton's makes the result the nearest one (Markstein 1990). Zeros, infinities and NaN
 # are as the multiplication gives them.
-QUOTIENT = """@triton.jit
+SCALE = """@triton.jit
 def noyau_scale(divisor):
     size = tl.abs(divisor)
-    return tl.where(size > 2.0**100, 2.0**-64, tl.where(size < 2.0**-100, 2.0**64, 1.0))
-
-
-@triton.jit
+    return tl.where(size > 2.0**100, 2.0**-64, tl.where(size < 2.0**-100, 2.0**64, 1.0))"""
+QUOTIENT = """@triton.jit
 def noyau_quotient(x, scale, divisor, inverse):
     x = x * scale
     near = x * inverse
@@ -202,7 +202,7 @@ def noyau_quotient(x, scale, divisor, inverse):
     return tl.where(tl.abs(near) < float("inf"), tl.fma(-over, inverse, near), near)"""
 
 
-def own_function(function: str, dtype: DType) -> str:
+def own_function(function: str, dtype: DType, loose: bool = False) -> str:
     """The text of a function that Triton has no word for."""
     parameters, body = (OWN_FLOATS if dtype.is_float else OWN_INTEGERS)[function]
     if dtype.is_float:
@@ -210,12 +210,13 @@ def own_function(function: str, dtype: DType) -> str:
         body = body.replace("FAST", "libdevice.fast_dividef" if dtype is DType.F32 else "tl.fdiv")
     if dtype.kind == "uint":
         body = body.replace("(a < 0) != (b < 0)", "False")
+    body = body.replace("libdevice.exp(", "tl.exp(") if loose else body
     lines = "\n".join(f"    {line}" for line in body.replace("WIDTH", str(8 * dtype.bytes)).splitlines())
-    return f"@triton.jit\ndef {own_name(function, dtype)}({parameters}):\n{lines}"
+    return f"@triton.jit\ndef {own_name(function, dtype, loose)}({parameters}):\n{lines}"
 
 
-def own_name(function: str, dtype: DType) -> str:
-    return f"noyau_{function}_{dtype.value}"
+def own_name(function: str, dtype: DType, loose: bool = False) -> str:
+    return f"noyau_{'near_' * loose}{function}_{dtype.value}"
 
 
 def const_text(value: float | int | bool, dtype: DType) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from noyau.ir.loops import Axis, Fold, If, Loop, Statement, Store
-from noyau.ir.walk import expressions
-from noyau.schedules.grid_tiles import tile_of
+from noyau.ir.dims import Dim, Op, product
+from noyau.ir.loops import Axis, Call, Fold, If, Index, Kernel, Launch, Let, Load, Loop, Role, Statement, Store
+from noyau.ir.walk import every_expression, every_statement, expressions
+from noyau.languages.triton_expressions import HALVES
+from noyau.schedules.grid_tiles import tile_called, tile_of
 
 
 def is_reduced_into(statement: Statement, empty: Store) -> bool:
@@ -34,3 +37,106 @@ def depth_of(body: Iterable[Statement]) -> int:
         return most
 
     return max(1, deepest(body))
+
+
+def led_row(dim: Dim) -> Dim | None:
+    """Where a row begins, of the number of cells before it at which 16 bytes do; None of other Dims."""
+    match dim.terms:
+        case (((Op("mod", row, size),), 1),) if (tile := tile_called(str(size))) is not None and tile.how == "aligns":
+            return row
+        case _:
+            return None
+
+
+def index_of(body: Sequence[Statement], variable: str) -> tuple[Let, Dim] | None:
+    """The index of the cells of a tile, where a body begins with it."""
+    match body[:1]:
+        case (Let(name, Index(at)) as let,) if name.startswith("#") and variable in at.names:
+            return let, at
+        case _:
+            return None
+
+
+def grid_of(launch: Launch) -> list[Loop]:
+    """The loops on the grid."""
+    found, body = list[Loop](), launch.body
+    while body and isinstance(body[-1], Loop) and body[-1].axis is Axis.THREADS:
+        found.append(body[-1])
+        body = body[-1].body
+    return found
+
+
+def is_loose(kernel: Kernel, launch: Launch) -> bool:
+    """Whether a launch may be wrong by 2**-17 of a value: all its arrays of floats are halves, of which a last bit is
+    2**-11 or more, and nothing in it jumps."""
+    ends = [buffer for buffer in kernel.buffers if buffer.role is not Role.SCRATCH and buffer.shape]
+    arrays = [b.dtype for b in ends if b.role is Role.OUTPUT or b.shape[-1] != Dim.of(1)]  # no statistics of rows
+    floats = [dtype for dtype in arrays if dtype.is_float]
+    calls = [expr for expr in every_expression(launch.body) if isinstance(expr, Call)]
+    jumps = any(call.function in JUMPING or (call.function == "cast" and _to_whole(call)) for call in calls)
+    return bool(floats) and all(dtype in HALVES for dtype in floats) and not jumps
+
+
+JUMPING = ("floor", "ceil", "truncate", "round_even", "floor_divide", "floor_mod", "truncate_divide", "fmod", "sign")
+
+
+def _to_whole(cast: Call) -> bool:
+    return cast.operands[0].dtype.is_float and not cast.dtype.is_float
+
+
+def leaves_states(kernel: Kernel, launch: Launch) -> bool:
+    """Whether all that a launch stores are states, for a later one."""
+    scratch = {buffer.name for buffer in kernel.buffers if buffer.role is Role.SCRATCH}
+    buffers = {buffer.name for buffer in kernel.buffers}
+    stores = [s for s in every_statement(launch.body) if isinstance(s, Store)]
+    return all(scratch.issuperset(store.buffers) for store in stores if buffers & set(store.buffers))
+
+
+def passes_over(body: Iterable[Statement]) -> dict[str, list[str]]:
+    """The loops over tiles, one after the other, that load from each buffer."""
+    found: dict[str, list[str]] = {}
+    for statement in every_statement(body):
+        if isinstance(statement, Loop) and statement.axis is Axis.SERIAL and tile_of(statement.extent) is None:
+            loaded = {expr.buffer for expr in every_expression(statement.body) if isinstance(expr, Load)}
+            for name in loaded:
+                found.setdefault(name, []).append(statement.var)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Even:
+    """When every cell of a tile is inside: where `whole` is a multiple of each of `steps`, or, where there are none,
+    the size of the tile; and, with `led`, rows are aligned."""
+
+    whole: Dim
+    steps: tuple[Dim, ...]
+    led: bool
+
+
+def even_tiles(body: Iterable[Statement]) -> dict[str, list[Even]]:
+    """The tiles of a launch of which sizes tell when every cell is inside, each with when that is."""
+    found: dict[str, list[Even | None]] = {}
+    kept = tuple(body)
+    extents = [s.extent for s in every_statement(kept) if isinstance(s, Loop)]
+    extents += [expr.loops[-1][1] for expr in every_expression(kept) if isinstance(expr, Fold)]
+    for tile, rest in filter(None, map(tile_of, extents)):
+        if rest is not None:
+            found.setdefault(tile.name, []).append(_even(rest))
+    return {name: [even for even in evens if even] for name, evens in found.items() if None not in evens}
+
+
+def _even(rest: Dim) -> Even | None:
+    whole, steps, led = rest, list[Dim](), False
+    for atoms, factor in rest.terms:
+        indices = [atom for atom in atoms if isinstance(atom, str) and atom.startswith("#")]
+        sizes = [atom for atom in atoms if isinstance(atom, str) and tile_called(atom) is not None]
+        if atoms == ("#lead",):
+            led = True
+        elif not indices:
+            continue
+        elif factor != -1 or len(indices) != 1 or len(indices) + len(sizes) != len(atoms) or not sizes:
+            return None
+        else:
+            steps.append(product(map(Dim.of, sizes)))
+        whole -= Dim(((atoms, factor),))
+    return None if any(name.startswith("#") for name in whole.names) else Even(whole, tuple(steps), led)

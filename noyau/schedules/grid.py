@@ -7,7 +7,7 @@ from math import inf
 
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim
-from noyau.ir.loops import Alloc, Call, Const, Expr, Fold, Kernel, Launch, Let, Loop, Role, Store
+from noyau.ir.loops import Alloc, Call, Const, Expr, Fold, Kernel, Launch, Let, Load, Loop, Role, Store
 from noyau.ir.walk import every_statement, rewrite
 from noyau.schedules.choosing import reads_along
 from noyau.schedules.grid_maps import map_, transpose
@@ -16,6 +16,7 @@ from noyau.schedules.grid_sums import columns, full
 from noyau.schedules.grid_tiles import folds_in, is_innermost
 from noyau.schedules.launches import apart, each
 from noyau.schedules.steps import Statements, carries, chain, coalesce, flatten, loads_of, sink, stride_of, with_bodies
+from noyau.schedules.together import are_alike
 
 
 def on_gpu(kernel: Kernel) -> Kernel:
@@ -66,7 +67,7 @@ def _of_loops(kernel: Kernel, body: Statements, loops: list[Loop], inner: Statem
     if _is_columns(loops, inner):
         return columns(kernel, body)
     if folds_in(*inner) or any(isinstance(s, Loop) for s in inner):
-        return replace(kernel, launches=tuple(rows(body)))
+        return rows(kernel, body)
     if not is_innermost(loops[-1]):
         return replace(kernel, launches=(side_by_side(body),))
     found = reads_along(body)
@@ -75,11 +76,18 @@ def _of_loops(kernel: Kernel, body: Statements, loops: list[Loop], inner: Statem
 
 
 def _is_columns(loops: list[Loop], inner: Statements) -> bool:
-    """The one fold stands in the innermost loop, and its loads run along that loop, not along the fold."""
-    folds = folds_in(*inner)
-    direct = [s for s in inner if isinstance(s, Let) and isinstance(s.value, Fold)]
-    if len(folds) != 1 or len(direct) != 1 or any(isinstance(s, Loop) for s in inner):
+    """The folds stand in the innermost loop, alike, and what they load runs along that loop, not along them."""
+    direct = [s.value for s in inner if isinstance(s, Let) and isinstance(s.value, Fold)]
+    folds = [fold for fold in direct if isinstance(fold, Fold)]
+    if not folds or len(folds_in(*inner)) != len(folds) or any(isinstance(s, Loop) for s in inner):
         return False
-    along = [stride_of(load, loops[-1].var) for load in loads_of(folds[0].body)]
-    across = [stride_of(load, folds[0].loops[-1][0]) for load in loads_of(folds[0].body)]
+    if not are_alike(inner):
+        return False
+    loads = [(fold, load) for fold in folds for load in loads_of(fold.body) if loops[-1].var in _names(load)]
+    along = [stride_of(load, loops[-1].var) for _, load in loads]
+    across = [stride_of(load, fold.loops[-1][0]) for fold, load in loads]
     return along.count(Dim.of(1)) > across.count(Dim.of(1))
+
+
+def _names(load: Load) -> set[str]:
+    return {name for dim in load.index for name in dim.names}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from noyau.ir.loops import Axis, Kernel, Launch, Loop
-from noyau.schedules.grid_tiles import Tile, cut, on_grid
+from noyau.schedules.grid_leads import lead_of
+from noyau.schedules.grid_tiles import NO_LEAD, Lead, Tile, cut, on_grid
 from noyau.schedules.steps import Statements, chain
 
 FLAT = Tile("BLOCK", "is", 1024)
@@ -19,7 +20,8 @@ def map_(kernel: Kernel, body: Statements) -> Launch:
     loops, inner = chain(body)
     if len(loops) == 1:
         return Launch(on_grid([], (cut(loops[0], FLAT, Axis.THREADS),)))
-    return Launch(_two(loops, inner, loops[-2], loops[-1], (ROWS, COLUMNS)))
+    lead = lead_of(kernel, loops[:-1], loops[-1:])
+    return Launch(_two(loops, inner, loops[-2], loops[-1], (ROWS, COLUMNS), lead))
 
 
 def transpose(body: Statements, along: str, across: str) -> Launch:
@@ -29,11 +31,14 @@ def transpose(body: Statements, along: str, across: str) -> Launch:
     return Launch(_two(loops, inner, by_name[along], by_name[across], SQUARE))
 
 
-def _two(loops: list[Loop], inner: Statements, first: Loop, second: Loop, tiles: tuple[Tile, Tile]) -> Statements:
+def _two(
+    loops: list[Loop], inner: Statements, first: Loop, second: Loop, tiles: tuple[Tile, Tile], lead: Lead = NO_LEAD
+) -> Statements:
     """The loops on the grid, two of them in tiles, one within the other."""
-    one, other = cut(replace(first, body=()), tiles[0], Axis.THREADS), cut(second, tiles[1], Axis.THREADS)
+    one = cut(replace(first, body=()), tiles[0], Axis.THREADS)
+    other = cut(replace(second, body=inner), tiles[1], Axis.THREADS, lead)
     (rows,), (columns,) = one.body, other.body
-    assert isinstance(rows, Loop) and isinstance(columns, Loop)
-    cells = (replace(rows, body=(*rows.body, replace(columns, body=(*columns.body[:1], *inner)))),)
+    assert isinstance(rows, Loop)
+    cells = (replace(rows, body=(*rows.body, *lead.lets, columns)),)
     around = [loop for loop in loops if loop not in (first, second)]
     return on_grid([*around, replace(one, body=()), replace(other, body=())], cells)

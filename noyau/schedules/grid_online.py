@@ -13,14 +13,17 @@ from math import inf, nan
 
 from noyau.dtypes import DType
 from noyau.ir.algebra import Symbolic
-from noyau.ir.dims import Dim
-from noyau.ir.loops import Axis, Call, Const, Expr, Fold, Index, Let, Loop, Statement, Var
+from noyau.ir.dims import Dim, maximum
+from noyau.ir.loops import Alloc, Axis, Call, Const, Expr, Fold, Index, Let, Loop, Space, Statement, Var
 from noyau.ir.walk import substitute
 from noyau.schedules.folds import State
-from noyau.schedules.grid_tiles import ZERO, Tile, ceiling
+from noyau.schedules.grid_tiles import ZERO, Tile, ceiling, folded
 from noyau.schedules.steps import Statements, minimum
 
 TILE = Tile("BLOCK", "is", 4096, 4)  # small, for each of its tiles waits for a reduction
+GROUP = Tile("GROUP", "is", 8)  # cells of one thread, of which no other one has to know
+LANES = Tile("LANES", "is", 512, 8)
+WRITTEN = Tile("LANES", "grows", 2048, 64)  # where cells are written then: so many that few rows are on the way
 F32 = DType.F32
 
 
@@ -41,20 +44,19 @@ class Pair:
         return one, other
 
 
-def online(inner: Statements) -> Statements:
-    """The statements of a row with such pairs of folds in one pass each."""
-    lets = [s for s in inner if isinstance(s, Let) and isinstance(s.value, Fold)]
-    scalars = {s.name: s.value for s in inner if isinstance(s, Let) and not isinstance(s.value, Fold)}
-    pairs = [pair for one in lets for other in lets if (pair := paired(one, other, scalars)) is not None]
+def online(inner: Statements, lead: Dim = ZERO, lanes: Tile | None = None) -> Statements:
+    """The statements of a row with such pairs of folds in one pass each, of tiles that begin `lead` cells early."""
+    pairs = pairs_in(inner)
     if not pairs:
         return inner
+    lanes = lanes or (WRITTEN if any(isinstance(s, Loop) for s in inner) else LANES)
     made: list[Statement] = []
     for statement in inner:
         if statement is pairs[0].first:
-            made += in_one_pass(pairs[0])
+            made += in_one_pass(pairs[0], lanes, lead)
         elif statement is not pairs[0].second:
             made.append(statement)
-    return online(tuple(made))
+    return online(tuple(made), lead, lanes)
 
 
 def paired(one: Let, other: Let, scalars: Mapping[str, Expr]) -> Pair | None:
@@ -114,26 +116,53 @@ def _origin(fold: Fold, value: Expr, variable: str) -> tuple[str, tuple[Dim, ...
     return name, tuple(dim.replace({fold.loops[0][0]: variable}) for dim in index)
 
 
-def in_one_pass(pair: Pair) -> Statements:
+def in_one_pass(pair: Pair, side: Tile, lead: Dim = ZERO) -> Statements:
     """What leaves the results of both folds under their names."""
+    variable, extent = pair.folds[1].loops[0]
+    number, lane = f"{variable}t", f"#lane_{pair.first.name}"
+    if pair.mean:
+        tile, state, parts = of_tile(pair, TILE, Dim.of(number) * TILE.size, lead)
+        passed = Loop(
+            number, ceiling(extent + lead, TILE.size), Axis.SERIAL, (*tile, state.store(ZERO, parts, merge=True))
+        )
+        return (*state.memory(1), state.empty(ZERO), passed, *results(pair, state))
+    step = side.size * GROUP.size
+    tile, state, parts = of_tile(pair, GROUP, Dim.of(number) * step + Dim.of(lane) * GROUP.size, lead)
+    lanes = State(state.monoid, tuple(f"{name}_lanes" for name in state.names), state.dtypes)
+    own = Loop(lane, side.size, Axis.LANES, (*tile, lanes.store(Dim.of(lane), parts, merge=True)))
+    passed = Loop(number, ceiling(extent + lead, step), Axis.SERIAL, (own,))
+    memory = tuple(Alloc(n, d, (side.size,), Space.THREAD) for n, d in zip(lanes.names, lanes.dtypes, strict=True))
+    empty = Loop(lane, side.size, Axis.LANES, (lanes.empty(Dim.of(lane)),))
+    total = Loop(lane, side.size, Axis.SERIAL, (state.store(ZERO, lanes.load(Dim.of(lane)), merge=True),))
+    return (*memory, empty, passed, *state.memory(1), state.empty(ZERO), total, *results(pair, state))
+
+
+def of_tile(pair: Pair, tile: Tile, start: Dim, lead: Dim) -> tuple[Statements, State, tuple[Expr, ...]]:
+    """What computes both folds over the tile that begins at `start`; the state of which they are parts; these."""
     first, second = pair.folds
     variable, extent = second.loops[0]
-    number, lane, here = f"{variable}t", f"{variable}l", f"{pair.first.name}_here"
-    start = Dim.of(number) * TILE.size
-    count = minimum(TILE.size, extent - start)
-    index = Let(variable, Index(start + Dim.of(lane)))
+    here, taken = f"{pair.first.name}_here", f"{pair.second.name}_here"
     (moved,) = substitute((Let(here, first),), {first.loops[0][0]: Dim.of(variable)})
     assert isinstance(moved, Let) and isinstance(moved.value, Fold)
-    loop, at = ((lane, count),), Dim.of(variable)
-    own = Let(here, replace(moved.value, loops=loop, body=(index, *moved.value.body), at=at))
-    off, state, parts = (_moments if pair.mean else _exponentials)(pair, here, count)
+    own = folded(replace(moved.value, loops=second.loops), here, tile, start, lead)
+    count = minimum(tile.size, extent + lead - start) - maximum(ZERO, lead - start)
+    off, state, parts = (_moments if pair.mean else _exponentials)(pair, here, maximum(ZERO, count))
     body = tuple(_with(s, pair.called, Var(off.name, F32)) for s in second.body)
-    taken = Let(f"{pair.second.name}_here", Fold("sum", loop, (index, *body), second.value, second.dtype, at))
-    store = state.store(ZERO, (*parts, Var(taken.name, F32)), merge=True)
-    passed = Loop(number, ceiling(extent, TILE.size), Axis.SERIAL, (own, off, taken, store))
-    one, other = _results(state.load(ZERO), extent, pair.mean)
-    lets = (Let(pair.first.name, one, pair.first.origin), Let(pair.second.name, other, pair.second.origin))
-    return (*state.memory(1), state.empty(ZERO), passed, *lets)
+    other = folded(replace(second, body=body), taken, tile, start, lead)
+    return (*own, off, *other), state, (*parts, Var(taken, F32))
+
+
+def results(pair: Pair, state: State) -> Statements:
+    """The results of both folds under their names, from the state of the row."""
+    one, other = _results(state.load(ZERO), pair.folds[1].loops[0][1], pair.mean)
+    return Let(pair.first.name, one, pair.first.origin), Let(pair.second.name, other, pair.second.origin)
+
+
+def pairs_in(inner: Statements) -> list[Pair]:
+    """The pairs of folds of a row."""
+    lets = [s for s in inner if isinstance(s, Let) and isinstance(s.value, Fold)]
+    scalars = {s.name: s.value for s in inner if isinstance(s, Let) and not isinstance(s.value, Fold)}
+    return [pair for one in lets for other in lets if (pair := paired(one, other, scalars)) is not None]
 
 
 def _exponentials(pair: Pair, here: str, count: Dim) -> tuple[Let, State, tuple[Expr, ...]]:
@@ -146,8 +175,8 @@ def _exponentials(pair: Pair, here: str, count: Dim) -> tuple[Let, State, tuple[
 
 def _moments(pair: Pair, here: str, count: Dim) -> tuple[Let, State, tuple[Expr, ...]]:
     """What is taken off in a tile: its mean; the state, and its first two parts."""
-    cells = Call("cast", (Index(count),), F32)
-    off = Let(f"{here}_mean", Symbolic().call("divide", Var(here, F32), cells))
+    cells, some = (Call("cast", (Index(dim),), F32) for dim in (count, maximum(Dim.of(1), count)))
+    off = Let(f"{here}_mean", Symbolic().call("divide", Var(here, F32), some))
     names = tuple(f"{pair.second.name}_{part}" for part in ("count", "mean", "spread"))
     return off, State("variance", names, (F32, F32, F32)), (cells, Var(off.name, F32))
 

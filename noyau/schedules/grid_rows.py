@@ -8,60 +8,103 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from noyau.dtypes import DType
-from noyau.ir.loops import Axis, Call, Fold, If, Launch, Let, Loop, Statement
+from noyau.ir.loops import Axis, Call, Expr, Fold, If, Kernel, Launch, Let, Load, Loop, Statement
 from noyau.ir.operators import OPERATORS
 from noyau.ir.walk import every_expression
 from noyau.schedules.folds import expand_folds
-from noyau.schedules.grid_online import TILE, online
+from noyau.schedules.grid_leads import lead_of
+from noyau.schedules.grid_online import TILE, online, pairs_in
+from noyau.schedules.grid_shared import can_share, shared
 from noyau.schedules.grid_tiles import (
+    NO_LEAD,
     ZERO,
+    Choices,
+    Lead,
     Tile,
     all_at_most,
+    cells_of,
     covered,
     cut,
     extents_of_tiles,
     folds_in,
     gathered_in,
+    in_one_tile,
     is_innermost,
     on_grid,
     tile_of,
 )
-from noyau.schedules.steps import Statements, chain, minimum
+from noyau.schedules.steps import Statements, chain, loads_of, minimum
 
 KEPT = 32768  # cells of a row that a program holds at most
+MOST = 1 << 16  # cells of a tile, with what lies before a row
 READ = 8192  # the same where none of its cells is written, and one pass of tiles is enough
 DEAR = 8  # flops of a function from which a cell takes longer to compute than to move
-SIDE = Tile("ROWS", "shares", 2048)  # with folds
-HARD = Tile("ROWS", "shares", 2048, -1)  # with folds of what is dear, and cells that are written
-PIECES = Tile("ROWS", "shares", 1024)  # without folds
-LONG = Tile("BLOCK", "is", 8192, 32)  # so many warps that few rows are on the way
+SIDE = Tile("ROWS", "shares", 1024)  # with folds
+HARD = Tile("ROWS", "shares", 1024, -1)  # with folds of what is dear, or of several arrays, and cells that are written
+PIECES = Tile("ROWS", "shares", 1024, -1)  # without folds
+LONG = Tile("BLOCK", "grows", 16384, 256)  # so many warps that few rows are on the way
+WIDE = Tile("BLOCK", "grows", 16384, 512)  # where what is dear is computed again
+PASSED = 4096  # cells of a row from which one fold, and what is written, are two passes
 
 
-def rows(body: Statements) -> list[Launch]:
-    """Rows that fit into a tile, and longer ones, each where the sizes of the call say so."""
+def rows(kernel: Kernel, body: Statements) -> Kernel:
+    """Rows that fit into a tile; longer ones, and few, that several programs share; others, in tiles one after the
+    other; each where the sizes of the call say so."""
     loops, inner = chain(body)
-    passed = online(inner)
-    read = passed != inner and not any(isinstance(s, Loop) for s in inner)
-    short = all_at_most(extents_of_tiles(inner), min(KEPT, READ) if read else KEPT)
-    short = short if _in_one_tile(inner) else False
-    made = []
-    if short is not False:
-        side = cut(replace(loops[-1], body=whole(inner)), _beside(inner), Axis.THREADS)
-        made.append(Launch(on_grid(loops[:-1], (side,)), None if short is True else short))
-    if short is not True:
-        when = None if short is False else Call("logical_not", (short,), DType.BOOL)
-        made.append(Launch(on_grid(loops, streamed(passed, LONG if passed == inner else TILE)), when))
-    return made
+    lead, passed = lead_of(kernel, loops, inner), online(inner)
+    choices, launches = Choices(), list[Launch]()
+    if (few := can_share(loops, inner)) is not False:
+        kernel, together = shared(kernel, loops, inner, lead)
+        launches.append(choices.launch(together, few))
+    fits = _fits(inner, most=_kept(inner, passed))
+    if not choices.exhausted and fits is not False:
+        side = cut(replace(loops[-1], body=(*lead.lets, *whole(inner, lead))), _beside(inner), Axis.THREADS)
+        launches.append(choices.launch(on_grid(loops[:-1], (side,)), fits))
+    if not choices.exhausted:
+        tile = LONG if passed == inner else TILE if any(pair.mean for pair in pairs_in(inner)) else WIDE
+        alone = (*lead.lets, *streamed(online(inner, lead.cells), tile, lead))
+        launches.append(choices.launch(on_grid(loops, alone), True))
+    return replace(kernel, launches=tuple(launches))
+
+
+def _kept(inner: Statements, passed: Statements) -> int:
+    """How many cells of a row a program holds at most: fewer where several arrays are held, or what is dear is written,
+    for then few programs run side by side."""
+    if passed != inner and not any(isinstance(s, Loop) for s in inner):
+        return min(KEPT, READ)
+    held = _held(inner)
+    if len(folds_in(*inner)) == len(held) == 1 and not _is_hard(inner) and any(isinstance(s, Loop) for s in inner):
+        return min(KEPT, PASSED)
+    return KEPT // 2 if len(held) > 1 or _is_hard(inner) else KEPT
+
+
+def _held(inner: Statements) -> set[str]:
+    """The arrays that folds read a row of."""
+    return {load.buffer for fold in folds_in(*inner) for load in loads_of(fold.body) if is_of_row(load, fold)}
+
+
+def is_of_row(load: Load, fold: Fold) -> bool:
+    """Whether a load of a fold is of its row alone, and not of what all rows have in common."""
+    names = {name for dim in load.index for name in dim.names if name.startswith("#")}
+    return len(names - {variable for variable, _ in fold.loops}) > 0
+
+
+def _fits(inner: Statements, most: int) -> Expr | bool:
+    return all_at_most(extents_of_tiles(inner), most) if in_one_tile(inner) else False
 
 
 def _beside(inner: Statements) -> Tile:
     """How many rows lie side by side in a tile."""
-    folds = folds_in(*inner)
-    calls = [expr for fold in folds for expr in every_expression(fold.body) if isinstance(expr, Call)]
+    if not folds_in(*inner):
+        return PIECES
+    return HARD if _is_hard(inner) or (len(_held(inner)) > 1 and any(isinstance(s, Loop) for s in inner)) else SIDE
+
+
+def _is_hard(inner: Statements) -> bool:
+    """Whether folds compute what is dear, and cells are written."""
+    calls = [expr for fold in folds_in(*inner) for expr in every_expression(fold.body) if isinstance(expr, Call)]
     dear = any(call.function in OPERATORS and OPERATORS[call.function].flops >= DEAR for call in calls)
-    written = any(isinstance(s, Loop) for s in inner)
-    return PIECES if not folds else HARD if dear and written else SIDE
+    return dear and any(isinstance(s, Loop) for s in inner)
 
 
 FEW = Tile("ROWS", "is", 32)
@@ -74,22 +117,18 @@ def side_by_side(body: Statements) -> Launch:
     return Launch(on_grid(loops[:-1], (cut(replace(loops[-1], body=cells), FEW, Axis.THREADS),)))
 
 
-def _in_one_tile(inner: Statements) -> bool:
-    """Whether no loop stands around a tile: it would be computed again and again."""
-    loops = [s for s in inner if isinstance(s, Loop)]
-    folds = [s.value for s in inner if isinstance(s, Let) and isinstance(s.value, Fold)]
-    nested = any(isinstance(s, If) for s in inner)
-    deep = any(folds_in(*fold.body) or any(isinstance(s, Loop | If) for s in fold.body) for fold in folds)
-    return not (nested or deep) and all(map(is_innermost, loops)) and all(len(fold.loops) == 1 for fold in folds)
-
-
-def whole(inner: Statements) -> Statements:
+def whole(inner: Statements, lead: Lead = NO_LEAD) -> Statements:
     """The statements of a row with each loop, and each fold, as one tile."""
-    tile, made = Tile("COLUMNS", "fits", KEPT), list[Statement]()
+    tile, made = Tile("COLUMNS", "fits", MOST), list[Statement]()
     for statement in inner:
         match statement:
+            case Loop() if lead.let is not None:
+                made.append(cells_of(statement, ZERO, tile, lead.cells))
             case Loop():
                 made.append(covered(statement, tile))
+            case Let(name, Fold() as fold, origin) if lead.let is not None:
+                loops, state = gathered_in(fold, name, tile, lead=lead.cells, start=ZERO)
+                made += [*loops, Let(name, state.result(ZERO, fold.dtype), origin)]
             case Let(value=Fold() as fold):
                 ((variable, extent),) = fold.loops
                 made.append(replace(statement, value=replace(fold, loops=((variable, minimum(tile.size, extent)),))))
@@ -98,18 +137,24 @@ def whole(inner: Statements) -> Statements:
     return tuple(made)
 
 
-def streamed(inner: Statements, tile: Tile) -> Statements:
-    """The statements of a row with each innermost loop, and each fold, in tiles one after the other."""
-    made: list[Statement] = []
+def streamed(inner: Statements, tile: Tile, lead: Lead = NO_LEAD) -> Statements:
+    """The statements of a row with each innermost loop, and each fold, in tiles one after the other: every second of
+    them begins where the one before it ended, for that part of the row lies in the cache."""
+    made, turned = list[Statement](), False
     for statement in inner:
         match statement:
+            case Loop() if tile_of(statement.extent) is not None:
+                made.append(statement)
             case Loop() if is_innermost(statement):
-                made.append(cut(statement, tile, Axis.SERIAL))
+                made.append(cut(statement, tile, Axis.SERIAL, lead, turned=turned))
+                turned = not turned
             case Loop() | If():
-                made.append(replace(statement, body=streamed(statement.body, tile)))
+                made.append(replace(statement, body=streamed(statement.body, tile, lead)))
+                turned = not turned
             case Let(name, Fold() as fold, origin) if not _is_tile(fold):
-                loops, state = gathered_in(fold, name, tile)
+                loops, state = gathered_in(fold, name, tile, lead=lead.cells, turned=turned)
                 made += [*loops, Let(name, state.result(ZERO, fold.dtype), origin)]
+                turned = not turned
             case _:
                 made.append(statement)
     return tuple(made)

@@ -5,17 +5,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from noyau.ir.dims import Dim
+from noyau.ir.dims import Dim, DimLike
 from noyau.ir.loops import Axis, Buffer, Fold, Kernel, Launch, Let, Load, Loop, Role, Store, Var
-from noyau.schedules.grid_tiles import Tile, cut, on_grid, partial
+from noyau.ir.walk import substitute
+from noyau.schedules.grid_tiles import Tile, chunks_of, cut, on_grid, partial
 from noyau.schedules.launches import is_light
 from noyau.schedules.steps import Statements, chain, coalesce, drop_unused
+from noyau.schedules.together import in_one_pass, parted
 
 CHUNK = 1 << 15  # values of a whole array that one program takes in
-FLAT = Tile("BLOCK", "is", 8192, 8)
+FLAT = Tile("BLOCK", "is", 8192, 8), Tile("BLOCK", "fits", 4096, 8)
 DEEP = 1024  # rows that one program takes in
 ACROSS = Tile("COLUMNS", "fits", 128)
-DOWN = Tile("ROWS", "shares", 8192, 4)
+DOWN = Tile("ROWS", "shares", 8192, 4), Tile("ROWS", "fits", 64, 4)
 
 
 def full(kernel: Kernel, body: Statements) -> tuple[Kernel, Statements]:
@@ -34,24 +36,40 @@ def full(kernel: Kernel, body: Statements) -> tuple[Kernel, Statements]:
         rest = drop_unused((*before, replace(let, value=Load(scratch.name, cell, scratch.dtype)), *after))
         after = (Store((scratch.name,), cell, (Var(let.name, scratch.dtype),)),)
     step = CHUNK if len(let.value.loops) == 1 else 1
-    chunks, first, second, buffers = partial(let.value, let.name, (), step, FLAT)
-    one = Launch(on_grid([chunks], drop_unused((*before, *first))))
-    other = Launch(drop_unused((*before, *second, *after)))
-    return replace(kernel, buffers=(*kernel.buffers, *buffers), launches=(one, other)), rest
+    chunks = chunks_of(let.value, let.name, step)
+    made = partial(let.value, let.name, chunks, (), step, FLAT)
+    one = Launch(on_grid([chunks], drop_unused((*before, *made.first.statements))))
+    other = Launch(drop_unused((*before, *made.second.statements, *after)))
+    return replace(kernel, buffers=(*kernel.buffers, *made.scratch), launches=(one, other)), rest
 
 
 def columns(kernel: Kernel, body: Statements) -> Kernel:
-    """A fold over leading axes: tiles of neighbouring columns, chunks of rows."""
+    """Folds over leading axes, all in one pass: tiles of neighbouring columns, chunks of rows."""
     loops, inner = chain(body)
-    at = next(k for k, s in enumerate(inner) if isinstance(s, Let) and isinstance(s.value, Fold))
-    let, last = inner[at], loops[-1]
-    assert isinstance(let, Let) and isinstance(let.value, Fold)
-    chunks, first, second, buffers = partial(let.value, let.name, loops, DEEP, DOWN)
-    before, after = inner[:at], inner[at + 1 :]
+    found, last = parted(inner), loops[-1]
+    folds = [let.value for let in found.lets if isinstance(let.value, Fold)]
+    chunks = chunks_of(folds[0], found.lets[0].name, DEEP)
+    parts = [
+        partial(_over(fold, folds[0]), let.name, chunks, loops, DEEP, DOWN)
+        for let, fold in zip(found.lets, folds, strict=True)
+    ]
+    scratch = tuple(buffer for part in parts for buffer in part.scratch)
     launches = []
-    for around, part in (
-        ([*loops[:-1], chunks], drop_unused((*before, *first))),
-        (loops[:-1], drop_unused((*before, *second, *after))),
+    for around, taken, after in (
+        ([*loops[:-1], chunks], [part.first for part in parts], ()),
+        (loops[:-1], [part.second for part in parts], found.after),
     ):
+        passed = in_one_pass([(*one.before, one.passed) for one in taken])
+        part = drop_unused((*found.before, *passed, *(s for one in taken for s in one.after), *after))
         launches.append(Launch(on_grid(around, (cut(replace(last, body=part), ACROSS, Axis.THREADS),))))
-    return replace(kernel, buffers=(*kernel.buffers, *buffers), launches=tuple(launches))
+    return replace(kernel, buffers=(*kernel.buffers, *scratch), launches=tuple(launches))
+
+
+def _over(fold: Fold, other: Fold) -> Fold:
+    """A fold, its loops called as those of another one."""
+    names: dict[str, DimLike] = {
+        old: Dim.of(new) for (old, _), (new, _) in zip(fold.loops, other.loops, strict=True) if old != new
+    }
+    (moved,) = substitute((Let("", replace(fold, loops=other.loops)),), names) if names else (Let("", fold),)
+    assert isinstance(moved, Let) and isinstance(moved.value, Fold)
+    return replace(moved.value, loops=other.loops)

@@ -8,11 +8,11 @@ A tile's size is a size that no input binds: whoever launches the kernel chooses
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from noyau.dtypes import DType
 from noyau.ir.algebra import Symbolic
-from noyau.ir.dims import Dim, Op, product
+from noyau.ir.dims import Dim, Op, Shape, product
 from noyau.ir.loops import (
     Alloc,
     Axis,
@@ -20,7 +20,9 @@ from noyau.ir.loops import (
     Call,
     Expr,
     Fold,
+    If,
     Index,
+    Launch,
     Let,
     Loop,
     Role,
@@ -33,13 +35,18 @@ from noyau.schedules.folds import State, expand_folds, position, state_of
 from noyau.schedules.steps import Statements, all_dims, carries, minimum
 
 ZERO, ONE = Dim.of(0), Dim.of(1)
+HOW = ("aligns", "pieces", "is", "fits", "grows", "shares")
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
     """The size of a tile, a power of two. `how`: `number` cells ("is"); as many as cover its loops, at most `number`
-    ("fits"); `number` over the size of the other tiles, at least 1 ("shares"). `warps` of a program, 0 for as many as
-    suit its cells, -1 for as many as suit twice as many."""
+    ("fits"); `number` over the size of the other tiles, at least 1 ("shares"); at most `number`, and so many that all
+    programs of a row can run at the same time ("pieces"); with the length of its row, up to `number` ("grows": `warps`
+    then is how many cells each has). `warps` of a program, 0 for as many as suit its cells, -1 for
+    as many as suit twice as many.
+
+    "aligns" is no tile: `number` cells fill 16 bytes; it is 1 where each row begins at a multiple of these anyway."""
 
     name: str
     how: str
@@ -51,6 +58,26 @@ class Tile:
         return Dim.of(f"${self.name} {self.how} {self.number} {self.warps}")
 
 
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """Rows that begin anywhere: `let` gives how many cells before a row a multiple of 16 bytes is. Tiles begin there,
+    so that what they move at once is aligned; `most` is one less than fill 16 bytes."""
+
+    let: Let | None = None
+    most: Dim = ZERO
+
+    @property
+    def cells(self) -> Dim:
+        return ZERO if self.let is None else Dim.of(self.let.name)
+
+    @property
+    def lets(self) -> Statements:
+        return () if self.let is None else (self.let,)
+
+
+NO_LEAD = Lead()
+
+
 def tile_called(size: str) -> Tile | None:
     """The tile of which that is the size, or None."""
     if not size.startswith("$"):
@@ -60,10 +87,10 @@ def tile_called(size: str) -> Tile | None:
 
 
 def tiles_in(body: Iterable[Statement]) -> list[Tile]:
-    """The tiles that statements name, in order of their names."""
+    """The tiles that statements name, in the order in which their sizes can be told."""
     names = {name for dim in all_dims(tuple(body)) for name in dim.names}
     found = [tile for name in names if (tile := tile_called(name))]
-    return sorted(found, key=lambda tile: (tile.how == "shares", tile.name))
+    return sorted(found, key=lambda tile: (HOW.index(tile.how), tile.name))
 
 
 def tile_of(extent: Dim) -> tuple[Tile, Dim | None] | None:
@@ -90,13 +117,28 @@ def covered(loop: Loop, tile: Tile) -> Loop:
     return replace(loop, extent=minimum(tile.size, loop.extent), axis=Axis.LANES)
 
 
-def cut(loop: Loop, tile: Tile, axis: Axis) -> Loop:
-    """The loop in tiles, one after the other on `axis`."""
-    number, lane = f"{loop.var}t", f"{loop.var}l"
-    start = Dim.of(number) * tile.size
-    index = Let(loop.var, Index(start + Dim.of(lane)))
-    cells = Loop(lane, minimum(tile.size, loop.extent - start), Axis.LANES, (index, *loop.body))
-    return Loop(number, ceiling(loop.extent, tile.size), axis, (cells,))
+def cut(loop: Loop, tile: Tile, axis: Axis, lead: Lead = NO_LEAD, *, turned: bool = False) -> Loop:
+    """The loop in tiles, one after the other on `axis`; `turned`: the last one first."""
+    number = f"{loop.var}t"
+    count = ceiling(loop.extent + (lead.most if axis is Axis.THREADS else lead.cells), tile.size)
+    before, at = _tile_of_round(number, count, turned)
+    return Loop(number, count, axis, (*before, cells_of(loop, at * tile.size, tile, lead.cells)))
+
+
+def _tile_of_round(number: str, count: Dim, turned: bool) -> tuple[Statements, Dim]:
+    """Which tile a round of a loop over tiles computes."""
+    if not turned:
+        return (), Dim.of(number)
+    return (Let(f"{number}_back", Index(count - 1 - Dim.of(number))),), Dim.of(f"{number}_back")
+
+
+def cells_of(loop: Loop, start: Dim, tile: Tile, lead: Dim = ZERO, lane: Dim | None = None) -> Loop:
+    """One tile of a loop, from `start` on; `lead` of its cells lie before the first one of the loop."""
+    lane = Dim.of(f"{loop.var}l") if lane is None else lane
+    index = Let(loop.var, Index(start + lane - lead))
+    own = Call("greater_equal", (Index(Dim.of(loop.var)), Index(ZERO)), DType.BOOL)
+    body = loop.body if lead == ZERO else (If(own, loop.body),)
+    return Loop(str(lane), minimum(tile.size, loop.extent + lead - start), Axis.LANES, (index, *body))
 
 
 def on_grid(loops: Sequence[Loop], body: Statements) -> Statements:
@@ -106,67 +148,135 @@ def on_grid(loops: Sequence[Loop], body: Statements) -> Statements:
     return body
 
 
-def gathered_in(fold: Fold, name: str, tile: Tile, *, wide: bool = False) -> tuple[Statements, State]:
-    """The state of a fold over any number of values, which ends in cell 0: each cell of a tile takes in one value of
-    each round, and then the tile is reduced."""
-    lifted = MONOIDS[fold.monoid].lift(Symbolic(), fold.value, Index(position(fold)))
-    state = state_of(fold, name, wide=wide)
-    return _taken_in(fold.loops, expand_folds(fold.body, 1, wide=False), state, lifted, name, tile)
-
-
-def merged_in(around: Loop, state: State, values: tuple[Expr, ...], name: str, tile: Tile) -> Statements:
-    """States that lie along a loop, merged in tiles into cell 0 of `state`."""
-    return _taken_in(((around.var, around.extent),), around.body, state, values, name, tile)[0]
-
-
-def _taken_in(
-    loops: Sequence[tuple[str, Dim]],
-    body: Statements,
-    state: State,
-    values: tuple[Expr, ...],
+def gathered_in(
+    fold: Fold,
     name: str,
     tile: Tile,
+    *,
+    wide: bool = False,
+    lead: Dim = ZERO,
+    start: Dim | None = None,
+    turned: bool = False,
 ) -> tuple[Statements, State]:
+    """The state of a fold over any number of values, which ends in cell 0: each cell of a tile takes in one value of
+    each round, and then the tile is reduced. With `start`, of the one tile that begins there; `turned`: the last tile
+    first."""
+    lifted = MONOIDS[fold.monoid].lift(Symbolic(), fold.value, Index(position(fold)))
+    cells = _Cells(fold.loops, expand_folds(fold.body, 1, wide=False), lifted, lead, start, turned)
+    state = state_of(fold, name, wide=wide)
+    return _taken_in(cells, state, name, tile).statements, state
+
+
+def folded(fold: Fold, name: str, tile: Tile, start: Dim, lead: Dim) -> Statements:
+    """What leaves a fold over the cells of one tile under its name."""
+    if lead != ZERO:
+        loops, state = gathered_in(fold, name, tile, lead=lead, start=start)
+        return (*loops, Let(name, state.result(ZERO, fold.dtype)))
+    ((variable, extent),) = fold.loops
+    lane = f"{variable}l"
+    index = Let(variable, Index(start + Dim.of(lane)))
+    loop = ((lane, minimum(tile.size, extent - start)),)
+    return (Let(name, replace(fold, loops=loop, body=(index, *fold.body), at=Dim.of(variable))),)
+
+
+def merged_in(
+    around: Loop, state: State, values: tuple[Expr, ...], name: str, tile: Tile, start: Dim | None = None
+) -> Statements:
+    """States that lie along a loop, merged in tiles into cell 0 of `state`; with `start`, those of one tile."""
+    return _taken_in(
+        _Cells(((around.var, around.extent),), around.body, values, start=start), state, name, tile
+    ).statements
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """What a fold takes in: the loops, what each of their rounds computes, and the state that it gives."""
+
+    loops: Sequence[tuple[str, Dim]]
+    body: Statements
+    values: tuple[Expr, ...]
+    lead: Dim = ZERO
+    start: Dim | None = None
+    turned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """How values are taken in: memory, the loop over tiles of them, and what leaves their state."""
+
+    before: Statements
+    passed: Statement
+    after: Statements
+
+    @property
+    def statements(self) -> Statements:
+        return (*self.before, self.passed, *self.after)
+
+
+def _taken_in(cells: _Cells, state: State, name: str, tile: Tile) -> Taken:
     lane, lanes = Dim.of(f"#lane_{name}"), State(state.monoid, tuple(f"{n}_lanes" for n in state.names), state.dtypes)
-    variable, extent = loops[-1]
-    start = Dim.of(f"{variable}t") * tile.size
-    index = Let(variable, Index(start + lane))
-    cells = (index, *body, lanes.store(lane, values, merge=True))
-    inner: Statement = Loop(str(lane), minimum(tile.size, extent - start), Axis.LANES, cells)
-    inner = Loop(f"{variable}t", ceiling(extent, tile.size), Axis.SERIAL, (inner,))
-    for outer, count in reversed(loops[:-1]):
+    variable, extent = cells.loops[-1]
+    number, count = f"{variable}t", ceiling(extent + cells.lead, tile.size)
+    before, at = _tile_of_round(number, count, cells.turned)
+    start = at * tile.size if cells.start is None else cells.start
+    taken = lanes.store(lane, cells.values, merge=True)
+    inner: Statement = cells_of(Loop(variable, extent, Axis.LANES, (*cells.body, taken)), start, tile, cells.lead, lane)
+    if cells.start is None:
+        inner = Loop(number, count, Axis.SERIAL, (*before, inner))
+    for outer, count in reversed(cells.loops[:-1]):
         inner = Loop(outer, count, Axis.SERIAL, (inner,))
     memory = tuple(Alloc(n, d, (tile.size,), Space.THREAD) for n, d in zip(lanes.names, lanes.dtypes, strict=True))
     empty = Loop(str(lane), tile.size, Axis.LANES, (lanes.empty(lane),))
     total = Loop(str(lane), tile.size, Axis.SERIAL, (state.store(ZERO, lanes.load(lane), merge=True),))
-    return (*memory, empty, inner, *state.memory(1), state.empty(ZERO), total), state
+    return Taken((*memory, empty), inner, (*state.memory(1), state.empty(ZERO), total))
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """A fold in two launches: what leaves the state of a chunk in scratch, what merges those into the result, and the
+    scratch."""
+
+    first: Taken
+    second: Taken
+    scratch: tuple[Buffer, ...]
+
+
+def chunks_of(fold: Fold, name: str, chunk: int) -> Loop:
+    """The loop over chunks of `chunk` rounds of a fold's outermost loop."""
+    return Loop(f"#chunk_{name}", ceiling(fold.loops[0][1], Dim.of(chunk)), Axis.THREADS, ())
 
 
 def partial(
-    fold: Fold, name: str, around: Sequence[Loop], chunk: int, tile: Tile
-) -> tuple[Loop, Statements, Statements, tuple[Buffer, ...]]:
-    """A fold in two launches: the loop over chunks of `chunk` rounds; what leaves the state of a chunk in scratch; what
-    merges those; the scratch. A sum of float32 is merged in float64."""
-    variable, (outer, extent) = f"#chunk_{name}", fold.loops[0]
-    begin = Dim.of(variable) * chunk
+    fold: Fold, name: str, chunks: Loop, around: Sequence[Loop], chunk: int, tiles: tuple[Tile, Tile]
+) -> Partial:
+    """A fold over the chunks of such a loop. A sum of float32 is merged in float64."""
+    outer, extent = fold.loops[0]
+    begin = Dim.of(chunks.var) * chunk
     placed = replace(fold, at=position(fold), loops=((outer, minimum(Dim.of(chunk), extent - begin)), *fold.loops[1:]))
     (moved,) = substitute((Let("", replace(placed, loops=fold.loops)),), {outer: Dim.of(outer) + begin})
     assert isinstance(moved, Let) and isinstance(moved.value, Fold)
-    whole, part = gathered_in(replace(moved.value, loops=placed.loops), name, tile)
-    chunks = Loop(variable, ceiling(extent, Dim.of(chunk)), Axis.THREADS, ())
+    lifted = MONOIDS[fold.monoid].lift(Symbolic(), moved.value.value, Index(position(moved.value)))
+    part = state_of(fold, name, wide=False)
+    whole = _taken_in(_Cells(placed.loops, expand_folds(moved.value.body, 1, wide=False), lifted), part, name, tiles[0])
     axes = [chunks, *around]
     shape = tuple(loop.extent for loop in axes)
     cell = sum((Dim.of(a.var) * product(shape[k + 1 :]) for k, a in enumerate(axes)), ZERO)
-    scratch = State(part.monoid, tuple(f"{n}_of_chunk" for n in part.names), part.dtypes)
-    first = (*whole, scratch.store(cell, part.load(ZERO), merge=False))
+    left = State(part.monoid, tuple(f"{n}_of_chunk" for n in part.names), part.dtypes)
+    first = replace(whole, after=(*whole.after, left.store(cell, part.load(ZERO), merge=False)))
     total = state_of(fold, name, wide=True)
-    casts = [
-        v if v.dtype is d else Call("cast", (v,), d) for v, d in zip(scratch.load(cell), total.dtypes, strict=True)
-    ]
-    second = merged_in(chunks, total, tuple(casts), name, tile)
-    result = Let(name, total.result(ZERO, fold.dtype))
-    buffers = tuple(Buffer(n, d, shape, Role.SCRATCH) for n, d in zip(scratch.names, scratch.dtypes, strict=True))
-    return chunks, first, (*second, result), buffers
+    casts = [v if v.dtype is d else Call("cast", (v,), d) for v, d in zip(left.load(cell), total.dtypes, strict=True)]
+    merged = _taken_in(_Cells(((chunks.var, chunks.extent),), chunks.body, tuple(casts)), total, name, tiles[1])
+    second = replace(merged, after=(*merged.after, Let(name, total.result(ZERO, fold.dtype))))
+    scratch = tuple(Buffer(n, d, shape, Role.SCRATCH) for n, d in zip(left.names, left.dtypes, strict=True))
+    return Partial(first, second, scratch)
+
+
+def offset_of(buffer: Buffer, index: Shape) -> Dim:
+    """How many cells into a buffer a cell lies."""
+    if buffer.strides is not None:
+        return sum((at * step for at, step in zip(index, buffer.strides, strict=True)), ZERO)
+    (offset,) = index or (ZERO,)
+    return offset
 
 
 def is_innermost(loop: Loop) -> bool:
@@ -197,7 +307,39 @@ def all_at_most(extents: Iterable[Dim], most: int) -> Expr | bool:
             conditions.append(Call("less_equal", (Index(extent), Index(Dim.of(most))), DType.BOOL))
         elif extent.constant > most:
             return False
+    return all_of(conditions) or True
+
+
+def all_of(conditions: Iterable[Expr]) -> Expr | None:
+    """Whether all hold; None of none."""
     joined: Expr | None = None
     for condition in conditions:
         joined = condition if joined is None else Call("logical_and", (joined, condition), DType.BOOL)
-    return True if joined is None else joined
+    return joined
+
+
+def in_one_tile(inner: Statements) -> bool:
+    """Whether no loop stands around a tile: it would be computed again and again."""
+    loops = [s for s in inner if isinstance(s, Loop)]
+    folds = [s.value for s in inner if isinstance(s, Let) and isinstance(s.value, Fold)]
+    nested = any(isinstance(s, If) for s in inner)
+    deep = any(folds_in(*fold.body) or any(isinstance(s, Loop | If) for s in fold.body) for fold in folds)
+    return not (nested or deep) and all(map(is_innermost, loops)) and all(len(fold.loops) == 1 for fold in folds)
+
+
+@dataclass(slots=True)
+class Choices:
+    """Launches of which one runs: each where its own condition holds, and none of those before."""
+
+    before: list[Expr] = field(default_factory=list)
+    exhausted: bool = False  # one runs at any sizes
+
+    def launch(self, body: Statements, own: Expr | bool) -> Launch:
+        """The next one; True: where none before it runs."""
+        conditions: list[Expr] = [Call("logical_not", (one,), DType.BOOL) for one in self.before]
+        if isinstance(own, bool):
+            self.exhausted = True
+        else:
+            self.before.append(own)
+            conditions.append(own)
+        return Launch(body, all_of(conditions))

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import count
 
 from noyau.ir.dims import Dim
-from noyau.ir.loops import Axis, Expr, Fold, Let, Loop, Statement, Var
+from noyau.ir.loops import Expr, Fold, Let, Loop, Statement, Var
 from noyau.ir.walk import every_expression, every_statement, rewrite, substitute
 from noyau.schedules.folds import is_ordered, total_of
 from noyau.schedules.steps import Statements
@@ -89,7 +89,7 @@ def in_one_pass(parts: Sequence[Statements]) -> Statements:
 def _joined(loops: Sequence[Loop]) -> Loop:
     """Loops of one extent as one."""
     first = loops[0]
-    assert all(loop.extent == first.extent and loop.axis is Axis.SERIAL for loop in loops)
+    assert all(loop.extent == first.extent and loop.axis is first.axis for loop in loops)
     bodies = [substitute(loop.body, {loop.var: Dim.of(first.var)}) for loop in loops]
     inner = [body[0] for body in bodies if len(body) == 1 and isinstance(body[0], Loop)]
     if len(inner) == len(bodies) and len({loop.extent for loop in inner}) == 1:

@@ -12,7 +12,7 @@ from noyau.errors import GraphError
 from noyau.languages import triton
 from noyau.lowering.nest import lower
 from noyau.schedules.grid import on_gpu
-from tests.checking.groups import one_map, softmax
+from tests.checking.groups import Group, one_map, softmax
 from tests.schedules.groups import log_softmax, reduced
 
 
@@ -38,15 +38,47 @@ def test_a_comment_stays_one():
     assert next(line for line in text.splitlines() if line.startswith("import ")) == "import torch"
 
 
-def test_short_rows_and_long_ones_are_two_launches_and_one_runs():
+def test_few_rows_short_ones_and_long_ones_are_three_launches_and_one_runs():
+    text = text_of(softmax()).partition("def kernel(")[2]
+    heads = [line for line in text.splitlines() if line.startswith(("    if n", "    if (", "    elif", "    else"))]
+    assert heads == [
+        "    if ((rows <= 128) and (n <= 524288)) and (not (n <= 8192)):",
+        "    elif n <= 16384:",
+        "    else:",
+    ]
+
+
+def test_the_programs_of_a_row_wait_for_each_other():
     text = text_of(softmax())
-    assert "if n <= 32768:" in text
-    assert "    else:" in text
+    assert text.count("    noyau_meet(arrived + row * MEETINGS + 0, ") == 1
+    assert "arrived = torch.zeros(rows * 1, dtype=torch.int32, device=x.device)" in text
+    assert "all programs of a row run at the same time" in text
+
+
+def test_rows_that_begin_anywhere_are_moved_in_lines():
+    text = text_of(softmax())
+    assert 'ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)' in text
+    assert "noyau_load(x + " in text
+    assert "noyau_store(" in text
+
+
+def jumping(dtype):
+    g = Group()
+    x = g.input("x", dtype, "n")
+    g.map("floor", g.map("exp", x))
+    return g.graph()
+
+
+def test_halves_alone_are_computed_loosely():
+    assert "tl.exp(" in text_of(one_map("exp", DType.BF16))
+    assert "noyau_near_sigmoid_f32" in text_of(one_map("sigmoid", DType.F16))
+    assert "libdevice.exp(" in text_of(one_map("exp", DType.F32))
+    assert "libdevice.exp(" in text_of(jumping(DType.BF16))
 
 
 def test_a_sum_of_all_goes_through_scratch():
     text = text_of(reduced("sum", "n", axes=(0,)))
-    assert text.count("@triton.jit") == 2
+    assert text.count("@triton.jit\ndef kernel_") == 2
     assert "_of_chunk = torch.empty((triton.cdiv(n, 32768),), dtype=torch.float32" in text
 
 

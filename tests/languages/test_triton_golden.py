@@ -12,7 +12,7 @@ from noyau.errors import UnsupportedError
 from noyau.languages import triton
 from noyau.lowering.nest import lower
 from noyau.passes.normal import normalise
-from noyau.schedules import grid_rows
+from noyau.schedules import grid_rows, grid_shared
 from noyau.schedules.grid import on_gpu
 from tests.judged import Judge
 from tests.languages.kernels import GOLDEN, LAYOUTS, MORE
@@ -20,7 +20,7 @@ from tests.schedules.groups import inputs_of
 
 REFUSED = [name for name, (graph, _) in {**GOLDEN, **MORE}.items() if name in ("scattered_rows", "scattered_cells")]
 KEPT = [name for name in {**GOLDEN, **MORE} if name not in REFUSED]
-SMALL = {"ROWS": 2, "BLOCK": 16, "DOWN": 4, "ACROSS": 8}  # tiles, so that few cells are several
+SMALL = {"ROWS": 2, "BLOCK": 16, "SHARE": 16, "DOWN": 4, "ACROSS": 8}  # tiles, so that few cells are several
 MANY = ("rotary", "rotary_f16", "transposed", "transposed_strided", "gathered", "product_backwards", "running_sum")
 
 
@@ -64,15 +64,26 @@ def sizes_of(name):
     ]
 
 
-@pytest.mark.usefixtures("_rows")
-@pytest.mark.parametrize("name", KEPT)
-def test_its_numbers_are_right(name):
+def judged(name, sizes):
+    """The kernel, at these sizes, against the graph."""
     builder = pytest.importorskip("noyau.builders.triton")
     kernel = kernel_of(name)
     build = builder.Compiled(triton.source(kernel), kernel)
-    for number in sizes_of(name) if build.device == "cpu" else (3, 17, 33, 130):
+    for number in sizes if build.device == "cpu" else (3, 17, 33, 130):
         arrays, judge = arrays_of(name, number)
         for tiles in (SMALL,) if build.device == "cpu" else (SMALL, {}):
             results = build(*arrays, **tiles)
             for output, got in zip(normalise({**GOLDEN, **MORE}[name][0]).outputs, results, strict=True):
                 assert judge.wrong(output, got) is None
+
+
+@pytest.mark.usefixtures("_rows")
+@pytest.mark.parametrize("name", KEPT)
+def test_its_numbers_are_right(name):
+    judged(name, sizes_of(name))
+
+
+@pytest.mark.parametrize("name", ["log_softmax_kept", "row_argmax"])
+def test_rows_that_programs_share_are_right(name, monkeypatch):
+    monkeypatch.setattr(grid_shared, "SHORT", 0)
+    judged(name, (17,))

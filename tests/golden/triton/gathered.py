@@ -5,6 +5,71 @@ import triton
 import triton.language as tl
 
 
+@triton.jit
+def noyau_inside(index, extent, ALIGN: tl.constexpr, EVEN: tl.constexpr):
+    """Which cells of a tile are of its row, which it may begin before; EVEN: all are."""
+    if EVEN:
+        inside = tl.full(index.shape, 1, tl.int1)
+    else:
+        inside = index < extent
+        if ALIGN > 1:
+            inside = inside & (index >= 0)
+    return inside
+
+
+@triton.jit
+def noyau_lines(cells, lead, extent, ALIGN: tl.constexpr):
+    """Which cells lie in 16 bytes that are all of the row."""
+    return (cells >= (lead + ALIGN - 1) // ALIGN * ALIGN) & (cells < (lead + extent) // ALIGN * ALIGN)
+
+
+@triton.jit
+def noyau_at_end(start, lead, extent, ALIGN: tl.constexpr, SIZE: tl.constexpr):
+    """Whether a tile holds an end of a row that lies in 16 bytes with other cells."""
+    return (start < lead) | (start + SIZE > (lead + extent) // ALIGN * ALIGN)
+
+
+@triton.jit
+def noyau_near(cells, lead, extent, ALIGN: tl.constexpr):
+    """Which cells lie in 16 bytes of which some are of the row."""
+    return cells < (lead + extent + ALIGN - 1) // ALIGN * ALIGN
+
+
+@triton.jit
+def noyau_load(cells, inside, near, place, total, until, ALIGN: tl.constexpr, KEEP: tl.constexpr):
+    """Cells of a row, 16 bytes at once, with those beside it; where the array ends, cells one by one."""
+    if ALIGN > 1:
+        whole = total // ALIGN * ALIGN
+        found = tl.load(cells, mask=near & (place < whole), other=0, eviction_policy=KEEP)
+        if until > whole:
+            found = tl.where(place < whole, found, tl.load(cells, mask=inside & (place >= whole), other=0))
+    else:
+        found = tl.load(cells, mask=inside, other=0, eviction_policy=KEEP)
+    return found
+
+
+@triton.jit
+def noyau_store(cells, values, inside, lines, at_end, ALIGN: tl.constexpr, KEEP: tl.constexpr):
+    """Cells of a row, as they are loaded."""
+    if ALIGN > 1:
+        tl.store(cells, values, mask=lines, eviction_policy=KEEP)
+        if at_end:
+            tl.store(cells, values, mask=inside & (lines == 0))
+    else:
+        tl.store(cells, values, mask=inside, eviction_policy=KEEP)
+
+
+@triton.jit
+def noyau_meet(arrived, programs, WAIT: tl.constexpr):
+    """The programs of a row come here, all before one goes on."""
+    tl.debug_barrier()
+    tl.atomic_add(arrived, 1, sem="release")
+    if WAIT:
+        while tl.atomic_add(arrived, 0, sem="acquire") < programs:
+            pass
+    tl.debug_barrier()
+
+
 def index_type(*tensors):
     """int64 where an offset into one of the tensors needs more than 31 bits."""
     reach = max(sum(abs(step) * (extent - 1) for step, extent in zip(t.stride(), t.shape)) for t in tensors)
@@ -18,53 +83,130 @@ def step_of(size):
 
 def warps_of(cells):
     """How many warps a program of so many cells has."""
-    return 4 if cells <= 8192 else 8 if cells <= 16384 else 16 if cells <= 32768 else 32
+    return 1 if cells <= 1024 else 2 if cells <= 2048 else 4 if cells <= 4096 else 8 if cells <= 8192 else 16
+
+
+def block_of(cells):
+    """How many cells of a row a program passes over at once."""
+    most = triton.next_power_of_2(max(1, int((2048 * cells) ** 0.5)))
+    return min(most, triton.next_power_of_2(max(1, cells)), 16384)
+
+
+def at_once(tensor):
+    """How many programs surely run at the same time."""
+    return torch.cuda.get_device_properties(tensor.device).multi_processor_count if tensor.is_cuda else 1 << 31
+
+
+def rounds_of(meetings):
+    """How often programs run that meet: once; in Triton's interpreter, where none waits, until all have met."""
+    return 1 + meetings if triton.knobs.runtime.interpret else 1
 
 
 @triton.jit
-def gathered_0(table, ids, v5, v2, words, n, b, s, n_STEP: tl.constexpr, s_STEP: tl.constexpr, INDEX: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr):
+def gathered_0(table, ids, v5, v2, v4_sum_of_piece, arrived, words, n, b, s, n_STEP: tl.constexpr, s_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, SHARE_EVEN: tl.constexpr, PIECES_EVEN: tl.constexpr, MEETINGS: tl.constexpr, WAIT: tl.constexpr):
+    words = tl.cast(words, INDEX)
+    n = tl.cast(n, INDEX) * n_STEP
+    b = tl.cast(b, INDEX)
+    s = tl.cast(s, INDEX) * s_STEP
+    item = tl.program_id(0).to(INDEX)
+    piece_count = tl.cdiv(ALIGN + n - 1, SHARE)
+    row = item // piece_count
+    piece = item % piece_count
+    i1 = item // piece_count
+    lead = (i1 * n) % ALIGN
+    ids_i = tl.load(ids + i1)
+    at = ids_i
+    inside = (at >= 0) & (at < words)
+    r1 = SHARE * piece + tl.arange(0, SHARE) - lead
+    r1_inside = noyau_inside(r1, n, ALIGN, SHARE_EVEN)
+    r1_line = (i1 * n) // ALIGN * ALIGN
+    r1_cells = SHARE * piece + tl.arange(0, SHARE)
+    r1_lines = noyau_lines(r1_cells, lead, n, ALIGN)
+    r1_near = noyau_near(r1_cells, lead, n, ALIGN)
+    r1_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
+    r1_until = (piece + 1) * SHARE + i1 * n
+    table_i = tl.load(table + at * n + r1, mask=r1_inside & inside, other=0)
+    v3 = table_i * table_i
+    v4_own_sum_lanes = tl.where(r1_inside, v3, 0.0)
+    v4_own_sum = tl.sum(v4_own_sum_lanes, axis=0)
+    tl.store(v4_sum_of_piece + b * piece * s + i1, v4_own_sum)
+    noyau_meet(arrived + row * MEETINGS + 0, (tl.cdiv(ALIGN + n - 1, SHARE)), WAIT)
+    piece_v4_sum = tl.arange(0, PIECES)
+    piece_v4_sum_inside = noyau_inside(piece_v4_sum, tl.cdiv(ALIGN + n - 1, SHARE), 1, PIECES_EVEN)
+    v4_sum_lanes = tl.where(piece_v4_sum_inside, (tl.load(v4_sum_of_piece + b * piece_v4_sum * s + i1, mask=piece_v4_sum_inside, other=0, cache_modifier=".cg")).to(tl.float64), 0.0)
+    v4_sum = tl.sum(v4_sum_lanes, axis=0)
+    v4 = v4_sum.to(tl.float32)
+    holds = piece == 0
+    tl.store(v5 + i1, v4, mask=holds)
+    noyau_store(v2 + r1_line + r1_cells, table_i, r1_inside, r1_lines, r1_at_end, ALIGN, '')
+
+
+@triton.jit
+def gathered_1(table, ids, v5, v2, words, n, b, s, n_STEP: tl.constexpr, s_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr):
     words = tl.cast(words, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     b = tl.cast(b, INDEX)
     s = tl.cast(s, INDEX) * s_STEP
     i1t = tl.program_id(0).to(INDEX)
     i1 = ROWS * i1t + tl.arange(0, ROWS)[:, None]
-    i1_inside = i1 < b * s
+    i1_inside = noyau_inside(i1, b * s, 1, ROWS_EVEN)
+    lead = (i1 * n) % ALIGN
     ids_i = tl.load(ids + i1, mask=i1_inside, other=0)
     at = ids_i
     inside = (at >= 0) & (at < words)
-    r1 = tl.arange(0, COLUMNS)[None, :]
-    r1_inside = r1 < n
+    r1 = tl.arange(0, COLUMNS)[None, :] - lead
+    r1_inside = noyau_inside(r1, n, ALIGN, COLUMNS_EVEN)
+    r1_line = (i1 * n) // ALIGN * ALIGN
+    r1_cells = tl.arange(0, COLUMNS)[None, :]
+    r1_lines = noyau_lines(r1_cells, lead, n, ALIGN)
+    r1_near = noyau_near(r1_cells, lead, n, ALIGN)
+    r1_until = ((i1t + 1) * ROWS - 1) * n + COLUMNS
     table_i = tl.load(table + at * n + r1, mask=i1_inside & r1_inside & inside, other=0)
     v3 = table_i * table_i
-    v4 = tl.sum(tl.where(r1_inside, v3, 0.0), axis=1, keep_dims=True)
+    v4_sum_lanes = tl.where(r1_inside, v3, 0.0)
+    v4_sum = tl.sum(v4_sum_lanes, axis=1, keep_dims=True)
+    v4 = v4_sum
     tl.store(v5 + i1, v4, mask=i1_inside)
-    tl.store(v2 + i1 * n + r1, table_i, mask=i1_inside & r1_inside)
+    noyau_store(v2 + r1_line + r1_cells, table_i, i1_inside & r1_inside, i1_inside & r1_lines, True, ALIGN, '')
 
 
 @triton.jit
-def gathered_1(table, ids, v5, v2, words, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, BLOCK: tl.constexpr):
+def gathered_2(table, ids, v5, v2, words, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr):
     words = tl.cast(words, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     i1 = tl.program_id(0).to(INDEX)
+    lead = (i1 * n) % ALIGN
     ids_i = tl.load(ids + i1)
     at = ids_i
     inside = (at >= 0) & (at < words)
     v4_sum_lanes = tl.full((BLOCK,), 0.0, tl.float32)
-    for r1t in range(0, tl.cdiv(n, BLOCK)):
-        r1 = BLOCK * r1t + tl.arange(0, BLOCK)
-        r1_inside = r1 < n
-        table_i = tl.load(table + at * n + r1, mask=r1_inside & inside, other=0)
+    for r1t in range(0, tl.cdiv(lead + n, BLOCK)):
+        r1 = BLOCK * r1t + tl.arange(0, BLOCK) - lead
+        r1_inside = noyau_inside(r1, n, ALIGN, BLOCK_EVEN)
+        r1_line = (i1 * n) // ALIGN * ALIGN
+        r1_cells = BLOCK * r1t + tl.arange(0, BLOCK)
+        r1_lines = noyau_lines(r1_cells, lead, n, ALIGN)
+        r1_near = noyau_near(r1_cells, lead, n, ALIGN)
+        r1_at_end = noyau_at_end(BLOCK * r1t, lead, n, ALIGN, BLOCK)
+        r1_until = (r1t + 1) * BLOCK + i1 * n
+        table_i = tl.load(table + at * n + r1, mask=r1_inside & inside, other=0, eviction_policy="evict_last")
         v3 = table_i * table_i
         v4_sum_lanes = v4_sum_lanes + tl.where(r1_inside, v3, 0.0)
     v4_sum = tl.sum(v4_sum_lanes, axis=0)
     v4 = v4_sum
     tl.store(v5 + i1, v4)
-    for i2t in range(0, tl.cdiv(n, BLOCK)):
-        i2 = BLOCK * i2t + tl.arange(0, BLOCK)
-        i2_inside = i2 < n
-        table_i_2 = tl.load(table + at * n + i2, mask=i2_inside & inside, other=0)
-        tl.store(v2 + i1 * n + i2, table_i_2, mask=i2_inside)
+    for i2t in range(0, tl.cdiv(lead + n, BLOCK)):
+        i2t_back = tl.cdiv(lead + n, BLOCK) - i2t - 1
+        i2 = BLOCK * i2t_back + tl.arange(0, BLOCK) - lead
+        i2_inside = noyau_inside(i2, n, ALIGN, BLOCK_EVEN)
+        i2_line = (i1 * n) // ALIGN * ALIGN
+        i2_cells = BLOCK * i2t_back + tl.arange(0, BLOCK)
+        i2_lines = noyau_lines(i2_cells, lead, n, ALIGN)
+        i2_near = noyau_near(i2_cells, lead, n, ALIGN)
+        i2_at_end = noyau_at_end(BLOCK * i2t_back, lead, n, ALIGN, BLOCK)
+        i2_until = (i2t_back + 1) * BLOCK + i1 * n
+        table_i_2 = tl.load(table + at * n + i2, mask=i2_inside & inside, other=0, eviction_policy="evict_first")
+        noyau_store(v2 + i2_line + i2_cells, table_i_2, i2_inside, i2_lines, i2_at_end, ALIGN, 'evict_first')
 
 
 def gathered(table, ids, **tiles):
@@ -80,19 +222,39 @@ def gathered(table, ids, **tiles):
     v5 = torch.empty((b, s, 1), dtype=torch.float32, device=table.device)
     v2 = torch.empty((b, s, n), dtype=torch.float32, device=table.device)
     INDEX = index_type(table, ids, v5, v2)
-    if n <= 32768:
-        COLUMNS = min(32768, triton.next_power_of_2(max(1, n)))
-        ROWS = tiles.get("ROWS", max(1, 2048 // COLUMNS))
+    if (((b * s) <= 128) and (n <= 524288)) and (not (n <= 8192)):
+        ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
+        SHARE = tiles.get("SHARE", min(8192, max(2048, triton.next_power_of_2(triton.cdiv(((ALIGN + n - 1) * s) * b, at_once(table))))))
+        SHARE = max(SHARE, triton.next_power_of_2(triton.cdiv(ALIGN + n - 1, at_once(table))))  # all programs of a row run at the same time
+        PIECES = min(65536, triton.next_power_of_2(max(1, triton.cdiv(ALIGN + n - 1, SHARE))))
+        SHARE_EVEN = ALIGN == 1 and n % SHARE == 0
+        PIECES_EVEN = (triton.cdiv(ALIGN + n - 1, SHARE)) == PIECES
+        v4_sum_of_piece = torch.empty((triton.cdiv(ALIGN + n - 1, SHARE), b * s), dtype=torch.float32, device=table.device)
+        programs = ((((ALIGN + n - 2) // SHARE) + 1) * s) * b
+        arrived = torch.zeros((b * s) * 1, dtype=torch.int32, device=table.device)
+        rounds = rounds_of(1)
+        for _ in range(rounds if programs > 0 else 0):
+            gathered_0[(programs,)](
+                table, ids, v5, v2, v4_sum_of_piece, arrived, words, n // step_of(n), b, s // step_of(s), step_of(n), step_of(s), INDEX, ALIGN, SHARE, PIECES, SHARE_EVEN, PIECES_EVEN, 1, rounds == 1, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
+            )
+    elif n <= 4096:
+        ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
+        COLUMNS = min(65536, triton.next_power_of_2(max(1, ALIGN + n - 1)))
+        ROWS = tiles.get("ROWS", max(1, 1024 // COLUMNS))
+        ROWS_EVEN = (b * s) % ROWS == 0
+        COLUMNS_EVEN = ALIGN == 1 and n == COLUMNS
         programs = triton.cdiv(b * s, ROWS)
         if programs > 0:
-            gathered_0[(programs,)](
-                table, ids, v5, v2, words, n // step_of(n), b, s // step_of(s), step_of(n), step_of(s), INDEX, COLUMNS, ROWS, num_warps=tiles.get("num_warps", warps_of(COLUMNS * ROWS))
+            gathered_1[(programs,)](
+                table, ids, v5, v2, words, n // step_of(n), b, s // step_of(s), step_of(n), step_of(s), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, num_warps=tiles.get("num_warps", warps_of(COLUMNS * ROWS))
             )
     else:
-        BLOCK = tiles.get("BLOCK", 8192)  # or one of 2048, 4096, 8192, 16384, 32768
+        ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
+        BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + n - 1)))
+        BLOCK_EVEN = ALIGN == 1 and n % BLOCK == 0
         programs = b * s
         if programs > 0:
-            gathered_1[(programs,)](
-                table, ids, v5, v2, words, n // step_of(n), step_of(n), INDEX, BLOCK, num_warps=tiles.get("num_warps", 32)
+            gathered_2[(programs,)](
+                table, ids, v5, v2, words, n // step_of(n), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 256)))
             )
     return v5, v2

@@ -7,6 +7,71 @@ from triton.language.extra import libdevice
 
 
 @triton.jit
+def noyau_inside(index, extent, ALIGN: tl.constexpr, EVEN: tl.constexpr):
+    """Which cells of a tile are of its row, which it may begin before; EVEN: all are."""
+    if EVEN:
+        inside = tl.full(index.shape, 1, tl.int1)
+    else:
+        inside = index < extent
+        if ALIGN > 1:
+            inside = inside & (index >= 0)
+    return inside
+
+
+@triton.jit
+def noyau_lines(cells, lead, extent, ALIGN: tl.constexpr):
+    """Which cells lie in 16 bytes that are all of the row."""
+    return (cells >= (lead + ALIGN - 1) // ALIGN * ALIGN) & (cells < (lead + extent) // ALIGN * ALIGN)
+
+
+@triton.jit
+def noyau_at_end(start, lead, extent, ALIGN: tl.constexpr, SIZE: tl.constexpr):
+    """Whether a tile holds an end of a row that lies in 16 bytes with other cells."""
+    return (start < lead) | (start + SIZE > (lead + extent) // ALIGN * ALIGN)
+
+
+@triton.jit
+def noyau_near(cells, lead, extent, ALIGN: tl.constexpr):
+    """Which cells lie in 16 bytes of which some are of the row."""
+    return cells < (lead + extent + ALIGN - 1) // ALIGN * ALIGN
+
+
+@triton.jit
+def noyau_load(cells, inside, near, place, total, until, ALIGN: tl.constexpr, KEEP: tl.constexpr):
+    """Cells of a row, 16 bytes at once, with those beside it; where the array ends, cells one by one."""
+    if ALIGN > 1:
+        whole = total // ALIGN * ALIGN
+        found = tl.load(cells, mask=near & (place < whole), other=0, eviction_policy=KEEP)
+        if until > whole:
+            found = tl.where(place < whole, found, tl.load(cells, mask=inside & (place >= whole), other=0))
+    else:
+        found = tl.load(cells, mask=inside, other=0, eviction_policy=KEEP)
+    return found
+
+
+@triton.jit
+def noyau_store(cells, values, inside, lines, at_end, ALIGN: tl.constexpr, KEEP: tl.constexpr):
+    """Cells of a row, as they are loaded."""
+    if ALIGN > 1:
+        tl.store(cells, values, mask=lines, eviction_policy=KEEP)
+        if at_end:
+            tl.store(cells, values, mask=inside & (lines == 0))
+    else:
+        tl.store(cells, values, mask=inside, eviction_policy=KEEP)
+
+
+@triton.jit
+def noyau_meet(arrived, programs, WAIT: tl.constexpr):
+    """The programs of a row come here, all before one goes on."""
+    tl.debug_barrier()
+    tl.atomic_add(arrived, 1, sem="release")
+    if WAIT:
+        while tl.atomic_add(arrived, 0, sem="acquire") < programs:
+            pass
+    tl.debug_barrier()
+
+
+@triton.jit
 def noyau_merge_logsumexp_f32(a0, a1, b0, b1):
     t0 = tl.maximum(a0, b0, propagate_nan=tl.PropagateNan.ALL)
     t1 = tl.where(a0 == t0, 1.0, libdevice.exp((a0 - t0)))
@@ -34,54 +99,147 @@ def step_of(size):
 
 def warps_of(cells):
     """How many warps a program of so many cells has."""
-    return 4 if cells <= 8192 else 8 if cells <= 16384 else 16 if cells <= 32768 else 32
+    return 1 if cells <= 1024 else 2 if cells <= 2048 else 4 if cells <= 4096 else 8 if cells <= 8192 else 16
+
+
+def block_of(cells):
+    """How many cells of a row a program passes over at once."""
+    most = triton.next_power_of_2(max(1, int((2048 * cells) ** 0.5)))
+    return min(most, triton.next_power_of_2(max(1, cells)), 16384)
+
+
+def at_once(tensor):
+    """How many programs surely run at the same time."""
+    return torch.cuda.get_device_properties(tensor.device).multi_processor_count if tensor.is_cuda else 1 << 31
+
+
+def rounds_of(meetings):
+    """How often programs run that meet: once; in Triton's interpreter, where none waits, until all have met."""
+    return 1 + meetings if triton.knobs.runtime.interpret else 1
 
 
 @triton.jit
-def log_softmax_kept_0(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr):
+def log_softmax_kept_0(x, v10, v1_top_of_piece, v6_scaled_of_piece, arrived, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, SHARE_EVEN: tl.constexpr, PIECES_EVEN: tl.constexpr, MEETINGS: tl.constexpr, WAIT: tl.constexpr):
+    rows = tl.cast(rows, INDEX)
+    n = tl.cast(n, INDEX) * n_STEP
+    item = tl.program_id(0).to(INDEX)
+    piece_count = tl.cdiv(ALIGN + n - 1, SHARE)
+    row = item // piece_count
+    piece = item % piece_count
+    i0 = item // piece_count
+    lead = (i0 * n) % ALIGN
+    r2 = SHARE * piece + tl.arange(0, SHARE) - lead
+    r2_inside = noyau_inside(r2, n, ALIGN, SHARE_EVEN)
+    r2_line = (i0 * n) // ALIGN * ALIGN
+    r2_cells = SHARE * piece + tl.arange(0, SHARE)
+    r2_lines = noyau_lines(r2_cells, lead, n, ALIGN)
+    r2_near = noyau_near(r2_cells, lead, n, ALIGN)
+    r2_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
+    r2_until = (piece + 1) * SHARE + i0 * n
+    x_i = noyau_load(x + r2_line + r2_cells, r2_inside, r2_near, r2_line + r2_cells, n * rows, r2_until, ALIGN, '')
+    v1_here_max_lanes = tl.where(r2_inside, x_i, float("-inf"))
+    v1_here_max = tl.reduce(v1_here_max_lanes, 0, noyau_merge_max_f32)
+    v1_here = v1_here_max
+    v1_here_shift = tl.where(v1_here == float("-inf"), 0.0, v1_here)
+    v4 = x_i - v1_here_shift
+    v5 = libdevice.exp(v4)
+    v6_here_sum_lanes = tl.where(r2_inside, v5, 0.0)
+    v6_here_sum = tl.sum(v6_here_sum_lanes, axis=0)
+    v6_here = v6_here_sum
+    tl.store(v1_top_of_piece + piece * rows + i0, v1_here)
+    tl.store(v6_scaled_of_piece + piece * rows + i0, v6_here)
+    noyau_meet(arrived + row * MEETINGS + 0, (tl.cdiv(ALIGN + n - 1, SHARE)), WAIT)
+    piece_v1_top = tl.arange(0, PIECES)
+    piece_v1_top_inside = noyau_inside(piece_v1_top, tl.cdiv(ALIGN + n - 1, SHARE), 1, PIECES_EVEN)
+    v1_top_lanes = tl.where(piece_v1_top_inside, tl.load(v1_top_of_piece + piece_v1_top * rows + i0, mask=piece_v1_top_inside, other=0, cache_modifier=".cg"), float("-inf"))
+    v6_scaled_lanes = tl.where(piece_v1_top_inside, tl.load(v6_scaled_of_piece + piece_v1_top * rows + i0, mask=piece_v1_top_inside, other=0, cache_modifier=".cg"), 0.0)
+    v1_top_2, v6_scaled_2 = tl.reduce((v1_top_lanes, v6_scaled_lanes), 0, noyau_merge_logsumexp_f32)
+    v1_top, v6_scaled = v1_top_2, v6_scaled_2
+    v1 = v1_top
+    v6 = tl.where((tl.abs(v1_top) == float("inf")) & (0 < n), float("nan"), v6_scaled)
+    v8 = libdevice.log(v6)
+    v4_2 = x_i - v1
+    v10_2 = v4_2 - v8
+    noyau_store(v10 + r2_line + r2_cells, v10_2, r2_inside, r2_lines, r2_at_end, ALIGN, '')
+
+
+@triton.jit
+def log_softmax_kept_1(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     i0t = tl.program_id(0).to(INDEX)
     i0 = ROWS * i0t + tl.arange(0, ROWS)[:, None]
-    i0_inside = i0 < rows
-    r1 = tl.arange(0, COLUMNS)[None, :]
-    r1_inside = r1 < n
-    x_i = tl.load(x + i0 * n + r1, mask=i0_inside & r1_inside, other=0)
-    v1 = tl.reduce(tl.where(r1_inside, x_i, float("-inf")), 1, noyau_merge_max_f32, keep_dims=True)
+    i0_inside = noyau_inside(i0, rows, 1, ROWS_EVEN)
+    lead = (i0 * n) % ALIGN
+    r1 = tl.arange(0, COLUMNS)[None, :] - lead
+    r1_inside = noyau_inside(r1, n, ALIGN, COLUMNS_EVEN)
+    r1_line = (i0 * n) // ALIGN * ALIGN
+    r1_cells = tl.arange(0, COLUMNS)[None, :]
+    r1_lines = noyau_lines(r1_cells, lead, n, ALIGN)
+    r1_near = noyau_near(r1_cells, lead, n, ALIGN)
+    r1_until = ((i0t + 1) * ROWS - 1) * n + COLUMNS
+    x_i = noyau_load(x + r1_line + r1_cells, i0_inside & r1_inside, i0_inside & r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, '')
+    v1_max_lanes = tl.where(r1_inside, x_i, float("-inf"))
+    v1_max = tl.reduce(v1_max_lanes, 1, noyau_merge_max_f32, keep_dims=True)
+    v1 = v1_max
     v4 = x_i - v1
     v5 = libdevice.exp(v4)
-    v6 = tl.sum(tl.where(r1_inside, v5, 0.0), axis=1, keep_dims=True)
+    v6_sum_lanes = tl.where(r1_inside, v5, 0.0)
+    v6_sum = tl.sum(v6_sum_lanes, axis=1, keep_dims=True)
+    v6 = v6_sum
     v8 = libdevice.log(v6)
     v10_2 = v4 - v8
-    tl.store(v10 + i0 * n + r1, v10_2, mask=i0_inside & r1_inside)
+    noyau_store(v10 + r1_line + r1_cells, v10_2, i0_inside & r1_inside, i0_inside & r1_lines, True, ALIGN, '')
 
 
 @triton.jit
-def log_softmax_kept_1(x, v10, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, BLOCK: tl.constexpr):
+def log_softmax_kept_2(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, GROUP_EVEN: tl.constexpr, BLOCK_EVEN: tl.constexpr):
+    rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     i0 = tl.program_id(0).to(INDEX)
-    v1_top = tl.full((), float("-inf"), tl.float32)
-    v6_scaled = tl.full((), 0.0, tl.float32)
-    for r2t in range(0, tl.cdiv(n, BLOCK)):
-        r2 = BLOCK * r2t + tl.arange(0, BLOCK)
-        r2_inside = r2 < n
-        x_i = tl.load(x + i0 * n + r2, mask=r2_inside, other=0)
-        v1_here = tl.reduce(tl.where(r2_inside, x_i, float("-inf")), 0, noyau_merge_max_f32)
+    lead = (i0 * n) % ALIGN
+    v1_top_lanes = tl.full((LANES, 1), float("-inf"), tl.float32)
+    v6_scaled_lanes = tl.full((LANES, 1), 0.0, tl.float32)
+    for r2t in range(0, tl.cdiv(lead + n, GROUP * LANES)):
+        lane_v1 = tl.arange(0, LANES)[:, None]
+        r2 = (LANES * r2t + lane_v1) * GROUP + tl.arange(0, GROUP)[None, :] - lead
+        r2_inside = noyau_inside(r2, n, ALIGN, GROUP_EVEN)
+        r2_line = (i0 * n) // ALIGN * ALIGN
+        r2_cells = (LANES * r2t + lane_v1) * GROUP + tl.arange(0, GROUP)[None, :]
+        r2_lines = noyau_lines(r2_cells, lead, n, ALIGN)
+        r2_near = noyau_near(r2_cells, lead, n, ALIGN)
+        r2_at_end = noyau_at_end(GROUP * LANES * r2t, lead, n, ALIGN, LANES * GROUP)
+        r2_until = ((r2t + 1) * LANES) * GROUP + i0 * n
+        x_i = noyau_load(x + r2_line + r2_cells, r2_inside, r2_near, r2_line + r2_cells, n * rows, r2_until, ALIGN, 'evict_last')
+        v1_here_max_lanes = tl.where(r2_inside, x_i, float("-inf"))
+        v1_here_max = tl.reduce(v1_here_max_lanes, 1, noyau_merge_max_f32, keep_dims=True)
+        v1_here = v1_here_max
         v1_here_shift = tl.where(v1_here == float("-inf"), 0.0, v1_here)
         v4 = x_i - v1_here_shift
         v5 = libdevice.exp(v4)
-        v6_here = tl.sum(tl.where(r2_inside, v5, 0.0), axis=0)
-        v1_top, v6_scaled = noyau_merge_logsumexp_f32(v1_top, v6_scaled, v1_here, v6_here)
+        v6_here_sum_lanes = tl.where(r2_inside, v5, 0.0)
+        v6_here_sum = tl.sum(v6_here_sum_lanes, axis=1, keep_dims=True)
+        v6_here = v6_here_sum
+        v1_top_lanes, v6_scaled_lanes = noyau_merge_logsumexp_f32(v1_top_lanes, v6_scaled_lanes, v1_here, v6_here)
+    v1_top_2, v6_scaled_2 = tl.reduce((tl.reshape(v1_top_lanes, (LANES,)), tl.reshape(v6_scaled_lanes, (LANES,))), 0, noyau_merge_logsumexp_f32)
+    v1_top, v6_scaled = v1_top_2, v6_scaled_2
     v1 = v1_top
     v6 = tl.where((tl.abs(v1_top) == float("inf")) & (0 < n), float("nan"), v6_scaled)
     v8 = libdevice.log(v6)
-    for i1t in range(0, tl.cdiv(n, BLOCK)):
-        i1 = BLOCK * i1t + tl.arange(0, BLOCK)
-        i1_inside = i1 < n
-        x_i_2 = tl.load(x + i0 * n + i1, mask=i1_inside, other=0)
+    for i1t in range(0, tl.cdiv(lead + n, BLOCK)):
+        i1t_back = tl.cdiv(lead + n, BLOCK) - i1t - 1
+        i1 = BLOCK * i1t_back + tl.arange(0, BLOCK)[:, None] - lead
+        i1_inside = noyau_inside(i1, n, ALIGN, BLOCK_EVEN)
+        i1_line = (i0 * n) // ALIGN * ALIGN
+        i1_cells = BLOCK * i1t_back + tl.arange(0, BLOCK)[:, None]
+        i1_lines = noyau_lines(i1_cells, lead, n, ALIGN)
+        i1_near = noyau_near(i1_cells, lead, n, ALIGN)
+        i1_at_end = noyau_at_end(BLOCK * i1t_back, lead, n, ALIGN, BLOCK)
+        i1_until = (i1t_back + 1) * BLOCK + i0 * n
+        x_i_2 = noyau_load(x + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, n * rows, i1_until, ALIGN, 'evict_first')
         v4_2 = x_i_2 - v1
         v10_2 = v4_2 - v8
-        tl.store(v10 + i0 * n + i1, v10_2, mask=i1_inside)
+        noyau_store(v10 + i1_line + i1_cells, v10_2, i1_inside, i1_lines, i1_at_end, ALIGN, 'evict_first')
 
 
 def log_softmax_kept(x, **tiles):
@@ -93,19 +251,43 @@ def log_softmax_kept(x, **tiles):
     x = x.contiguous()
     v10 = torch.empty((rows, n), dtype=torch.float32, device=x.device)
     INDEX = index_type(x, v10)
-    if n <= 32768:
-        COLUMNS = min(32768, triton.next_power_of_2(max(1, n)))
-        ROWS = tiles.get("ROWS", max(1, 2048 // COLUMNS))
+    if ((rows <= 128) and (n <= 524288)) and (not (n <= 8192)):
+        ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
+        SHARE = tiles.get("SHARE", min(8192, max(2048, triton.next_power_of_2(triton.cdiv((ALIGN + n - 1) * rows, at_once(x))))))
+        SHARE = max(SHARE, triton.next_power_of_2(triton.cdiv(ALIGN + n - 1, at_once(x))))  # all programs of a row run at the same time
+        PIECES = min(65536, triton.next_power_of_2(max(1, triton.cdiv(ALIGN + n - 1, SHARE))))
+        SHARE_EVEN = ALIGN == 1 and n % SHARE == 0
+        PIECES_EVEN = (triton.cdiv(ALIGN + n - 1, SHARE)) == PIECES
+        v1_top_of_piece = torch.empty((triton.cdiv(ALIGN + n - 1, SHARE), rows), dtype=torch.float32, device=x.device)
+        v6_scaled_of_piece = torch.empty((triton.cdiv(ALIGN + n - 1, SHARE), rows), dtype=torch.float32, device=x.device)
+        programs = (((ALIGN + n - 2) // SHARE) + 1) * rows
+        arrived = torch.zeros(rows * 1, dtype=torch.int32, device=x.device)
+        rounds = rounds_of(1)
+        for _ in range(rounds if programs > 0 else 0):
+            log_softmax_kept_0[(programs,)](
+                x, v10, v1_top_of_piece, v6_scaled_of_piece, arrived, rows, n // step_of(n), step_of(n), INDEX, ALIGN, SHARE, PIECES, SHARE_EVEN, PIECES_EVEN, 1, rounds == 1, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
+            )
+    elif n <= 16384:
+        ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
+        COLUMNS = min(65536, triton.next_power_of_2(max(1, ALIGN + n - 1)))
+        ROWS = tiles.get("ROWS", max(1, 1024 // COLUMNS))
+        ROWS_EVEN = rows % ROWS == 0
+        COLUMNS_EVEN = ALIGN == 1 and n == COLUMNS
         programs = triton.cdiv(rows, ROWS)
         if programs > 0:
-            log_softmax_kept_0[(programs,)](
-                x, v10, rows, n // step_of(n), step_of(n), INDEX, COLUMNS, ROWS, num_warps=tiles.get("num_warps", warps_of(2 * COLUMNS * ROWS))
+            log_softmax_kept_1[(programs,)](
+                x, v10, rows, n // step_of(n), step_of(n), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, num_warps=tiles.get("num_warps", warps_of(2 * COLUMNS * ROWS))
             )
     else:
-        BLOCK = tiles.get("BLOCK", 4096)  # or one of 1024, 2048, 4096, 8192, 16384
+        ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
+        GROUP = tiles.get("GROUP", 8)  # or one of 2, 4, 8, 16, 32
+        BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + n - 1)))
+        LANES = tiles.get("LANES", max(1, block_of(ALIGN + n - 1) // 8))
+        GROUP_EVEN = ALIGN == 1 and n % (GROUP * LANES) == 0 and n % GROUP == 0
+        BLOCK_EVEN = ALIGN == 1 and n % BLOCK == 0
         programs = rows
         if programs > 0:
-            log_softmax_kept_1[(programs,)](
-                x, v10, n // step_of(n), step_of(n), INDEX, BLOCK, num_warps=tiles.get("num_warps", 4)
+            log_softmax_kept_2[(programs,)](
+                x, v10, rows, n // step_of(n), step_of(n), INDEX, ALIGN, GROUP, BLOCK, LANES, GROUP_EVEN, BLOCK_EVEN, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 512)))
             )
     return v10

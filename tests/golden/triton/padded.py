@@ -5,6 +5,60 @@ import triton
 import triton.language as tl
 
 
+@triton.jit
+def noyau_inside(index, extent, ALIGN: tl.constexpr, EVEN: tl.constexpr):
+    """Which cells of a tile are of its row, which it may begin before; EVEN: all are."""
+    if EVEN:
+        inside = tl.full(index.shape, 1, tl.int1)
+    else:
+        inside = index < extent
+        if ALIGN > 1:
+            inside = inside & (index >= 0)
+    return inside
+
+
+@triton.jit
+def noyau_lines(cells, lead, extent, ALIGN: tl.constexpr):
+    """Which cells lie in 16 bytes that are all of the row."""
+    return (cells >= (lead + ALIGN - 1) // ALIGN * ALIGN) & (cells < (lead + extent) // ALIGN * ALIGN)
+
+
+@triton.jit
+def noyau_at_end(start, lead, extent, ALIGN: tl.constexpr, SIZE: tl.constexpr):
+    """Whether a tile holds an end of a row that lies in 16 bytes with other cells."""
+    return (start < lead) | (start + SIZE > (lead + extent) // ALIGN * ALIGN)
+
+
+@triton.jit
+def noyau_near(cells, lead, extent, ALIGN: tl.constexpr):
+    """Which cells lie in 16 bytes of which some are of the row."""
+    return cells < (lead + extent + ALIGN - 1) // ALIGN * ALIGN
+
+
+@triton.jit
+def noyau_load(cells, inside, near, place, total, until, ALIGN: tl.constexpr, KEEP: tl.constexpr):
+    """Cells of a row, 16 bytes at once, with those beside it; where the array ends, cells one by one."""
+    if ALIGN > 1:
+        whole = total // ALIGN * ALIGN
+        found = tl.load(cells, mask=near & (place < whole), other=0, eviction_policy=KEEP)
+        if until > whole:
+            found = tl.where(place < whole, found, tl.load(cells, mask=inside & (place >= whole), other=0))
+    else:
+        found = tl.load(cells, mask=inside, other=0, eviction_policy=KEEP)
+    return found
+
+
+@triton.jit
+def noyau_store(cells, values, inside, lines, at_end, ALIGN: tl.constexpr, KEEP: tl.constexpr):
+    """Cells of a row, as they are loaded."""
+    if ALIGN > 1:
+        tl.store(cells, values, mask=lines, eviction_policy=KEEP)
+        if at_end:
+            tl.store(cells, values, mask=inside & (lines == 0))
+    else:
+        tl.store(cells, values, mask=inside, eviction_policy=KEEP)
+
+
 def index_type(*tensors):
     """int64 where an offset into one of the tensors needs more than 31 bits."""
     reach = max(sum(abs(step) * (extent - 1) for step, extent in zip(t.stride(), t.shape)) for t in tensors)
@@ -18,21 +72,35 @@ def step_of(size):
 
 def warps_of(cells):
     """How many warps a program of so many cells has."""
-    return 4 if cells <= 8192 else 8 if cells <= 16384 else 16 if cells <= 32768 else 32
+    return 1 if cells <= 1024 else 2 if cells <= 2048 else 4 if cells <= 4096 else 8 if cells <= 8192 else 16
+
+
+def block_of(cells):
+    """How many cells of a row a program passes over at once."""
+    most = triton.next_power_of_2(max(1, int((2048 * cells) ** 0.5)))
+    return min(most, triton.next_power_of_2(max(1, cells)), 16384)
 
 
 @triton.jit
-def padded_0(x, v6, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr):
+def padded_0(x, v6, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     i0t = tl.program_id(0).to(INDEX)
     i0 = ROWS * i0t + tl.arange(0, ROWS)[:, None]
-    i0_inside = i0 < rows
-    i1 = tl.arange(0, COLUMNS)[None, :]
-    i1_inside = i1 < 2
+    i0_inside = noyau_inside(i0, rows, 1, ROWS_EVEN)
+    lead = (i0 * n + i0 * 4) % ALIGN
+    i1 = tl.arange(0, COLUMNS)[None, :] - lead
+    i1_inside = noyau_inside(i1, 2, ALIGN, COLUMNS_EVEN)
+    i1_line = (i0 * n + i0 * 4) // ALIGN * ALIGN
+    i1_cells = tl.arange(0, COLUMNS)[None, :]
+    i1_lines = noyau_lines(i1_cells, lead, 2, ALIGN)
+    i1_near = noyau_near(i1_cells, lead, 2, ALIGN)
+    i1_until = ((i0t + 1) * n + i0t * 4 + 4) * ROWS + COLUMNS - n - 4
     v6_2 = tl.full((), 7.0, tl.float32) * tl.full((), 7.0, tl.float32)
-    tl.store(v6 + i0 * n + i0 * 4 + i1, v6_2, mask=i0_inside & i1_inside)
-    i1_inside_2 = i1 < n
+    noyau_store(v6 + i1_line + i1_cells, v6_2, i0_inside & i1_inside, i0_inside & i1_lines, True, ALIGN, '')
+    i1_inside_2 = noyau_inside(i1, n, ALIGN, COLUMNS_EVEN)
+    i1_inside_2_lines = noyau_lines(i1_cells, lead, n, ALIGN)
+    i1_inside_2_near = noyau_near(i1_cells, lead, n, ALIGN)
     x_i = tl.load(x + i0 * n + i1, mask=i0_inside & i1_inside_2, other=0)
     v6_3 = x_i * x_i
     tl.store(v6 + i0 * n + i0 * 4 + i1 + 2, v6_3, mask=i0_inside & i1_inside_2)
@@ -41,23 +109,43 @@ def padded_0(x, v6, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, COLUMNS:
 
 
 @triton.jit
-def padded_1(x, v6, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, BLOCK: tl.constexpr):
+def padded_1(x, v6, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr):
     n = tl.cast(n, INDEX) * n_STEP
     i0 = tl.program_id(0).to(INDEX)
-    for i1t in range(0, (1 // BLOCK) + 1):
-        i1 = BLOCK * i1t + tl.arange(0, BLOCK)
-        i1_inside = i1 < 2
+    lead = (i0 * n + i0 * 4) % ALIGN
+    for i1t in range(0, (((lead + 1) - (((lead + 1) % BLOCK + BLOCK) % BLOCK)) // BLOCK) + 1):
+        i1 = BLOCK * i1t + tl.arange(0, BLOCK) - lead
+        i1_inside = noyau_inside(i1, 2, ALIGN, BLOCK_EVEN)
+        i1_line = (i0 * n + i0 * 4) // ALIGN * ALIGN
+        i1_cells = BLOCK * i1t + tl.arange(0, BLOCK)
+        i1_lines = noyau_lines(i1_cells, lead, 2, ALIGN)
+        i1_near = noyau_near(i1_cells, lead, 2, ALIGN)
+        i1_at_end = noyau_at_end(BLOCK * i1t, lead, 2, ALIGN, BLOCK)
+        i1_until = (i1t + 1) * BLOCK + i0 * n + i0 * 4
         v6_2 = tl.full((), 7.0, tl.float32) * tl.full((), 7.0, tl.float32)
-        tl.store(v6 + i0 * n + i0 * 4 + i1, v6_2, mask=i1_inside)
-    for i1t_2 in range(0, tl.cdiv(n, BLOCK)):
-        i1_2 = BLOCK * i1t_2 + tl.arange(0, BLOCK)
-        i1_2_inside = i1_2 < n
+        noyau_store(v6 + i1_line + i1_cells, v6_2, i1_inside, i1_lines, i1_at_end, ALIGN, '')
+    for i1t_2 in range(0, tl.cdiv(lead + n, BLOCK)):
+        i1t_back = tl.cdiv(lead + n, BLOCK) - i1t_2 - 1
+        i1_2 = BLOCK * i1t_back + tl.arange(0, BLOCK) - lead
+        i1_2_inside = noyau_inside(i1_2, n, ALIGN, BLOCK_EVEN)
+        i1_2_line = (i0 * n + i0 * 4) // ALIGN * ALIGN
+        i1_2_cells = BLOCK * i1t_back + tl.arange(0, BLOCK)
+        i1_2_lines = noyau_lines(i1_2_cells, lead, n, ALIGN)
+        i1_2_near = noyau_near(i1_2_cells, lead, n, ALIGN)
+        i1_2_at_end = noyau_at_end(BLOCK * i1t_back, lead, n, ALIGN, BLOCK)
+        i1_2_until = (i1t_back + 1) * BLOCK + i0 * n + i0 * 4
         x_i = tl.load(x + i0 * n + i1_2, mask=i1_2_inside, other=0)
         v6_3 = x_i * x_i
         tl.store(v6 + i0 * n + i0 * 4 + i1_2 + 2, v6_3, mask=i1_2_inside)
-    for i1t_3 in range(0, (1 // BLOCK) + 1):
-        i1_3 = BLOCK * i1t_3 + tl.arange(0, BLOCK)
-        i1_3_inside = i1_3 < 2
+    for i1t_3 in range(0, (((lead + 1) - (((lead + 1) % BLOCK + BLOCK) % BLOCK)) // BLOCK) + 1):
+        i1_3 = BLOCK * i1t_3 + tl.arange(0, BLOCK) - lead
+        i1_3_inside = noyau_inside(i1_3, 2, ALIGN, BLOCK_EVEN)
+        i1_3_line = (i0 * n + i0 * 4) // ALIGN * ALIGN
+        i1_3_cells = BLOCK * i1t_3 + tl.arange(0, BLOCK)
+        i1_3_lines = noyau_lines(i1_3_cells, lead, 2, ALIGN)
+        i1_3_near = noyau_near(i1_3_cells, lead, 2, ALIGN)
+        i1_3_at_end = noyau_at_end(BLOCK * i1t_3, lead, 2, ALIGN, BLOCK)
+        i1_3_until = (i1t_3 + 1) * BLOCK + i0 * n + i0 * 4
         v6_4 = tl.full((), (-7.0), tl.float32) * tl.full((), (-7.0), tl.float32)
         tl.store(v6 + (i0 + 1) * n + i0 * 4 + i1_3 + 2, v6_4, mask=i1_3_inside)
 
@@ -72,18 +160,23 @@ def padded(x, **tiles):
     v6 = torch.empty((rows, n + 4), dtype=torch.float32, device=x.device)
     INDEX = index_type(x, v6)
     if n <= 32768:
-        COLUMNS = min(32768, triton.next_power_of_2(max(1, max(2, n))))
+        ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
+        COLUMNS = min(65536, triton.next_power_of_2(max(1, max(ALIGN + 1, ALIGN + n - 1))))
         ROWS = tiles.get("ROWS", max(1, 1024 // COLUMNS))
+        ROWS_EVEN = rows % ROWS == 0
+        COLUMNS_EVEN = ALIGN == 1 and 2 == COLUMNS and ALIGN == 1 and n == COLUMNS
         programs = triton.cdiv(rows, ROWS)
         if programs > 0:
             padded_0[(programs,)](
-                x, v6, rows, n // step_of(n), step_of(n), INDEX, COLUMNS, ROWS, num_warps=tiles.get("num_warps", warps_of(COLUMNS * ROWS))
+                x, v6, rows, n // step_of(n), step_of(n), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, num_warps=tiles.get("num_warps", warps_of(2 * COLUMNS * ROWS))
             )
     else:
-        BLOCK = tiles.get("BLOCK", 8192)  # or one of 2048, 4096, 8192, 16384, 32768
+        ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
+        BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + 1)))
+        BLOCK_EVEN = ALIGN == 1 and 2 % BLOCK == 0 and ALIGN == 1 and n % BLOCK == 0
         programs = rows
         if programs > 0:
             padded_1[(programs,)](
-                x, v6, n // step_of(n), step_of(n), INDEX, BLOCK, num_warps=tiles.get("num_warps", 32)
+                x, v6, n // step_of(n), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 256)))
             )
     return v6

@@ -13,6 +13,77 @@ def noyau_rsqrt_f32(x):
     return tl.where(tiny, made * 2.0**20, made)
 
 
+@triton.jit
+def noyau_scale(divisor):
+    size = tl.abs(divisor)
+    return tl.where(size > 2.0**100, 2.0**-64, tl.where(size < 2.0**-100, 2.0**64, 1.0))
+
+
+@triton.jit
+def noyau_inside(index, extent, ALIGN: tl.constexpr, EVEN: tl.constexpr):
+    """Which cells of a tile are of its row, which it may begin before; EVEN: all are."""
+    if EVEN:
+        inside = tl.full(index.shape, 1, tl.int1)
+    else:
+        inside = index < extent
+        if ALIGN > 1:
+            inside = inside & (index >= 0)
+    return inside
+
+
+@triton.jit
+def noyau_lines(cells, lead, extent, ALIGN: tl.constexpr):
+    """Which cells lie in 16 bytes that are all of the row."""
+    return (cells >= (lead + ALIGN - 1) // ALIGN * ALIGN) & (cells < (lead + extent) // ALIGN * ALIGN)
+
+
+@triton.jit
+def noyau_at_end(start, lead, extent, ALIGN: tl.constexpr, SIZE: tl.constexpr):
+    """Whether a tile holds an end of a row that lies in 16 bytes with other cells."""
+    return (start < lead) | (start + SIZE > (lead + extent) // ALIGN * ALIGN)
+
+
+@triton.jit
+def noyau_near(cells, lead, extent, ALIGN: tl.constexpr):
+    """Which cells lie in 16 bytes of which some are of the row."""
+    return cells < (lead + extent + ALIGN - 1) // ALIGN * ALIGN
+
+
+@triton.jit
+def noyau_load(cells, inside, near, place, total, until, ALIGN: tl.constexpr, KEEP: tl.constexpr):
+    """Cells of a row, 16 bytes at once, with those beside it; where the array ends, cells one by one."""
+    if ALIGN > 1:
+        whole = total // ALIGN * ALIGN
+        found = tl.load(cells, mask=near & (place < whole), other=0, eviction_policy=KEEP)
+        if until > whole:
+            found = tl.where(place < whole, found, tl.load(cells, mask=inside & (place >= whole), other=0))
+    else:
+        found = tl.load(cells, mask=inside, other=0, eviction_policy=KEEP)
+    return found
+
+
+@triton.jit
+def noyau_store(cells, values, inside, lines, at_end, ALIGN: tl.constexpr, KEEP: tl.constexpr):
+    """Cells of a row, as they are loaded."""
+    if ALIGN > 1:
+        tl.store(cells, values, mask=lines, eviction_policy=KEEP)
+        if at_end:
+            tl.store(cells, values, mask=inside & (lines == 0))
+    else:
+        tl.store(cells, values, mask=inside, eviction_policy=KEEP)
+
+
+@triton.jit
+def noyau_meet(arrived, programs, WAIT: tl.constexpr):
+    """The programs of a row come here, all before one goes on."""
+    tl.debug_barrier()
+    tl.atomic_add(arrived, 1, sem="release")
+    if WAIT:
+        while tl.atomic_add(arrived, 0, sem="acquire") < programs:
+            pass
+    tl.debug_barrier()
+
+
 def index_type(*tensors):
     """int64 where an offset into one of the tensors needs more than 31 bits."""
     reach = max(sum(abs(step) * (extent - 1) for step, extent in zip(t.stride(), t.shape)) for t in tensors)
@@ -26,47 +97,125 @@ def step_of(size):
 
 def warps_of(cells):
     """How many warps a program of so many cells has."""
-    return 4 if cells <= 8192 else 8 if cells <= 16384 else 16 if cells <= 32768 else 32
+    return 1 if cells <= 1024 else 2 if cells <= 2048 else 4 if cells <= 4096 else 8 if cells <= 8192 else 16
+
+
+def block_of(cells):
+    """How many cells of a row a program passes over at once."""
+    most = triton.next_power_of_2(max(1, int((2048 * cells) ** 0.5)))
+    return min(most, triton.next_power_of_2(max(1, cells)), 16384)
+
+
+def at_once(tensor):
+    """How many programs surely run at the same time."""
+    return torch.cuda.get_device_properties(tensor.device).multi_processor_count if tensor.is_cuda else 1 << 31
+
+
+def rounds_of(meetings):
+    """How often programs run that meet: once; in Triton's interpreter, where none waits, until all have met."""
+    return 1 + meetings if triton.knobs.runtime.interpret else 1
 
 
 @triton.jit
-def residual_rms_norm_bf16_0(x, r, w, v10, v3, v17, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr):
+def residual_rms_norm_bf16_0(x, r, w, v10, v3, v17, v5_sum_of_piece, arrived, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, SHARE_EVEN: tl.constexpr, PIECES_EVEN: tl.constexpr, MEETINGS: tl.constexpr, WAIT: tl.constexpr):
+    rows = tl.cast(rows, INDEX)
+    n = tl.cast(n, INDEX) * n_STEP
+    item = tl.program_id(0).to(INDEX)
+    piece_count = tl.cdiv(ALIGN + n - 1, SHARE)
+    row = item // piece_count
+    piece = item % piece_count
+    i0 = item // piece_count
+    lead = (i0 * n) % ALIGN
+    v8 = (n).to(tl.float32)
+    v10_i = tl.load(v10).to(tl.float32)
+    r1 = SHARE * piece + tl.arange(0, SHARE) - lead
+    r1_inside = noyau_inside(r1, n, ALIGN, SHARE_EVEN)
+    r1_line = (i0 * n) // ALIGN * ALIGN
+    r1_cells = SHARE * piece + tl.arange(0, SHARE)
+    r1_lines = noyau_lines(r1_cells, lead, n, ALIGN)
+    r1_near = noyau_near(r1_cells, lead, n, ALIGN)
+    r1_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
+    r1_until = (piece + 1) * SHARE + i0 * n
+    x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, '').to(tl.float32)
+    v_r_i = noyau_load(r + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, '').to(tl.float32)
+    v3_2 = x_i + v_r_i
+    v4 = v3_2 * v3_2
+    v5_own_sum_lanes = tl.where(r1_inside, v4, 0.0)
+    v5_own_sum = tl.sum(v5_own_sum_lanes, axis=0)
+    tl.store(v5_sum_of_piece + piece * rows + i0, v5_own_sum)
+    noyau_meet(arrived + row * MEETINGS + 0, (tl.cdiv(ALIGN + n - 1, SHARE)), WAIT)
+    piece_v5_sum = tl.arange(0, PIECES)
+    piece_v5_sum_inside = noyau_inside(piece_v5_sum, tl.cdiv(ALIGN + n - 1, SHARE), 1, PIECES_EVEN)
+    v5_sum_lanes = tl.where(piece_v5_sum_inside, (tl.load(v5_sum_of_piece + piece_v5_sum * rows + i0, mask=piece_v5_sum_inside, other=0, cache_modifier=".cg")).to(tl.float64), 0.0)
+    v5_sum = tl.sum(v5_sum_lanes, axis=0)
+    v5 = v5_sum.to(tl.float32)
+    v9 = tl.div_rn(v5, v8)
+    v12 = v9 + v10_i
+    v13 = noyau_rsqrt_f32(v12)
+    noyau_store(v3 + r1_line + r1_cells, v3_2, r1_inside, r1_lines, r1_at_end, ALIGN, '')
+    w_i = tl.load(w + r1, mask=r1_inside, other=0).to(tl.float32)
+    v15 = v3_2 * v13
+    v17_2 = w_i * v15
+    noyau_store(v17 + r1_line + r1_cells, v17_2, r1_inside, r1_lines, r1_at_end, ALIGN, '')
+
+
+@triton.jit
+def residual_rms_norm_bf16_1(x, r, w, v10, v3, v17, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     i0t = tl.program_id(0).to(INDEX)
     i0 = ROWS * i0t + tl.arange(0, ROWS)[:, None]
-    i0_inside = i0 < rows
+    i0_inside = noyau_inside(i0, rows, 1, ROWS_EVEN)
+    lead = (i0 * n) % ALIGN
     v8 = (n).to(tl.float32)
     v10_i = tl.load(v10).to(tl.float32)
-    r1 = tl.arange(0, COLUMNS)[None, :]
-    r1_inside = r1 < n
-    x_i = tl.load(x + i0 * n + r1, mask=i0_inside & r1_inside, other=0).to(tl.float32)
-    v_r_i = tl.load(r + i0 * n + r1, mask=i0_inside & r1_inside, other=0).to(tl.float32)
+    r1 = tl.arange(0, COLUMNS)[None, :] - lead
+    r1_inside = noyau_inside(r1, n, ALIGN, COLUMNS_EVEN)
+    r1_line = (i0 * n) // ALIGN * ALIGN
+    r1_cells = tl.arange(0, COLUMNS)[None, :]
+    r1_lines = noyau_lines(r1_cells, lead, n, ALIGN)
+    r1_near = noyau_near(r1_cells, lead, n, ALIGN)
+    r1_until = ((i0t + 1) * ROWS - 1) * n + COLUMNS
+    x_i = noyau_load(x + r1_line + r1_cells, i0_inside & r1_inside, i0_inside & r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, '').to(tl.float32)
+    v_r_i = noyau_load(r + r1_line + r1_cells, i0_inside & r1_inside, i0_inside & r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, '').to(tl.float32)
     v3_2 = x_i + v_r_i
     v4 = v3_2 * v3_2
-    v5 = tl.sum(tl.where(r1_inside, v4, 0.0), axis=1, keep_dims=True)
-    v9 = tl.div_rn(v5, v8)
+    v5_sum_lanes = tl.where(r1_inside, v4, 0.0)
+    v5_sum = tl.sum(v5_sum_lanes, axis=1, keep_dims=True)
+    v5 = v5_sum
+    v8_scale = noyau_scale(v8)
+    v8_scaled = v8 * v8_scale
+    v8_inverse = tl.div_rn(1.0, v8_scaled)
+    v9 = v5 * v8_scale * v8_inverse
     v12 = v9 + v10_i
     v13 = noyau_rsqrt_f32(v12)
-    tl.store(v3 + i0 * n + r1, v3_2, mask=i0_inside & r1_inside)
-    w_i = tl.load(w + r1, mask=r1_inside, other=0).to(tl.float32)
+    noyau_store(v3 + r1_line + r1_cells, v3_2, i0_inside & r1_inside, i0_inside & r1_lines, True, ALIGN, '')
+    w_i = tl.load(w + r1, mask=i0_inside & r1_inside, other=0).to(tl.float32)
     v15 = v3_2 * v13
     v17_2 = w_i * v15
-    tl.store(v17 + i0 * n + r1, v17_2, mask=i0_inside & r1_inside)
+    noyau_store(v17 + r1_line + r1_cells, v17_2, i0_inside & r1_inside, i0_inside & r1_lines, True, ALIGN, '')
 
 
 @triton.jit
-def residual_rms_norm_bf16_1(x, r, w, v10, v3, v17, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, BLOCK: tl.constexpr):
+def residual_rms_norm_bf16_2(x, r, w, v10, v3, v17, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr):
+    rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     i0 = tl.program_id(0).to(INDEX)
+    lead = (i0 * n) % ALIGN
     v8 = (n).to(tl.float32)
     v10_i = tl.load(v10).to(tl.float32)
     v5_sum_lanes = tl.full((BLOCK,), 0.0, tl.float32)
-    for r1t in range(0, tl.cdiv(n, BLOCK)):
-        r1 = BLOCK * r1t + tl.arange(0, BLOCK)
-        r1_inside = r1 < n
-        x_i = tl.load(x + i0 * n + r1, mask=r1_inside, other=0).to(tl.float32)
-        v_r_i = tl.load(r + i0 * n + r1, mask=r1_inside, other=0).to(tl.float32)
+    for r1t in range(0, tl.cdiv(lead + n, BLOCK)):
+        r1 = BLOCK * r1t + tl.arange(0, BLOCK) - lead
+        r1_inside = noyau_inside(r1, n, ALIGN, BLOCK_EVEN)
+        r1_line = (i0 * n) // ALIGN * ALIGN
+        r1_cells = BLOCK * r1t + tl.arange(0, BLOCK)
+        r1_lines = noyau_lines(r1_cells, lead, n, ALIGN)
+        r1_near = noyau_near(r1_cells, lead, n, ALIGN)
+        r1_at_end = noyau_at_end(BLOCK * r1t, lead, n, ALIGN, BLOCK)
+        r1_until = (r1t + 1) * BLOCK + i0 * n
+        x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, 'evict_last').to(tl.float32)
+        v_r_i = noyau_load(r + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, 'evict_last').to(tl.float32)
         v3_2 = x_i + v_r_i
         v4 = v3_2 * v3_2
         v5_sum_lanes = v5_sum_lanes + tl.where(r1_inside, v4, 0.0)
@@ -75,17 +224,24 @@ def residual_rms_norm_bf16_1(x, r, w, v10, v3, v17, n, n_STEP: tl.constexpr, IND
     v9 = tl.div_rn(v5, v8)
     v12 = v9 + v10_i
     v13 = noyau_rsqrt_f32(v12)
-    for i1t in range(0, tl.cdiv(n, BLOCK)):
-        i1 = BLOCK * i1t + tl.arange(0, BLOCK)
-        i1_inside = i1 < n
-        x_i_2 = tl.load(x + i0 * n + i1, mask=i1_inside, other=0).to(tl.float32)
-        v_r_i_2 = tl.load(r + i0 * n + i1, mask=i1_inside, other=0).to(tl.float32)
+    for i1t in range(0, tl.cdiv(lead + n, BLOCK)):
+        i1t_back = tl.cdiv(lead + n, BLOCK) - i1t - 1
+        i1 = BLOCK * i1t_back + tl.arange(0, BLOCK) - lead
+        i1_inside = noyau_inside(i1, n, ALIGN, BLOCK_EVEN)
+        i1_line = (i0 * n) // ALIGN * ALIGN
+        i1_cells = BLOCK * i1t_back + tl.arange(0, BLOCK)
+        i1_lines = noyau_lines(i1_cells, lead, n, ALIGN)
+        i1_near = noyau_near(i1_cells, lead, n, ALIGN)
+        i1_at_end = noyau_at_end(BLOCK * i1t_back, lead, n, ALIGN, BLOCK)
+        i1_until = (i1t_back + 1) * BLOCK + i0 * n
+        x_i_2 = noyau_load(x + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, n * rows, i1_until, ALIGN, 'evict_first').to(tl.float32)
+        v_r_i_2 = noyau_load(r + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, n * rows, i1_until, ALIGN, 'evict_first').to(tl.float32)
         v3_3 = x_i_2 + v_r_i_2
-        tl.store(v3 + i0 * n + i1, v3_3, mask=i1_inside)
+        noyau_store(v3 + i1_line + i1_cells, v3_3, i1_inside, i1_lines, i1_at_end, ALIGN, 'evict_first')
         w_i = tl.load(w + i1, mask=i1_inside, other=0).to(tl.float32)
         v15 = v3_3 * v13
         v17_2 = w_i * v15
-        tl.store(v17 + i0 * n + i1, v17_2, mask=i1_inside)
+        noyau_store(v17 + i1_line + i1_cells, v17_2, i1_inside, i1_lines, i1_at_end, ALIGN, 'evict_first')
 
 
 def residual_rms_norm_bf16(x, r, w, v10, **tiles):
@@ -104,19 +260,39 @@ def residual_rms_norm_bf16(x, r, w, v10, **tiles):
     v3 = torch.empty((rows, n), dtype=torch.bfloat16, device=x.device)
     v17 = torch.empty((rows, n), dtype=torch.bfloat16, device=x.device)
     INDEX = index_type(x, r, w, v10, v3, v17)
-    if n <= 32768:
-        COLUMNS = min(32768, triton.next_power_of_2(max(1, n)))
-        ROWS = tiles.get("ROWS", max(1, 2048 // COLUMNS))
+    if ((rows <= 128) and (n <= 524288)) and (not (n <= 8192)):
+        ALIGN = tiles.get("ALIGN", 1 if n % 8 == 0 else 8)
+        SHARE = tiles.get("SHARE", min(8192, max(2048, triton.next_power_of_2(triton.cdiv((ALIGN + n - 1) * rows, at_once(x))))))
+        SHARE = max(SHARE, triton.next_power_of_2(triton.cdiv(ALIGN + n - 1, at_once(x))))  # all programs of a row run at the same time
+        PIECES = min(65536, triton.next_power_of_2(max(1, triton.cdiv(ALIGN + n - 1, SHARE))))
+        SHARE_EVEN = ALIGN == 1 and n % SHARE == 0
+        PIECES_EVEN = (triton.cdiv(ALIGN + n - 1, SHARE)) == PIECES
+        v5_sum_of_piece = torch.empty((triton.cdiv(ALIGN + n - 1, SHARE), rows), dtype=torch.float32, device=x.device)
+        programs = (((ALIGN + n - 2) // SHARE) + 1) * rows
+        arrived = torch.zeros(rows * 1, dtype=torch.int32, device=x.device)
+        rounds = rounds_of(1)
+        for _ in range(rounds if programs > 0 else 0):
+            residual_rms_norm_bf16_0[(programs,)](
+                x, r, w, v10, v3, v17, v5_sum_of_piece, arrived, rows, n // step_of(n), step_of(n), INDEX, ALIGN, SHARE, PIECES, SHARE_EVEN, PIECES_EVEN, 1, rounds == 1, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
+            )
+    elif n <= 16384:
+        ALIGN = tiles.get("ALIGN", 1 if n % 8 == 0 else 8)
+        COLUMNS = min(65536, triton.next_power_of_2(max(1, ALIGN + n - 1)))
+        ROWS = tiles.get("ROWS", max(1, 1024 // COLUMNS))
+        ROWS_EVEN = rows % ROWS == 0
+        COLUMNS_EVEN = ALIGN == 1 and n == COLUMNS
         programs = triton.cdiv(rows, ROWS)
         if programs > 0:
-            residual_rms_norm_bf16_0[(programs,)](
-                x, r, w, v10, v3, v17, rows, n // step_of(n), step_of(n), INDEX, COLUMNS, ROWS, num_warps=tiles.get("num_warps", warps_of(COLUMNS * ROWS))
+            residual_rms_norm_bf16_1[(programs,)](
+                x, r, w, v10, v3, v17, rows, n // step_of(n), step_of(n), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, num_warps=tiles.get("num_warps", warps_of(2 * COLUMNS * ROWS))
             )
     else:
-        BLOCK = tiles.get("BLOCK", 8192)  # or one of 2048, 4096, 8192, 16384, 32768
+        ALIGN = tiles.get("ALIGN", 1 if n % 8 == 0 else 8)
+        BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + n - 1)))
+        BLOCK_EVEN = ALIGN == 1 and n % BLOCK == 0
         programs = rows
         if programs > 0:
-            residual_rms_norm_bf16_1[(programs,)](
-                x, r, w, v10, v3, v17, n // step_of(n), step_of(n), INDEX, BLOCK, num_warps=tiles.get("num_warps", 32)
+            residual_rms_norm_bf16_2[(programs,)](
+                x, r, w, v10, v3, v17, rows, n // step_of(n), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 256)))
             )
     return v3, v17

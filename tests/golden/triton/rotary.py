@@ -5,6 +5,18 @@ import triton
 import triton.language as tl
 
 
+@triton.jit
+def noyau_inside(index, extent, ALIGN: tl.constexpr, EVEN: tl.constexpr):
+    """Which cells of a tile are of its row, which it may begin before; EVEN: all are."""
+    if EVEN:
+        inside = tl.full(index.shape, 1, tl.int1)
+    else:
+        inside = index < extent
+        if ALIGN > 1:
+            inside = inside & (index >= 0)
+    return inside
+
+
 def index_type(*tensors):
     """int64 where an offset into one of the tensors needs more than 31 bits."""
     reach = max(sum(abs(step) * (extent - 1) for step, extent in zip(t.stride(), t.shape)) for t in tensors)
@@ -18,11 +30,11 @@ def step_of(size):
 
 def warps_of(cells):
     """How many warps a program of so many cells has."""
-    return 4 if cells <= 8192 else 8 if cells <= 16384 else 16 if cells <= 32768 else 32
+    return 1 if cells <= 1024 else 2 if cells <= 2048 else 4 if cells <= 4096 else 8 if cells <= 8192 else 16
 
 
 @triton.jit
-def rotary_0(x, v_sin, v_cos, v12, s, INDEX: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr):
+def rotary_0(x, v_sin, v_cos, v12, s, INDEX: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr):
     s = tl.cast(s, INDEX)
     item = tl.program_id(0).to(INDEX)
     i2t_count = tl.cdiv(s, ROWS)
@@ -31,9 +43,9 @@ def rotary_0(x, v_sin, v_cos, v12, s, INDEX: tl.constexpr, COLUMNS: tl.constexpr
     i1 = item % 2
     i0 = item // 2
     i2 = ROWS * i2t + tl.arange(0, ROWS)[:, None]
-    i2_inside = i2 < s
+    i2_inside = noyau_inside(i2, s, 1, ROWS_EVEN)
     i3 = tl.arange(0, COLUMNS)[None, :]
-    i3_inside = i3 < 4
+    i3_inside = noyau_inside(i3, 4, 1, COLUMNS_EVEN)
     x_i = tl.load(x + i0 * s * 16 + i2 * 16 + i1 * 8 + i3 + 4, mask=i2_inside & i3_inside, other=0)
     v6 = -x_i
     v_sin_i = tl.load(v_sin + i2 * 8 + i3, mask=i2_inside & i3_inside, other=0)
@@ -68,11 +80,13 @@ def rotary(x, v_sin, v_cos, **tiles):
     v_cos = v_cos.contiguous()
     v12 = torch.empty((b, 2, s, 8), dtype=torch.float32, device=x.device)
     INDEX = index_type(x, v_sin, v_cos, v12)
-    COLUMNS = min(32768, triton.next_power_of_2(max(1, 4)))
+    COLUMNS = min(65536, triton.next_power_of_2(max(1, 4)))
     ROWS = tiles.get("ROWS", max(1, 1024 // COLUMNS))
+    ROWS_EVEN = s % ROWS == 0
+    COLUMNS_EVEN = 4 == COLUMNS
     programs = (((s - 1) // ROWS) * 2 + 2) * b
     if programs > 0:
         rotary_0[(programs,)](
-            x, v_sin, v_cos, v12, s, INDEX, COLUMNS, ROWS, num_warps=tiles.get("num_warps", warps_of(COLUMNS * ROWS))
+            x, v_sin, v_cos, v12, s, INDEX, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, num_warps=tiles.get("num_warps", warps_of(2 * COLUMNS * ROWS))
         )
     return v12

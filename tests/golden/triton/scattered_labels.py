@@ -21,6 +21,60 @@ def noyau_quotient(x, scale, divisor, inverse):
 
 
 @triton.jit
+def noyau_inside(index, extent, ALIGN: tl.constexpr, EVEN: tl.constexpr):
+    """Which cells of a tile are of its row, which it may begin before; EVEN: all are."""
+    if EVEN:
+        inside = tl.full(index.shape, 1, tl.int1)
+    else:
+        inside = index < extent
+        if ALIGN > 1:
+            inside = inside & (index >= 0)
+    return inside
+
+
+@triton.jit
+def noyau_lines(cells, lead, extent, ALIGN: tl.constexpr):
+    """Which cells lie in 16 bytes that are all of the row."""
+    return (cells >= (lead + ALIGN - 1) // ALIGN * ALIGN) & (cells < (lead + extent) // ALIGN * ALIGN)
+
+
+@triton.jit
+def noyau_at_end(start, lead, extent, ALIGN: tl.constexpr, SIZE: tl.constexpr):
+    """Whether a tile holds an end of a row that lies in 16 bytes with other cells."""
+    return (start < lead) | (start + SIZE > (lead + extent) // ALIGN * ALIGN)
+
+
+@triton.jit
+def noyau_near(cells, lead, extent, ALIGN: tl.constexpr):
+    """Which cells lie in 16 bytes of which some are of the row."""
+    return cells < (lead + extent + ALIGN - 1) // ALIGN * ALIGN
+
+
+@triton.jit
+def noyau_load(cells, inside, near, place, total, until, ALIGN: tl.constexpr, KEEP: tl.constexpr):
+    """Cells of a row, 16 bytes at once, with those beside it; where the array ends, cells one by one."""
+    if ALIGN > 1:
+        whole = total // ALIGN * ALIGN
+        found = tl.load(cells, mask=near & (place < whole), other=0, eviction_policy=KEEP)
+        if until > whole:
+            found = tl.where(place < whole, found, tl.load(cells, mask=inside & (place >= whole), other=0))
+    else:
+        found = tl.load(cells, mask=inside, other=0, eviction_policy=KEEP)
+    return found
+
+
+@triton.jit
+def noyau_store(cells, values, inside, lines, at_end, ALIGN: tl.constexpr, KEEP: tl.constexpr):
+    """Cells of a row, as they are loaded."""
+    if ALIGN > 1:
+        tl.store(cells, values, mask=lines, eviction_policy=KEEP)
+        if at_end:
+            tl.store(cells, values, mask=inside & (lines == 0))
+    else:
+        tl.store(cells, values, mask=inside, eviction_policy=KEEP)
+
+
+@triton.jit
 def noyau_merge_logsumexp_f32(a0, a1, b0, b1):
     t0 = tl.maximum(a0, b0, propagate_nan=tl.PropagateNan.ALL)
     t1 = tl.where(a0 == t0, 1.0, libdevice.exp((a0 - t0)))
@@ -48,47 +102,74 @@ def step_of(size):
 
 def warps_of(cells):
     """How many warps a program of so many cells has."""
-    return 4 if cells <= 8192 else 8 if cells <= 16384 else 16 if cells <= 32768 else 32
+    return 1 if cells <= 1024 else 2 if cells <= 2048 else 4 if cells <= 4096 else 8 if cells <= 8192 else 16
+
+
+def block_of(cells):
+    """How many cells of a row a program passes over at once."""
+    most = triton.next_power_of_2(max(1, int((2048 * cells) ** 0.5)))
+    return min(most, triton.next_power_of_2(max(1, cells)), 16384)
 
 
 @triton.jit
-def scattered_labels_0(x, ids, less, v14, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, BLOCK: tl.constexpr):
+def scattered_labels_0(x, ids, less, v14, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, GROUP_EVEN: tl.constexpr, BLOCK_EVEN: tl.constexpr):
+    rows = tl.cast(rows, INDEX) * rows_STEP
     n = tl.cast(n, INDEX) * n_STEP
     i0 = tl.program_id(0).to(INDEX)
+    lead = (i0 * n) % ALIGN
     ids_i = tl.load(ids + i0)
     at = tl.where(0 < n, ids_i, 0)
     holds = 0 < n
     inside = (at >= 0) & (at < n)
-    v3_top = tl.full((), float("-inf"), tl.float32)
-    v8_scaled = tl.full((), 0.0, tl.float32)
-    for r2t in range(0, tl.cdiv(n, BLOCK)):
-        r2 = BLOCK * r2t + tl.arange(0, BLOCK)
-        r2_inside = r2 < n
-        x_i = tl.load(x + i0 * n + r2, mask=r2_inside, other=0)
-        v3_here = tl.reduce(tl.where(r2_inside, x_i, float("-inf")), 0, noyau_merge_max_f32)
+    v3_top_lanes = tl.full((LANES, 1), float("-inf"), tl.float32)
+    v8_scaled_lanes = tl.full((LANES, 1), 0.0, tl.float32)
+    for r2t in range(0, tl.cdiv(lead + n, GROUP * LANES)):
+        lane_v3 = tl.arange(0, LANES)[:, None]
+        r2 = (LANES * r2t + lane_v3) * GROUP + tl.arange(0, GROUP)[None, :] - lead
+        r2_inside = noyau_inside(r2, n, ALIGN, GROUP_EVEN)
+        r2_line = (i0 * n) // ALIGN * ALIGN
+        r2_cells = (LANES * r2t + lane_v3) * GROUP + tl.arange(0, GROUP)[None, :]
+        r2_lines = noyau_lines(r2_cells, lead, n, ALIGN)
+        r2_near = noyau_near(r2_cells, lead, n, ALIGN)
+        r2_at_end = noyau_at_end(GROUP * LANES * r2t, lead, n, ALIGN, LANES * GROUP)
+        r2_until = ((r2t + 1) * LANES) * GROUP + i0 * n
+        x_i = noyau_load(x + r2_line + r2_cells, r2_inside, r2_near, r2_line + r2_cells, n * rows, r2_until, ALIGN, 'evict_last')
+        v3_here_max_lanes = tl.where(r2_inside, x_i, float("-inf"))
+        v3_here_max = tl.reduce(v3_here_max_lanes, 1, noyau_merge_max_f32, keep_dims=True)
+        v3_here = v3_here_max
         v3_here_shift = tl.where(v3_here == float("-inf"), 0.0, v3_here)
         v6 = x_i - v3_here_shift
         v7 = libdevice.exp(v6)
-        v8_here = tl.sum(tl.where(r2_inside, v7, 0.0), axis=0)
-        v3_top, v8_scaled = noyau_merge_logsumexp_f32(v3_top, v8_scaled, v3_here, v8_here)
+        v8_here_sum_lanes = tl.where(r2_inside, v7, 0.0)
+        v8_here_sum = tl.sum(v8_here_sum_lanes, axis=1, keep_dims=True)
+        v8_here = v8_here_sum
+        v3_top_lanes, v8_scaled_lanes = noyau_merge_logsumexp_f32(v3_top_lanes, v8_scaled_lanes, v3_here, v8_here)
+    v3_top_2, v8_scaled_2 = tl.reduce((tl.reshape(v3_top_lanes, (LANES,)), tl.reshape(v8_scaled_lanes, (LANES,))), 0, noyau_merge_logsumexp_f32)
+    v3_top, v8_scaled = v3_top_2, v8_scaled_2
     v3 = v3_top
     v8 = tl.where((tl.abs(v3_top) == float("inf")) & (0 < n), float("nan"), v8_scaled)
     less_i = tl.load(less + i0)
     v12 = -less_i
-    for i1t in range(0, tl.cdiv(n, BLOCK)):
-        i1 = BLOCK * i1t + tl.arange(0, BLOCK)
-        i1_inside = i1 < n
-        x_i_2 = tl.load(x + i0 * n + i1, mask=i1_inside, other=0)
+    for i1t in range(0, tl.cdiv(lead + n, BLOCK)):
+        i1 = BLOCK * i1t + tl.arange(0, BLOCK)[:, None] - lead
+        i1_inside = noyau_inside(i1, n, ALIGN, BLOCK_EVEN)
+        i1_line = (i0 * n) // ALIGN * ALIGN
+        i1_cells = BLOCK * i1t + tl.arange(0, BLOCK)[:, None]
+        i1_lines = noyau_lines(i1_cells, lead, n, ALIGN)
+        i1_near = noyau_near(i1_cells, lead, n, ALIGN)
+        i1_at_end = noyau_at_end(BLOCK * i1t, lead, n, ALIGN, BLOCK)
+        i1_until = (i1t + 1) * BLOCK + i0 * n
+        x_i_2 = noyau_load(x + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, n * rows, i1_until, ALIGN, 'evict_first')
         v6_2 = x_i_2 - v3
         v7_2 = libdevice.exp(v6_2)
         v8_scale = noyau_scale(v8)
-        v8_scaled_2 = v8 * v8_scale
-        v8_inverse = tl.div_rn(1.0, v8_scaled_2)
-        v8_finite = tl.where(tl.abs(v8_scaled_2) < float("inf"), v8_scaled_2, 0.0)
+        v8_scaled_3 = v8 * v8_scale
+        v8_inverse = tl.div_rn(1.0, v8_scaled_3)
+        v8_finite = tl.where(tl.abs(v8_scaled_3) < float("inf"), v8_scaled_3, 0.0)
         v11 = noyau_quotient(v7_2, v8_scale, v8_finite, v8_inverse)
         v13 = tl.where(i1 == at, v11 + v12, v11)
         v14_2 = v13 * v13
-        tl.store(v14 + i0 * n + i1, v14_2, mask=i1_inside)
+        noyau_store(v14 + i1_line + i1_cells, v14_2, i1_inside, i1_lines, i1_at_end, ALIGN, 'evict_first')
 
 
 def scattered_labels(x, ids, less, **tiles):
@@ -106,10 +187,15 @@ def scattered_labels(x, ids, less, **tiles):
     less = less.contiguous()
     v14 = torch.empty((rows, n), dtype=torch.float32, device=x.device)
     INDEX = index_type(x, ids, less, v14)
-    BLOCK = tiles.get("BLOCK", 4096)  # or one of 1024, 2048, 4096, 8192, 16384
+    ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
+    GROUP = tiles.get("GROUP", 8)  # or one of 2, 4, 8, 16, 32
+    BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + n - 1)))
+    LANES = tiles.get("LANES", max(1, block_of(ALIGN + n - 1) // 8))
+    GROUP_EVEN = ALIGN == 1 and n % (GROUP * LANES) == 0 and n % GROUP == 0
+    BLOCK_EVEN = ALIGN == 1 and n % BLOCK == 0
     programs = rows
     if programs > 0:
         scattered_labels_0[(programs,)](
-            x, ids, less, v14, n // step_of(n), step_of(n), INDEX, BLOCK, num_warps=tiles.get("num_warps", 4)
+            x, ids, less, v14, rows // step_of(rows), n // step_of(n), step_of(rows), step_of(n), INDEX, ALIGN, GROUP, BLOCK, LANES, GROUP_EVEN, BLOCK_EVEN, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 512)))
         )
     return v14

@@ -5,6 +5,18 @@ import triton
 import triton.language as tl
 
 
+@triton.jit
+def noyau_inside(index, extent, ALIGN: tl.constexpr, EVEN: tl.constexpr):
+    """Which cells of a tile are of its row, which it may begin before; EVEN: all are."""
+    if EVEN:
+        inside = tl.full(index.shape, 1, tl.int1)
+    else:
+        inside = index < extent
+        if ALIGN > 1:
+            inside = inside & (index >= 0)
+    return inside
+
+
 def index_type(*tensors):
     """int64 where an offset into one of the tensors needs more than 31 bits."""
     reach = max(sum(abs(step) * (extent - 1) for step, extent in zip(t.stride(), t.shape)) for t in tensors)
@@ -18,11 +30,11 @@ def step_of(size):
 
 def warps_of(cells):
     """How many warps a program of so many cells has."""
-    return 4 if cells <= 8192 else 8 if cells <= 16384 else 16 if cells <= 32768 else 32
+    return 1 if cells <= 1024 else 2 if cells <= 2048 else 4 if cells <= 4096 else 8 if cells <= 8192 else 16
 
 
 @triton.jit
-def transposed_0(x, v2, b, c, b_STEP: tl.constexpr, c_STEP: tl.constexpr, INDEX: tl.constexpr, ACROSS: tl.constexpr, DOWN: tl.constexpr):
+def transposed_0(x, v2, b, c, b_STEP: tl.constexpr, c_STEP: tl.constexpr, INDEX: tl.constexpr, ACROSS: tl.constexpr, DOWN: tl.constexpr, DOWN_EVEN: tl.constexpr, ACROSS_EVEN: tl.constexpr):
     b = tl.cast(b, INDEX) * b_STEP
     c = tl.cast(c, INDEX) * c_STEP
     item = tl.program_id(0).to(INDEX)
@@ -33,9 +45,9 @@ def transposed_0(x, v2, b, c, b_STEP: tl.constexpr, c_STEP: tl.constexpr, INDEX:
     i1t = item % i1t_count
     i0 = item // i1t_count
     i1 = DOWN * i1t + tl.arange(0, DOWN)[:, None]
-    i1_inside = i1 < c
+    i1_inside = noyau_inside(i1, c, 1, DOWN_EVEN)
     i2 = ACROSS * i2t + tl.arange(0, ACROSS)[None, :]
-    i2_inside = i2 < b
+    i2_inside = noyau_inside(i2, b, 1, ACROSS_EVEN)
     x_i = tl.load(x + (b * i0 + i2) * c + i1, mask=i1_inside & i2_inside, other=0)
     v2_2 = -x_i
     tl.store(v2 + (c * i0 + i1) * b + i2, v2_2, mask=i1_inside & i2_inside)
@@ -53,9 +65,11 @@ def transposed(x, **tiles):
     INDEX = index_type(x, v2)
     ACROSS = tiles.get("ACROSS", 64)  # or one of 16, 32, 64, 128, 256
     DOWN = tiles.get("DOWN", 64)  # or one of 16, 32, 64, 128, 256
+    DOWN_EVEN = c % DOWN == 0
+    ACROSS_EVEN = b % ACROSS == 0
     programs = (((b - 1) // ACROSS) * ((c - 1) // DOWN) + ((b - 1) // ACROSS) + ((c - 1) // DOWN) + 1) * a
     if programs > 0:
         transposed_0[(programs,)](
-            x, v2, b // step_of(b), c // step_of(c), step_of(b), step_of(c), INDEX, ACROSS, DOWN, num_warps=tiles.get("num_warps", warps_of(ACROSS * DOWN))
+            x, v2, b // step_of(b), c // step_of(c), step_of(b), step_of(c), INDEX, ACROSS, DOWN, DOWN_EVEN, ACROSS_EVEN, num_warps=tiles.get("num_warps", warps_of(ACROSS * DOWN))
         )
     return v2

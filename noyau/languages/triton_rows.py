@@ -1,0 +1,100 @@
+"""What texts of language `triton` say of rows: cells that begin at no multiple of 16 bytes, and programs that wait for
+each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from noyau.ir.dims import Dim
+from noyau.ir.loops import Call, Expr, Index
+
+INSIDE = '''@triton.jit
+def noyau_inside(index, extent, ALIGN: tl.constexpr, EVEN: tl.constexpr):
+    """Which cells of a tile are of its row, which it may begin before; EVEN: all are."""
+    if EVEN:
+        inside = tl.full(index.shape, 1, tl.int1)
+    else:
+        inside = index < extent
+        if ALIGN > 1:
+            inside = inside & (index >= 0)
+    return inside'''
+LED = '''@triton.jit
+def noyau_lines(cells, lead, extent, ALIGN: tl.constexpr):
+    """Which cells lie in 16 bytes that are all of the row."""
+    return (cells >= (lead + ALIGN - 1) // ALIGN * ALIGN) & (cells < (lead + extent) // ALIGN * ALIGN)
+
+
+@triton.jit
+def noyau_at_end(start, lead, extent, ALIGN: tl.constexpr, SIZE: tl.constexpr):
+    """Whether a tile holds an end of a row that lies in 16 bytes with other cells."""
+    return (start < lead) | (start + SIZE > (lead + extent) // ALIGN * ALIGN)
+
+
+@triton.jit
+def noyau_near(cells, lead, extent, ALIGN: tl.constexpr):
+    """Which cells lie in 16 bytes of which some are of the row."""
+    return cells < (lead + extent + ALIGN - 1) // ALIGN * ALIGN
+
+
+@triton.jit
+def noyau_load(cells, inside, near, place, total, until, ALIGN: tl.constexpr, KEEP: tl.constexpr):
+    """Cells of a row, 16 bytes at once, with those beside it; where the array ends, cells one by one."""
+    if ALIGN > 1:
+        whole = total // ALIGN * ALIGN
+        found = tl.load(cells, mask=near & (place < whole), other=0, eviction_policy=KEEP)
+        if until > whole:
+            found = tl.where(place < whole, found, tl.load(cells, mask=inside & (place >= whole), other=0))
+    else:
+        found = tl.load(cells, mask=inside, other=0, eviction_policy=KEEP)
+    return found
+
+
+@triton.jit
+def noyau_store(cells, values, inside, lines, at_end, ALIGN: tl.constexpr, KEEP: tl.constexpr):
+    """Cells of a row, as they are loaded."""
+    if ALIGN > 1:
+        tl.store(cells, values, mask=lines, eviction_policy=KEEP)
+        if at_end:
+            tl.store(cells, values, mask=inside & (lines == 0))
+    else:
+        tl.store(cells, values, mask=inside, eviction_policy=KEEP)'''
+MEET = '''@triton.jit
+def noyau_meet(arrived, programs, WAIT: tl.constexpr):
+    """The programs of a row come here, all before one goes on."""
+    tl.debug_barrier()
+    tl.atomic_add(arrived, 1, sem="release")
+    if WAIT:
+        while tl.atomic_add(arrived, 0, sem="acquire") < programs:
+            pass
+    tl.debug_barrier()'''
+ROUNDS_OF = '''def rounds_of(meetings):
+    """How often programs run that meet: once; in Triton's interpreter, where none waits, until all have met."""
+    return 1 + meetings if triton.knobs.runtime.interpret else 1'''
+AT_ONCE = '''def at_once(tensor):
+    """How many programs surely run at the same time."""
+    return torch.cuda.get_device_properties(tensor.device).multi_processor_count if tensor.is_cuda else 1 << 31'''
+
+
+@dataclass(frozen=True, slots=True)
+class Led:
+    """A tile that begins before a row: where the row begins, the text of the 16 bytes that it begins in, and those of
+    the tile's cells from there, of which are in the row, which lie in whole lines, whether others do, which lie in
+    lines that the row touches, and of where the tile ends in the buffer."""
+
+    row: Dim
+    line: str
+    cells: str
+    inside: str
+    lines: str
+    at_end: str
+    near: str
+    until: str
+
+
+def is_own(condition: Expr) -> str | None:
+    """The index of which a condition says that it is not before its row, or None."""
+    match condition:
+        case Call("greater_equal", (Index(index), Index(zero))) if zero == Dim.of(0) and len(index.names) == 1:
+            return next(iter(index.names))
+        case _:
+            return None
