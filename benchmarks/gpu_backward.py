@@ -1,0 +1,92 @@
+"""Gradients on a CUDA device: the kernels of a derived graph, and what autograd does for torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from gpu_cases import Backward, Case, Tensors
+
+from noyau.builders.triton import load
+from noyau.derivatives.deriving import Derived, derive, gradient_name
+from noyau.dispatching.programs import KernelStep, Program, program
+from noyau.errors import UnsupportedError
+from noyau.ir.graph import Graph
+from noyau.ir.loops import Role
+from noyau.languages import triton
+from noyau.schedules.grid import on_gpu
+
+Values = dict[str, torch.Tensor]
+
+
+class Steps:
+    """The kernels of a graph, launched one after the other on tensors by their names."""
+
+    def __init__(self, graph: Graph, name: str) -> None:
+        self.program: Program = program(graph, name, None, on_gpu)
+        functions = load(triton.together(self.program.kernels, name))
+        self.steps = []
+        for step in self.program.steps:
+            if not isinstance(step, KernelStep):
+                raise UnsupportedError(f"{name} has a step that is no kernel: {step.reason}")
+            ends = [tuple(b.source or b.name for b in step.kernel.of(role)) for role in (Role.INPUT, Role.OUTPUT)]
+            self.steps.append((functions[step.kernel.name], *ends))
+
+    def __call__(self, given: Mapping[str, torch.Tensor]) -> Values:
+        """Every value that the kernels read or make."""
+        values = dict(given)
+        for function, read, made in self.steps:
+            results = function(*(values[name] for name in read))
+            values.update(zip(made, results if isinstance(results, tuple) else (results,), strict=True))
+        return values
+
+
+class Gradient:
+    """The gradient of a case: what runs forward once, and `call`, which is timed."""
+
+    def __init__(self, backward: Backward) -> None:
+        case = backward.case
+        graph = case.generated().graph
+        self.names = [node.output for node in graph.inputs]
+        self.derived: Derived = derive(graph, self.names[: backward.wanted])
+        self.graph, self.called = graph, case.op.name
+        self.back = Steps(self.derived.backward, f"{self.called}_back")
+
+    def call(self, tensors: list[torch.Tensor], grads: Tensors) -> Callable[[], Tensors]:
+        """What gives the gradients; it reads what forward has left."""
+        forward = Steps(self.derived.forward, self.called)(dict(zip(self.names, tensors, strict=True)))
+        given = {name: forward[name] for name in self.derived.saved}
+        given |= {gradient_name(name): grad for name, grad in zip(self.graph.outputs, grads, strict=True)}
+        outputs = self.back.program.graph.outputs
+
+        def run() -> Tensors:
+            made = self.back(given)
+            return tuple(made[name] for name in outputs)
+
+        read = {name for _, names, _ in self.back.steps for name in names} & given.keys()
+        self.read_bytes = sum(given[name].numel() * given[name].element_size() for name in read)
+        return run
+
+
+def random_like(made: Any) -> Tensors:
+    """Gradients that reach the results."""
+    noise = torch.Generator("cuda").manual_seed(1)
+    outputs = made if isinstance(made, tuple) else (made,)
+    return tuple(torch.randn(t.shape, generator=noise, device="cuda").to(t.dtype) for t in outputs)
+
+
+def by_autograd(
+    function: Callable[..., Any], tensors: list[torch.Tensor], wanted: int, grads: Tensors
+) -> Callable[[], Tensors]:
+    """What has autograd give the gradients of a function of torch, which has run forward."""
+    leaves = [t.detach().clone().requires_grad_(at < wanted) for at, t in enumerate(tensors)]
+    made = function(*leaves)
+    outputs = made if isinstance(made, tuple) else (made,)
+    return lambda: torch.autograd.grad(outputs, leaves[:wanted], grads, retain_graph=True)
+
+
+def truth_of(case: Case, tensors: list[torch.Tensor], wanted: int, grads: Tensors) -> Tensors:
+    """The gradients in float64."""
+    wide = [t.double() if t.is_floating_point() else t for t in tensors]
+    return by_autograd(case.eager, wide, wanted, tuple(grad.double() for grad in grads))()
