@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from noyau.arguments import declare_inputs, declare_record, require_place, sizes_of
 from noyau.commands import progress
 from noyau.errors import InputError
+from noyau.scripts.command import check_and_print, is_script
 
 if TYPE_CHECKING:
     from noyau.checking.findings import Checked
@@ -21,15 +22,19 @@ def declare_check(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "target",
-        metavar="MODEL.onnx|FILE.py[::OP]",
-        help="the model whose float64 evaluation is the truth, or an op, of which every kernel is checked",
+        metavar="MODEL.onnx|FILE.py[::OP]|SCRIPT.py|BOOK.ipynb",
+        help="the model whose float64 evaluation is the truth; an op, of which every kernel is checked; or a script or "
+        "a notebook, which is run as it is, every parallel loop of Numba and every launch of Numba-CUDA in it watched",
     )
+    add("arguments", nargs="*", metavar="ARGS", help="of a script; its options stand behind --")
+    add("--launch", metavar="GRID,BLOCK", help="of a script: launch each kernel so (8,64 or 4x4,16x16) instead")
     add("--against", type=Path, metavar="B.onnx", help="the model to judge: at each output, and at each common value")
     sizes = "or with several in turn (default: small sizes, then all at 1); can be repeated"
     declare_inputs(parser, "run both", sizes)
     add("--tolerance", type=float, metavar="T", help="of an op: allow |got - want| <= T * max(1, |want|) instead")
     add("--gradient", action="store_true", help="of an op: check what it gives back too, also where that is derived")
     declare_record(parser, "value by value")
+    add("--sarif", type=Path, metavar="F", help="write the findings of ops or scripts here, for editors and code hosts")
 
 
 def run_check(arguments: argparse.Namespace) -> int:
@@ -38,6 +43,11 @@ def run_check(arguments: argparse.Namespace) -> int:
 
     from noyau.differing import apart
 
+    if is_script(arguments.target):
+        return check_and_print(arguments)
+    for name in ("arguments", "launch"):
+        if getattr(arguments, name):
+            raise InputError(f"{arguments.target} is no script: it takes no {name}")
     if Path(arguments.target.partition("::")[0]).suffix == ".py":
         return _check_op(arguments)
     target = Path(arguments.target)
@@ -61,15 +71,19 @@ def _check_op(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
     from noyau.checking.findings import LIMITS, together
+    from noyau.checking.sarif import sarif
     from noyau.differing import write_json
 
     if arguments.against is not None or arguments.inputs is not None:
         raise InputError("--against and --inputs are of models: an op is checked against its own reference")
-    if arguments.json is not None:
-        require_place(arguments.json, Path(arguments.target.partition("::")[0]))
+    for place in (arguments.json, arguments.sarif):
+        if place is not None:
+            require_place(place, Path(arguments.target.partition("::")[0]))
     found = _checked(arguments)
     if arguments.json is not None:
         write_json(together(found), arguments.json)
+    if arguments.sarif is not None:
+        write_json(sarif([finding for each in found for finding in each.findings]), arguments.sarif)
     told = "\n".join([*map(str, found), *(f"limits: {limit}" for limit in LIMITS)])
     Console(soft_wrap=True).print(plain_lines(told), markup=False, highlight=False)
     return 0 if all(check.ok for check in found) else 1

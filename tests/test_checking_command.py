@@ -119,8 +119,8 @@ def test_wishes_that_cannot_be(ops, capsys, arguments, told):
     assert told.replace("OPS", ops) in capsys.readouterr().err
 
 
-def test_a_file_without_an_op(tmp_path, capsys):
-    (tmp_path / "none.py").write_text("x = 1")
+def test_a_file_that_seems_to_have_an_op(tmp_path, capsys):
+    (tmp_path / "none.py").write_text("import noyau\n\nif False:\n    noyau.op(print)\n")
     assert main(["check", str(tmp_path / "none.py")]) == 2
     assert "has no op; an op is a function under @noyau.op" in capsys.readouterr().err
 

@@ -97,6 +97,15 @@ class Compiled:
                 self._refuse_unwritten(number, suspect & output.still_poisoned())
         return [output.array for output in first]
 
+    def opened(self, arrays: Sequence[np.ndarray]) -> tuple[Any, list[np.ndarray], list[np.ndarray]]:
+        """The text's own function, the inputs that it takes for these, and outputs that it would write; halves are as
+        their bits."""
+        inputs = self._laid_out(arrays)
+        shapes = self._shapes(bind_sizes(self.kernel, inputs, {}))
+        dtypes = [buffer.dtype.numpy for buffer in self.kernel.of(Role.OUTPUT)]
+        outputs = [np.zeros(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
+        return self._module[self.kernel.name], list(map(bits_of, inputs)), outputs
+
     # Building.
 
     def _types(self, text: str) -> dict[str, Any]:
@@ -190,7 +199,7 @@ class Compiled:
             "numba": SimpleNamespace(get_num_threads=lambda: max(pieces, 1)),
             "np": SimpleNamespace(empty=empty, **{kind: getattr(np, kind) for kind in _KINDS}),
         }
-        arrays = [_bits(_read_only(array)) for array in inputs] + [_bits(array) for array in outputs]
+        arrays = [bits_of(_read_only(array)) for array in inputs] + [bits_of(array) for array in outputs]
         status = FunctionType(self._caller.__code__, scope)(*arrays)
         self._refuse(status)
         return planned
@@ -293,7 +302,7 @@ def _read_only(array: np.ndarray) -> np.ndarray:
     return view
 
 
-def _bits(array: np.ndarray) -> np.ndarray:
+def bits_of(array: np.ndarray) -> np.ndarray:
     """float16 and bfloat16 as their bits."""
     halves = array.dtype in [dtype.numpy for dtype in HALVES]
     return array.view(np.uint16) if halves else array

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from noyau.checking.certificate import Certificate
+from noyau.checking.watched import Watch, by_hand
 from noyau.dtypes import DType
 from noyau.errors import NoyauError
 from noyau.handwritten.apart import Apart
@@ -76,6 +77,10 @@ class Candidate(Protocol):
 
     def run(self, instance: Instance, arrays: Sequence[Array], how: How) -> list[Array]:
         """The results of one run between guards. CheckError for what is wrong with a run."""
+        ...
+
+    def watched(self) -> Watch | str | None:
+        """How it is run with every access watched, or why it is not; None where nobody asks."""
         ...
 
     def passed(self, dtypes: Sequence[Sequence[DType]], certificate: Certificate) -> None:
@@ -176,6 +181,9 @@ class ByHand:
         except NoyauError as error:
             message = _END.sub(lambda found: _named(found, instance), str(error))
             raise type(error)(self.worded(message)) from None
+
+    def watched(self) -> Watch | str | None:
+        return by_hand(self.kernel, self.reference.constants)
 
     def worded(self, message: str) -> str:
         """A message without the names of what it runs in."""

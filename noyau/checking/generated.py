@@ -12,8 +12,10 @@ import numpy as np
 
 from noyau.builders import cc
 from noyau.builders.native import Order
+from noyau.checking.attempts import Attempt
 from noyau.checking.candidates import MANY
 from noyau.checking.certificate import Certificate
+from noyau.checking.watched import Watch
 from noyau.dispatching.generating import GENERATED, ON_GPU, Wanted, generate
 from noyau.dispatching.keys import Key, fitted, key_of, wanted_by
 from noyau.dispatching.running import Built, build
@@ -23,6 +25,7 @@ from noyau.handwritten.apart import last_first
 from noyau.handwritten.guarding import End, Guards, How
 from noyau.handwritten.layouts import LAYOUTS
 from noyau.ops import Op
+from noyau.shadow.records import Watched
 from noyau.signatures.binding import Bound, bind
 from noyau.signatures.types import Instance
 
@@ -113,6 +116,20 @@ class FromReference:
             return build(generate(self.op.description, wanted, self.language))
         except UnsupportedError as error:
             return str(error)
+
+    def watched(self) -> Watch | str | None:
+        """Those in language numba as a user's are."""
+        return self.watch if self.language == "numba" else None
+
+    def watch(self, attempt: Attempt, arrays: Sequence[Array], size: str) -> Watched:
+        from noyau.shadow.numba.generated import watch_generated
+
+        bound = self.bound(arrays)
+        found = self.made(bound)
+        if isinstance(found, str):
+            raise UnsupportedError(found)
+        given = fitted(bound.arrays, found.generated.wanted.layouts)
+        return watch_generated(found, given, self.op.name, self.name, size)
 
     def passed(self, dtypes: Sequence[Sequence[DType]], certificate: Certificate) -> None:
         """Nothing: what is generated has a certificate of its own where it is called."""

@@ -162,13 +162,12 @@ class _Check:
         return self.judged(tried, self.watched(tried, sizes, seed))
 
     def watched(self, tried: Tried, sizes: Sizes, seed: int) -> Seen:
-        """What runs with every access watched show of a kernel written by hand."""
-        candidate = self.candidate
-        if not isinstance(candidate, ByHand) or tried.hangs:
+        """What runs with every access watched show."""
+        run = self.candidate.watched()
+        if run is None or tried.hangs:
             return Seen()
         some = list(islice(attempts(self.op, sizes, seed, self.accepts), WATCHED))
-        arrays = partial(self.inputs, tried=Tried())
-        return watched(candidate.kernel, some, arrays, self.reference.constants, min(WATCHED_S, self.budget_s))
+        return watched(run, some, partial(self.inputs, tried=Tried()), min(WATCHED_S, self.budget_s))
 
     def tried(self, sizes: Sizes, seed: int) -> Tried:
         """Every attempt, until enough is wrong or the time is used up."""

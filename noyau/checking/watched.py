@@ -14,10 +14,12 @@ from noyau.checking.findings import Finding
 from noyau.checking.inputs import printable
 from noyau.errors import CheckError, NoyauError
 from noyau.handwritten.kernels import HandKernel
+from noyau.shadow.records import Watched
 from noyau.shadow.watching import is_watched, watch
 
 Array = np.ndarray
 Inputs = Callable[[Attempt, Sizes], Sequence[Array] | None]
+Watch = Callable[[Attempt, Sequence[Array], str], Watched]  # a run on arrays, of sizes in words
 SMALL = (0, 1, 2, 3, 4, 5, 8, 9, 17, 33, 65)  # sizes that are tried for all at once
 CELLS = 20_000  # of the inputs of an attempt; a larger one is left out
 INSTANCES, FEWEST, PATIENCE = 3, 6, 3
@@ -50,14 +52,18 @@ class Seen:
         return (many, *self.allowed, *self.notes.values())
 
 
-def watched(
-    kernel: HandKernel, attempts: Sequence[Attempt], inputs: Inputs, constants: Mapping[str, Any], budget_s: float
-) -> Seen:
-    """Runs of the kernel with every access watched, for `budget_s` of this process or a few times that on the clock."""
-    seen, began_s, end_s = Seen(), time.process_time(), time.monotonic() + PATIENCE * budget_s
+def by_hand(kernel: HandKernel, constants: Mapping[str, Any]) -> Watch | str:
+    """How a kernel written by hand is watched, or why it is not."""
     if not is_watched(kernel.language):
-        seen.why = f"kernels in {kernel.language} are not watched"
-        return seen
+        return f"kernels in {kernel.language} are not watched"
+    return lambda attempt, arrays, size: watch(kernel, attempt.instance, arrays, constants, size)
+
+
+def watched(run: Watch | str, attempts: Sequence[Attempt], inputs: Inputs, budget_s: float) -> Seen:
+    """Runs of a kernel with every access watched, for `budget_s` of this process or a few times that on the clock."""
+    seen, began_s, end_s = Seen(), time.process_time(), time.monotonic() + PATIENCE * budget_s
+    if isinstance(run, str):
+        return Seen(why=run)
     for attempt in _by_size(attempts):
         is_late = time.process_time() > began_s + budget_s or time.monotonic() > end_s
         if is_late and len(seen.shapes) >= FEWEST:
@@ -67,7 +73,7 @@ def watched(
             continue
         size = ", ".join(f"{printable(name)} = {value}" for name, value in attempt.sizes.items())
         try:
-            found = watch(kernel, attempt.instance, arrays, constants, size)
+            found = run(attempt, arrays, size)
         except CheckError as error:
             seen.notes.setdefault("raised", f"a watched run was not finished: {error}")
             continue

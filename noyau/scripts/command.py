@@ -53,6 +53,7 @@ def check_and_print(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
     from noyau.checking.findings import LIMITS
+    from noyau.checking.sarif import sarif
     from noyau.checking_command import plain_lines
     from noyau.differing import write_json
     from noyau.scripts.running import check_script
@@ -63,12 +64,15 @@ def check_and_print(arguments: argparse.Namespace) -> int:
     if wrong is not None or arguments.dim or arguments.gradient:
         name = wrong or ("--dim" if arguments.dim else "--gradient")
         raise InputError(f"{path} is a script, and {name} is not of scripts; an op is a function under @noyau.op")
-    if arguments.json is not None:
-        require_place(arguments.json, path)
+    for place in (arguments.json, arguments.sarif):
+        if place is not None:
+            require_place(place, path)
     launch = None if arguments.launch is None else launch_of(arguments.launch)
     found = check_script(path, arguments.arguments, launch)
     if arguments.json is not None:
         write_json(found.to_json(), arguments.json)
+    if arguments.sarif is not None:
+        write_json(sarif(found.findings), arguments.sarif)
     told = f"{found}\nlimits: {LIMITS[0]}"
     Console(soft_wrap=True).print(plain_lines(told), markup=False, highlight=False)
     return 0 if found.ok else 1

@@ -80,15 +80,15 @@ def test_a_right_kernel_is_right_and_then_runs(softmax):
             "i < n; ++i) out[r * n + i] /",
             "i <= n; ++i) out[r * n + i] /",
             "out-of-bounds",
-            "wrote outside out, 1 cells after its end; for x: f32",
+            "reads out at 1, which has 1 cells",
         ),
-        ("float top", "if (n == 33) *(volatile int *)0 = 1; float top", "crash", r"crashed .*; for x: f32\[1, 33\]"),
-        ("float top", "((float *)x)[0] += 1; float top", "mutated-input", "changed its input x; for x: f32"),
+        ("float top", "if (n == 33) *(volatile int *)0 = 1; float top", "crash", "crashe[sd]"),
+        ("float top", "((float *)x)[0] += 1; float top", "mutated-input", "changed its input x"),
         (
             "out[r * n + i] = expf(x[r * n + i] - top)",
             "expf(x[r * n + i] - top)",
             "unwritten",
-            "never wrote 1 cells of out; the first is",
+            "never wrote 1 of the 1 cells of out; the first is",
         ),
     ],
 )  # fmt: skip
@@ -123,9 +123,10 @@ def test_the_error_has_the_first_finding(softmax):
         check(softmax).raise_if_bad()
 
 
-def test_the_record_as_json(softmax):
+def test_the_record_as_json(softmax, monkeypatch):
     softmax.kernel(SOFTMAX, language="c", name="good")
     softmax.kernel(SOFTMAX.replace("/= total", "= 0"), language="c", name="bad")
+    monkeypatch.setattr("noyau.checking.candidates.is_watched", lambda language: language != "cuda")
     softmax.kernel("__global__ void f() {}", language="cuda", entry="f")
     found = check(softmax)
     told = json.loads(json.dumps(found.to_json()))
@@ -195,7 +196,7 @@ def test_inputs_that_are_constrained_come_from_the_maker():
         found.kernels[0].shapes
     )
     take.kernel(text.replace("i < m", "i < m / 4 * 4"), language="c", name="tail")
-    assert "x: f32[1], at: i64[1] (inputs(rng), n = 1, m = 1)" in check(take).findings[0].message
+    assert check(take).findings[0].size == "n = 1, m = 1"
 
 
 def test_an_integer_that_gives_a_size_takes_several():

@@ -142,17 +142,22 @@ def _seen(fault: Fault, site: Site, other: Site | None, told: Told, numbers: _Nu
     kind = "written-twice" if fault.kind == "race" and not fault.changed else fault.kind
     return Seen(
         kind,
-        Access(fault.how),
+        _access(fault.how),
         numbers.site(site),
         numbers.owner(fault.owner),
         fault.offset // unit,
         memory,
-        Access(fault.other_how),
+        _access(fault.other_how),
         numbers.site(other),
         numbers.owner(fault.other_owner),
         extent=cells,
         count=fault.count,
     )
+
+
+def _access(how: int) -> Access:
+    """How a cell was touched; a fault that is of no access says something else there."""
+    return Access(how) if how in tuple(Access) else Access.READ
 
 
 def _words(fault: Fault, site: Site | None, other: Site | None) -> str:

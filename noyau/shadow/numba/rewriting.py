@@ -56,7 +56,9 @@ def rewritten(function: Callable[..., Any], is_prange: Callable[[ast.expr], bool
     assert isinstance(definition, ast.FunctionDef)
     _require_plain(definition, file)
     definition.decorator_list = []
-    signed = frozenset(node.lineno for node in ast.walk(definition) if isinstance(node, ast.Subscript) and _signs(node))
+    signed = frozenset(
+        node.lineno for node in ast.walk(definition) if isinstance(node, ast.Subscript) and is_signed(node)
+    )
     changer = _Changer(file, is_prange)
     if parallel:
         tree = changer.visit(tree)
@@ -88,7 +90,8 @@ def _require_plain(tree: ast.FunctionDef, file: str) -> None:
             raise UnsupportedError(f"{file}:{node.lineno}: `{what}` is not watched; its accesses are not seen")
 
 
-def _signs(node: ast.Subscript) -> bool:
+def is_signed(node: ast.Subscript) -> bool:
+    """Whether an index is written as a negative number, as in `a[-1]`."""
     keys = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     return any(isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.USub) for each in keys)
 

@@ -16,6 +16,7 @@ import numba
 import numpy as np
 from numba.core import types
 from numba.core.registry import CPUDispatcher
+from numba.extending import _Intrinsic
 
 from noyau.errors import UnsupportedError
 from noyau.shadow.numba.rewriting import RUN, Loop, Rewritten, rewritten
@@ -140,6 +141,8 @@ class Run:
         """A function of NumPy gives recording arrays; a type of Numba's casts; the threads are few."""
         if isinstance(value, _UNSEEN):
             return np.dtype(str(value).replace("boolean", "bool")).type
+        if isinstance(value, _Intrinsic):
+            return _compiled(value)
         if value is numba.get_num_threads:
             return lambda: THREADS
         if value is numba.literal_unroll:
@@ -197,12 +200,22 @@ class _Making:
         return self.recorder.array(result, called, is_set=name not in _UNSET)
 
 
+@lru_cache(maxsize=64)
+def _compiled(intrinsic: Any) -> Any:
+    """An intrinsic, of numbers, as a function that Python can call."""
+
+    def call(*args: Any) -> Any:
+        return intrinsic(*args)
+
+    return numba.njit(call)
+
+
 @lru_cache(maxsize=256)
 def _rewritten(function: Callable[..., Any], parallel: bool) -> Rewritten:
-    return rewritten(function, lambda node: _is_prange(node, function), parallel=parallel)
+    return rewritten(function, lambda node: is_prange(node, function), parallel=parallel)
 
 
-def _is_prange(node: Any, function: Any) -> bool:
+def is_prange(node: Any, function: Any) -> bool:
     """Whether `prange`, `numba.prange` or another name of it is called."""
     scope = {**function.__globals__}
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from noyau.checking.findings import Finding
+from noyau.errors import UnsupportedError
 from noyau.handwritten.calling import FunctionKernel
 from noyau.handwritten.kernels import HandKernel
 from noyau.references import bind_sizes
 from noyau.shadow.numba.classing import REMEDIES, Classed, classed, remedy_of
+from noyau.shadow.numba.compiled import Fast, run_compiled
 from noyau.shadow.numba.rewriting import Loop, parsed
 from noyau.shadow.numba.running import Run, plain_of
 from noyau.shadow.recording import Recorder, Recording, TooManyError
@@ -23,7 +25,7 @@ from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance
 
 Array = np.ndarray
-MOST = 2_000_000  # accesses of one run
+MOST = 500_000  # accesses of one run in Python; then it runs compiled
 _UNBOUND = re.compile(r"local variable '(\w+)'")
 
 
@@ -40,6 +42,8 @@ class Watching:
     returned: list[Recording] = field(default_factory=list)
     run: Run = field(init=False)
     note: str = ""
+    fast: Fast | None = None
+    was_cut: bool = False
 
     def __post_init__(self) -> None:
         self.run = Run(self.recorder)
@@ -51,12 +55,16 @@ class Watching:
         given = [self.recorded(each, name) for name, each in zip(names, args, strict=False)]
         options = {name: self.recorded(each, name) for name, each in named.items()}
         called = self.run.called(function, parallel=parallel)
+        before = [np.array(each) if isinstance(each, np.ndarray) else each for each in args]
         try:
             with np.errstate(all="ignore"):
                 result = called(*given, **options)
         except TooManyError:
-            self.note = f"ended after {MOST} accesses"
             result = None
+            self.hurry(before)
+            for each, old in zip(args, before, strict=True):
+                if isinstance(each, np.ndarray):
+                    each[...] = old
         except UnboundLocalError as fault:
             self.carry(fault)
             result = None
@@ -64,6 +72,19 @@ class Watching:
             with suppress(TooManyError):
                 self.recorder.play()
         return self.plain(result)
+
+    def hurry(self, args: Sequence[Any]) -> None:
+        """Runs it again, compiled; where that cannot be, what was seen until now counts."""
+        self.was_cut = True
+        unset = frozenset(self.recorder.memories[memory].name for memory in self.memories.values())
+        try:
+            self.fast = run_compiled(self.function, args, unset)
+        except UnsupportedError:
+            self.note = f"ended after {self.recorder.shadow.accesses} accesses"
+
+    @property
+    def accesses(self) -> int:
+        return self.recorder.shadow.accesses + (self.fast.shadow.accesses if self.fast else 0)
 
     @property
     def place(self) -> tuple[str, int]:
@@ -109,16 +130,13 @@ class Watching:
 
     def findings(self, op: str, kernel: str, size: str) -> tuple[list[Finding], list[str]]:
         """The findings, those of one update of a line as one, and notes on what marks allow."""
-        recorder, shadow = self.recorder, list(self.recorder.shadow.seen())
+        recorder = self.recorder
         route = Route("numba", recorder.sites, recorder.memories, _iteration, {})
-        found: dict[str, Finding] = {}
-        allowed: dict[str, None] = {}
-        for group in _grouped(shadow):
-            races = [each for each in shadow if each.kind == "race" and each.memory == group[0].memory]
-            remedies = {"race": remedy_of(group[0], races)} if group[0].kind == "race" else {}
-            made, marks = findings_of(group[:1], replace(route, remedies=remedies), op, kernel, size)
-            found |= {each.id: each for each in made if each.id not in found}
-            allowed |= dict.fromkeys(marks)
+        found, allowed = _findings(recorder.shadow.seen(), route, op, kernel, size)
+        if self.fast:
+            more = Route("numba", self.fast.sites, self.fast.memories, _iteration, {})
+            others, marks = _findings(self.fast.shadow.seen(), more, op, kernel, size)
+            found, allowed = others | found, allowed | marks
         for each in self.by_name(route, op, kernel, size):
             found.setdefault(each.id, each)
         return list(found.values()), list(allowed)
@@ -145,9 +163,24 @@ class Watching:
         found = []
         for memory, named in memories.items():
             missed, first = self.recorder.shadow.unwritten(memory)
-            if missed and not self.note and not self.carried:
+            if missed and not self.note and not self.carried and self.fast is None:
                 found.append(_unwritten(named, missed, first, op, kernel, size, place))
         return found
+
+
+def _findings(
+    seen: Sequence[Seen], route: Route, op: str, kernel: str, size: str
+) -> tuple[dict[str, Finding], dict[str, None]]:
+    """Findings by their identifiers, those of one update of a line as one, and notes on what marks allow."""
+    found: dict[str, Finding] = {}
+    allowed: dict[str, None] = {}
+    for group in _grouped(seen):
+        races = [each for each in seen if each.kind == "race" and each.memory == group[0].memory]
+        remedies = {"race": remedy_of(group[0], races)} if group[0].kind == "race" else {}
+        made, marks = findings_of(group[:1], replace(route, remedies=remedies), op, kernel, size)
+        found |= {each.id: each for each in made if each.id not in found}
+        allowed |= dict.fromkeys(marks)
+    return found, allowed
 
 
 def _unwritten(memory: Memory, missed: int, first: int, op: str, kernel: str, size: str, place: Site) -> Finding:
@@ -185,7 +218,24 @@ def watch(
     findings, allowed = watching.findings(op, kernel.name, size)
     findings += watching.unwritten(op, kernel.name, size, place)
     notes = [str(each) for each in watching.classes()] + ([watching.note] if watching.note else [])
-    return Watched(tuple(findings), recorder.shadow.accesses, tuple(allowed), tuple(notes), tuple(results))
+    return Watched(tuple(findings), watching.accesses, tuple(allowed), tuple(notes), tuple(results))
+
+
+def watch_call(
+    function: Any, args: Sequence[Any], size: str = "", called: str = "", *, most: int = MOST
+) -> tuple[Watched, Any]:
+    """A call of a function of Numba on a script's own arguments, which it changes as the call would; and its result.
+
+    UnsupportedError where it cannot be watched; whatever it raises."""
+    recorder = Recorder(most)
+    watching = Watching(function, recorder)
+    result = watching(*args)
+    if watching.was_cut:
+        result = function(*args)
+    name = function.py_func.__name__
+    findings, allowed = watching.findings(called or name, name, size)
+    notes = [*map(str, watching.classes()), *([watching.note] if watching.note else [])]
+    return Watched(tuple(findings), watching.accesses, tuple(allowed), tuple(notes)), result
 
 
 def _called(

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("numba")
 
-from noyau.shadow.numba.watching import Watching
+from noyau.shadow.numba.watching import Watching, watch_call
 from noyau.shadow.recording import Recorder
 from noyau.shadow.records import Site
 from tests.shadow.numba import kernels
@@ -82,10 +82,29 @@ def test_the_remedy_fits_the_race():
     assert "assign the name" in mend("carried name")
 
 
-def test_a_run_of_too_many_accesses_is_ended_and_says_so():
+def test_a_run_of_too_many_accesses_goes_on_compiled():
     watching = watched(kernels.copied, np.zeros(100_000), np.zeros(100_000), most=1000)
-    assert watching.note.startswith("ended after")
     assert watching.recorder.shadow.accesses < 100_000
+    assert watching.fast.shadow.accesses == 200_000
+    assert watching.note == ""
+
+
+def test_what_cannot_be_compiled_is_ended_and_says_so():
+    watching = watched(kernels.column_sums, np.zeros((100, 1000)), np.zeros(1000), most=1000)
+    assert watching.note.startswith("ended after")
+
+
+@pytest.mark.parametrize("most", [1000, 1 << 40])
+def test_a_call_of_a_script_changes_its_arguments_and_returns_its_result(most):
+    x, out = np.arange(20_000.0), np.zeros(20_000)
+    found, result = watch_call(kernels.copied, (x, out), most=most)
+    assert np.array_equal(out, x)
+    assert (found.findings, result) == ((), None)
+    found, result = watch_call(kernels.summed, (x,), most=most)
+    assert result == pytest.approx(x.sum())
+    found, _ = watch_call(kernels.one_cell, (x, np.zeros(1)), most=most)
+    assert [each.kind for each in found.findings] == ["race"]
+    assert found.accesses > 10_000
 
 
 def test_accesses_and_iterations_are_counted():

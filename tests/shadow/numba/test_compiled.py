@@ -1,0 +1,59 @@
+"""The compiled way notes what the way in Python does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba")
+
+from noyau.errors import UnsupportedError
+from noyau.shadow.numba.compiled import run_compiled
+from noyau.shadow.numba.watching import Watching
+from noyau.shadow.recording import Recorder
+from tests.shadow.numba import kernels
+
+ALIKE = ("one cell", "unset", "past its row", "from the end")
+
+
+def told(shadow, sites):
+    return [(each.kind, each.access, each.owner, each.cell, sites[each.site].line) for each in shadow.seen()]
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_the_same_is_found(name):
+    kernel, arrays, *_ = kernels.WRONG[name]
+    recorder = Recorder()
+    Watching(kernel, recorder)(*map(np.array, arrays))
+    fast = run_compiled(kernel, [np.array(each) for each in arrays])
+    assert told(fast.shadow, fast.sites) == told(recorder.shadow, recorder.sites)
+    assert fast.shadow.accesses == recorder.shadow.accesses
+
+
+def test_it_computes_and_is_silent_on_what_is_right():
+    out = np.zeros((3, 3))
+    fast = run_compiled(kernels.matrix_product, (kernels.GRID, out))
+    assert np.allclose(out, kernels.GRID @ kernels.GRID.T)
+    assert fast.shadow.seen() == []
+
+
+def test_cells_that_hold_nothing():
+    fast = run_compiled(kernels.running_sum, (kernels.X, np.zeros(8)), frozenset({"out"}))
+    assert "uninitialised" in [each.kind for each in fast.shadow.seen()]
+
+
+@pytest.mark.parametrize("name", ["column sums", "callee", "array expressions"])
+def test_whole_arrays_are_left_to_python(name):
+    kernel, arrays, _ = kernels.RIGHT[name]
+    with pytest.raises(UnsupportedError, match=r"kernels.py:\d+: `.*` is of a whole array"):
+        run_compiled(kernel, [np.array(each) for each in arrays])
+
+
+def test_three_axes_are_left_to_python():
+    with pytest.raises(UnsupportedError, match="array of 3 axes"):
+        run_compiled(kernels.copied, (np.zeros((1, 1, 1)), np.zeros(1)))
+
+
+def test_what_does_not_compile_with_its_accesses_noted():
+    with pytest.raises(UnsupportedError, match="does not compile with its accesses noted"):
+        run_compiled(kernels.row_sum, (np.zeros((2, 2)),))
