@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from noyau.benching.candidates import Function
@@ -45,36 +45,56 @@ def bench(
     `args`: the inputs, or a function of `rng` and sizes that makes them (where it is one, the clock finds out what
     remembers earlier calls); of an op they are made from its signature where none are given, and `sizes` are theirs.
     Several numbers of a size are taken in turn, each with each. A peer whose name begins with `torch` is given tensors.
-    `budget_s`: seconds of timing at each sizes; slow candidates overrun it, since six calls of each are timed.
-    `cold`: whether to time on inputs in no cache too; where it is not said, where that may differ. `flops`: of a call
-    of plain functions. `say`: takes a line for each step; where it is not given, stderr does, if it is a terminal.
-    `record`: later calls of the op that are like these run what was surely the fastest kernel of those that may run.
-    `device`: "cuda", or "cuda:1", for the inputs to be copied there; tensors that lie there are timed there anyway, and
-    peers and plain functions are given such tensors (see `noyau.benching.torch_cuda`).
+    `budget_s`: seconds of timing at each sizes, which slow candidates overrun: six calls of each are timed. `cold`:
+    whether to time on inputs in no cache too (default: where it may differ). `flops`: of a call of plain functions.
+    `say`: takes a line for each step; else stderr does, if it is a terminal. `record`: later calls of the op that are
+    like these run what was surely the fastest kernel of those that may run. `device`: "cuda" or "cuda:1", where inputs
+    are copied to; tensors that lie there are timed there anyway, and peers are given such.
 
     Each candidate is verified: on a first call, and on runs that were timed, chosen at random; what is wrong is told
     and not ranked. InputError where inputs do not fit, or nothing is given to time; SignatureError as of a call."""
-    numbers, cores = combined(sizes or {}), usable_cores()
-    place = device_of(args, device)
+    numbers, place = combined(sizes or {}), device_of(args, device)
     if place:
-        from noyau.benching.torch_cuda import Wishes, bench_on_device, remember
-
-        wishes = Wishes(budget_s, cold, flops, seed)
-        with _progress(say) as told:
-            timed = bench_on_device(what, args, place, wishes, peers=peers or {}, sizes=numbers, say=told)
-        if record:
-            remember(what, timed)
-        return timed.benched
-    if isinstance(what, Op):
-        tasks = op_tasks(what, args, peers or {}, numbers, seed)
-    else:
-        tasks = function_tasks({**what, **(peers or {})}, args, numbers, flops, seed)
-    found = []
+        return _there(what, args, place, peers or {}, numbers, (budget_s, cold, flops, seed), say, record)
+    cores, found = usable_cores(), []
     with _progress(say) as told:
-        for task in tasks:
+        for task in _tasks(what, args, peers or {}, numbers, flops, seed):
             found.append(race(task, budget_s=budget_s, cold=cold, seed=seed, cores=cores, say=told))
             _remember(what, task, found[-1], record)
     return Benched(_named(what), this_machine(), {"cores": cores, **pools()}, tuple(found))
+
+
+def _there(
+    what: Op[..., Any] | Mapping[str, Function],
+    args: Arguments | None,
+    place: str,
+    peers: Mapping[str, Function],
+    numbers: list[dict[str, int]],
+    wishes: tuple[float, bool | None, float | None, int],
+    say: Say | None,
+    record: bool,
+) -> Benched:
+    """The same on a GPU."""
+    from noyau.benching.torch_cuda import Wishes, bench_on_device, remember
+
+    with _progress(say) as told:
+        timed = bench_on_device(what, args, place, Wishes(*wishes), peers=peers, sizes=numbers, say=told)
+    if record:
+        remember(what, timed)
+    return timed.benched
+
+
+def _tasks(
+    what: Op[..., Any] | Mapping[str, Function],
+    args: Arguments | None,
+    peers: Mapping[str, Function],
+    numbers: list[dict[str, int]],
+    flops: float | None,
+    seed: int,
+) -> Iterator[Task]:
+    if isinstance(what, Op):
+        return op_tasks(what, args, peers, numbers, seed)
+    return function_tasks({**what, **peers}, args, numbers, flops, seed)
 
 
 def device_of(args: Arguments | None, device: str) -> str:
