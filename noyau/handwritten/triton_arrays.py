@@ -20,7 +20,7 @@ try:
     import torch
     import triton
 except ImportError as error:
-    raise MissingExtraError("triton, or torch, is not installed; run: pip install torch triton") from error
+    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau[triton]'") from error
 
 Array = np.ndarray
 

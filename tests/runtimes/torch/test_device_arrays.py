@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from types import ModuleType
 
@@ -87,3 +88,12 @@ def test_arrays_on_a_gpu_are_taken_as_tensors_and_given_back(monkeypatch):
     assert softmax(Theirs(x), out=out) is out
     assert torch.equal(out.tensor, made.tensor)
     assert noyau.reference is not None
+
+
+def test_without_triton_the_extra_is_named(monkeypatch):
+    monkeypatch.delitem(sys.modules, "noyau.builders.triton", raising=False)
+    monkeypatch.setitem(sys.modules, "triton", None)
+    with pytest.raises(
+        MissingExtraError, match=r"triton, or torch, is not installed; run: pip install 'noyau\[triton\]'"
+    ):
+        importlib.import_module("noyau.builders.triton")
