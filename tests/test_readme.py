@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -31,7 +32,8 @@ def test_an_example_runs(section, tmp_path):
     pytest.importorskip(needed)
     script = tmp_path / "example.py"
     script.write_text(example(section), "utf-8")
-    ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=README.parent, check=False)
+    found = {**os.environ, "PYTHONPATH": str(README.parent)}
+    ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, env=found, check=False)
     assert ran.returncode == 0, ran.stderr
     assert said in ran.stdout
 
