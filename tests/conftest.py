@@ -32,8 +32,8 @@ ABSENT = frozenset(name for name in OPTIONAL if importlib.util.find_spec(name) i
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 
 
-# Whole programs, and every op of the catalogue in every dtype and layout: run by hand, pytest -m long.
-LONG = ("tests/test_gallery.py", "tests/torch_modules/", "tests/nn/test_catalogue")
+# Every op of the catalogue in every dtype and layout: run by hand, pytest -m long.
+LONG = ("tests/nn/test_catalogue_torch_rules",)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -149,7 +149,12 @@ PAGES = {
 }
 
 
-@pytest.mark.parametrize("page", PAGES)
+BRIEF = ("dlpack", "filter", "op_in_onnxruntime")  # the others take up to half a minute each
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=() if page in BRIEF else pytest.mark.long) for page in PAGES]
+)
 def test_a_page_says_what_is_right_what_is_wrong_and_what_is_fast(page):
     path = ROOT / "examples" / "gallery" / f"plot_{page}.py"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}

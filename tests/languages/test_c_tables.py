@@ -22,7 +22,7 @@ from tests.languages.values import NUMBERS, grid, ulps, values
 
 # What a spelling means does not depend on how much is optimised: -O3, as shipped, takes three times as long for these
 # texts, and is what tests/languages/test_cmath.py and some batches of tests/test_random_graphs.py are built with.
-FOR_FLOATS, FOR_OTHERS = Options(extra=("-O2",)), Options(extra=("-O1",))
+QUICKLY = Options(extra=("-O1",))
 
 MAPS = [
     (name, dtype)
@@ -58,12 +58,7 @@ def native():
     """What the compiler makes of every function and every cast."""
     kernels = {case: mapped(*case, number) for number, case in enumerate(MAPS)}
     kernels |= {case: cast(*case, number) for number, case in enumerate(CASTS)}
-    floats = [case for case in MAPS if case[1].is_float]
-    others = [case for case in kernels if case not in floats]
-    built = {}
-    for cases, options in ((floats, FOR_FLOATS), (others, FOR_OTHERS)):
-        built |= zip(cases, build_many([kernels[case] for case in cases], options), strict=True)
-    return built
+    return dict(zip(kernels, build_many(list(kernels.values()), QUICKLY), strict=True))
 
 
 def test_language_c_spells_every_function_in_every_dtype_that_it_takes():

@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from noyau.ir.graph import Contract  # noqa: E402
-from tests.frontends.torch.exports import compare, imported  # noqa: E402
+from tests.frontends.torch.exports import compare, imported, together  # noqa: E402
 from tests.frontends.torch.test_elementwise import numbers  # noqa: E402
 
 F = torch.nn.functional
@@ -13,11 +13,15 @@ F = torch.nn.functional
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_products(dynamic):
-    compare(lambda x, y: (x @ y, torch.mm(x, y)), numbers(3, 4), numbers(4, 5), dynamic=dynamic)
-    compare(lambda x, y: x @ y, numbers(2, 3, 4), numbers(2, 4, 5), dynamic=dynamic)
-    compare(lambda x, y: x @ y, numbers(2, 6, 3, 4), numbers(4, 5), dynamic=dynamic)
-    compare(lambda x, y: torch.einsum("bij,kj->bik", x, y), numbers(2, 3, 4), numbers(5, 4), dynamic=dynamic)
-    compare(lambda x, w, b: F.linear(x, w, b), numbers(2, 3, 4), numbers(5, 4), numbers(5), dynamic=dynamic)
+    cases = [
+        (lambda x, y: (x @ y, torch.mm(x, y)), [numbers(3, 4), numbers(4, 5)]),
+        (lambda x, y: x @ y, [numbers(2, 3, 4), numbers(2, 4, 5)]),
+        (lambda x, y: x @ y, [numbers(2, 6, 3, 4), numbers(4, 5)]),
+        (lambda x, y: torch.einsum("bij,kj->bik", x, y), [numbers(2, 3, 4), numbers(5, 4)]),
+        (lambda x, w, b: F.linear(x, w, b), [numbers(2, 3, 4), numbers(5, 4), numbers(5)]),
+    ]
+    every = together([(function, len(args)) for function, args in cases])
+    compare(every, *(arg for _, args in cases for arg in args), dynamic=dynamic)
 
 
 def test_products_with_something_added():

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 import pytest
 
@@ -8,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 from noyau.errors import UnsupportedError  # noqa: E402
 from noyau.frontends.torch.elementwise import BINARY, COMPARISONS, UNARY  # noqa: E402
-from tests.frontends.torch.exports import compare, imported  # noqa: E402
+from tests.frontends.torch.exports import compare, imported, together  # noqa: E402
 
 F = torch.nn.functional
 DTYPES = [
@@ -88,44 +89,45 @@ def test_promotion_of_tensors_and_numbers_is_torchs(operation):
     compare(every_pair, *tensors, rtol=2e-2)
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda x, y: torch.add(x, y, alpha=2),
-        lambda x, y: torch.sub(x, y, alpha=0.5),
-        lambda x, y: torch.rsub(x, y, alpha=3),
-        lambda x, y: torch.div(x, y, rounding_mode="floor"),
-        lambda x, y: torch.div(x - 0.7, y, rounding_mode="trunc"),
-        lambda x, y: torch.floor_divide(x, y / 3),
-        lambda x, y: torch.where(x > y, x, 2.0),
-        lambda x, y: x.masked_fill(y > 0.5, float("-inf")),
-        lambda x, y: torch.clamp(x, 0.3, 0.6) + torch.clamp(y, min=x) + x.clamp(max=0.5),
-        lambda x, y: x**y + x**2 + 2**x + x**0.5,
-        lambda x, y: F.relu(x - 0.5) + F.silu(y) + F.leaky_relu(x - 0.5, 0.2) + F.elu(y - 0.5, 1.5),
-        lambda x, y: F.gelu(x - 0.5) + F.gelu(y - 0.5, approximate="tanh"),
-        lambda x, y: F.hardtanh(x * 4 - 2, -0.5, 0.7) + F.relu6(y * 9),
-        lambda x, y: F.softplus(x) + F.mish(y) + F.logsigmoid(x) + F.hardswish(y),
-        lambda x, y: torch.lerp(x, y, 0.3) + torch.addcmul(x, x, y, value=2),
-        lambda x, y: (x > 0.5).to(torch.float16) * y.to(torch.float16),
-        lambda x, y: (x.to(torch.int32), y.double(), x.to(torch.bool), y.half().float()),
-        lambda x, y: (torch.isnan(x / 0 - y / 0), torch.isinf(x / 0), torch.isfinite(y)),
-        lambda x, y: (x > 0.5).logical_and(y).logical_or(~(y > 0.3)).logical_xor(x > 0.1),
-        lambda x, y: x.clone() + y.detach().contiguous(),
-        lambda x, y: torch.sign(x - 0.5) * torch.sign(y > 0.5) * torch.square(y) + torch.round(x * 5 + 0.5),
-    ],
-)
-def test_other_functions(function):
-    compare(function, numbers(3, 4), numbers(4), rtol=1e-4)
-    compare(function, numbers(3, 4), numbers(3, 1), dynamic=True, rtol=1e-4)
+# What the place of a wrong result among all of them says.
+OTHERS = [
+    lambda x, y: torch.add(x, y, alpha=2),
+    lambda x, y: torch.sub(x, y, alpha=0.5),
+    lambda x, y: torch.rsub(x, y, alpha=3),
+    lambda x, y: torch.div(x, y, rounding_mode="floor"),
+    lambda x, y: torch.div(x - 0.7, y, rounding_mode="trunc"),
+    lambda x, y: torch.floor_divide(x, y / 3),
+    lambda x, y: torch.where(x > y, x, 2.0),
+    lambda x, y: x.masked_fill(y > 0.5, float("-inf")),
+    lambda x, y: torch.clamp(x, 0.3, 0.6) + torch.clamp(y, min=x) + x.clamp(max=0.5),
+    lambda x, y: x**y + x**2 + 2**x + x**0.5,
+    lambda x, y: F.relu(x - 0.5) + F.silu(y) + F.leaky_relu(x - 0.5, 0.2) + F.elu(y - 0.5, 1.5),
+    lambda x, y: F.gelu(x - 0.5) + F.gelu(y - 0.5, approximate="tanh"),
+    lambda x, y: F.hardtanh(x * 4 - 2, -0.5, 0.7) + F.relu6(y * 9),
+    lambda x, y: F.softplus(x) + F.mish(y) + F.logsigmoid(x) + F.hardswish(y),
+    lambda x, y: torch.lerp(x, y, 0.3) + torch.addcmul(x, x, y, value=2),
+    lambda x, y: (x > 0.5).to(torch.float16) * y.to(torch.float16),
+    lambda x, y: (x.to(torch.int32), y.double(), x.to(torch.bool), y.half().float()),
+    lambda x, y: (torch.isnan(x / 0 - y / 0), torch.isinf(x / 0), torch.isfinite(y)),
+    lambda x, y: (x > 0.5).logical_and(y).logical_or(~(y > 0.3)).logical_xor(x > 0.1),
+    lambda x, y: x.clone() + y.detach().contiguous(),
+    lambda x, y: torch.sign(x - 0.5) * torch.sign(y > 0.5) * torch.square(y) + torch.round(x * 5 + 0.5),
+]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_other_functions(dynamic):
+    def each(x, y):
+        return together([(function, 2) for function in OTHERS])(*[x, y] * len(OTHERS))
+
+    compare(each, numbers(3, 4), numbers(3, 1) if dynamic else numbers(4), dynamic=dynamic, rtol=1e-4)
 
 
 def test_integers_divide_as_torch_says():
     x, y = torch.tensor([7, -7, 7, -7, 9, -128]), torch.tensor([2, 2, -2, -2, 3, 3])
-    for mode in ("floor", "trunc", None):
-        compare(lambda a, b, mode=mode: torch.div(a, b, rounding_mode=mode), x, y)
-    compare(torch.remainder, x, y)
-    compare(torch.fmod, x, y)
-    compare(torch.floor_divide, x, y)
+    modes = [partial(torch.div, rounding_mode=mode) for mode in ("floor", "trunc", None)]
+    functions = [*modes, torch.remainder, torch.fmod, torch.floor_divide]
+    compare(lambda a, b: tuple(function(a, b) for function in functions), x, y)
 
 
 def test_nan_and_ties():

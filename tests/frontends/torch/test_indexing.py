@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.frontends.torch.exports import compare, imported  # noqa: E402
+from tests.frontends.torch.exports import compare, imported, together  # noqa: E402
 from tests.frontends.torch.test_elementwise import numbers  # noqa: E402
 
 F = torch.nn.functional
@@ -22,11 +22,15 @@ def test_lookups(dynamic):
 
 def test_scatters():
     x, where, updates = numbers(3, 4), WHERE[None].expand(3, -1), numbers(3, 4) * 2
-    compare(lambda x, i, u: x.scatter(0, i, u), x[:, :4], torch.tensor([[2, 0, 1, 2]]), updates[:1])
-    compare(lambda x, i, u: x.scatter_add(1, i, u), x, where.clone(), updates)
-    compare(lambda x, i, u: x.index_add(0, i, u), x, WHERE, numbers(4, 4))
-    compare(lambda x, i, u: x.index_put((i,), u, accumulate=True), x, WHERE, numbers(4, 4))
-    compare(lambda x, i: x.scatter(1, i, 0.5), x, where.clone())
+    cases = [
+        (lambda x, i, u: x.scatter(0, i, u), [x[:, :4], torch.tensor([[2, 0, 1, 2]]), updates[:1]]),
+        (lambda x, i, u: x.scatter_add(1, i, u), [x, where, updates]),
+        (lambda x, i, u: x.index_add(0, i, u), [x, WHERE, numbers(4, 4)]),
+        (lambda x, i, u: x.index_put((i,), u, accumulate=True), [x, WHERE, numbers(4, 4)]),
+        (lambda x, i: x.scatter(1, i, 0.5), [x, where]),
+    ]
+    every = together([(function, len(args)) for function, args in cases])
+    compare(every, *(arg.clone() for _, args in cases for arg in args))
 
 
 def test_a_mask_is_a_boundary():
