@@ -64,9 +64,13 @@ class DeviceDoor:
         except InputError:
             return MISS
         there = all(each.device == self.device for each in arguments if isinstance(each, torch.Tensor))
-        if plan is not None and self.repeats and there:
-            self.known = {**(self.known if len(self.known) < MOST else {}), key: plan}
+        if self.repeats and there:
+            self.known = {**(self.known if len(self.known) < MOST else {}), key: plan or self.hosted}
         return results[0] if len(results) == 1 else tuple(results)
+
+    def hosted(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        """A program of several steps, on tensors that were looked at."""
+        return tuple(self.run(*[tensor.detach() if tensor.requires_grad else tensor for tensor in tensors]))
 
     def insist(self, arguments: tuple[Any, ...]) -> Any:
         """The results, or an error that says why there are none."""

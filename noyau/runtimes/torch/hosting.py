@@ -82,7 +82,9 @@ class Host:
         """The same, and what does it again on tensors of the same shapes that lie alike, where that is one launch or a
         few on a GPU."""
         results = self(*tensors)
-        step = self.steps[0][0] if self.is_single else None
+        if not self.is_single:
+            return results, None
+        step = self.steps[0][0]
         given = [laid_out(tensor, layout) for tensor, layout in zip(tensors, self.layouts, strict=True)]
         copied = any(one.data_ptr() != other.data_ptr() for one, other in zip(given, tensors, strict=True))
         return results, None if copied or not isinstance(step, OnDevice) else step.again(given)

@@ -12,7 +12,10 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from noyau.dispatching.running import build  # noqa: E402
+from noyau.dtypes import DType  # noqa: E402
+from noyau.runtimes.numpy.doors import MISS, Argument  # noqa: E402
 from noyau.runtimes.torch import triton_launching  # noqa: E402
+from noyau.runtimes.torch.device_doors import DeviceDoor  # noqa: E402
 from noyau.runtimes.torch.hosting import host  # noqa: E402
 from noyau.runtimes.torch.triton_kernels import DeviceKernel, Room  # noqa: E402
 from noyau.runtimes.torch.triton_launching import Launcher, Noted, Plan, Shown, noting  # noqa: E402
@@ -85,6 +88,23 @@ def test_programs_run_on_tensors_where_triton_interprets():
     launcher = Launcher(generated.text, generated.program.kernels[0], "rmsnorm[triton]", {})
     with pytest.raises(InputError, match=r"rmsnorm\[triton\]: weight has shape \(6,\), not \(7,\)"):
         launcher([torch.ones(2, 7), torch.ones(6)])
+
+
+def test_a_door_of_a_program_of_several_steps():
+    if not triton_launching.load.__globals__["interprets"]():
+        pytest.skip("Triton does not interpret")
+    built = build(kinds.layer.generated("triton"))
+    door = DeviceDoor(built, [Argument(DType.F32, 2), Argument(DType.F32, 2)], "layer", {})
+    w = torch.nn.Parameter(torch.randn(7, 3))
+    for _ in range(3):
+        x = torch.randn(5, 7)
+        with torch.no_grad():
+            made = door((x, w))
+            assert torch.allclose(made, torch.tanh(x @ w), atol=1e-6)
+    assert len(door.known) == 1
+    assert door((x.double(), w)) is MISS
+    assert door((x.numpy(), w)) is MISS
+    assert door((x,)) is MISS
 
 
 def test_what_is_written_beside_an_output_is_found():
