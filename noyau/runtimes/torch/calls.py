@@ -26,7 +26,7 @@ from noyau.ir.graph import Graph
 from noyau.references import graph_of, runs_as_written
 from noyau.runtimes.numpy.doors import MISS
 from noyau.runtimes.torch.arrays import shown_or_number, tensor_of
-from noyau.runtimes.torch.batching import batched
+from noyau.runtimes.torch.batching import batched_by_loop
 from noyau.runtimes.torch.drawing import draw_op
 from noyau.runtimes.torch.entries import Entry, entry, insisting, refused
 from noyau.runtimes.torch.faking import bound_of, results_of
@@ -345,7 +345,7 @@ class TensorCalls:
             run,
             lambda *given, **constants: self.fake(given, known(constants)),
             record,
-            partial(batched, self.signature, call),
+            partial(batched_by_loop, call),
             partial(promoted, self.signature),
         )
 
