@@ -113,3 +113,64 @@ def test_the_whole_catalogue_within_an_exported_model(strict):
     assert {op.name for op in nn.CATALOGUE} == {name.rsplit("_", 1)[0] for name in called}
     x, labels = x.repeat(2, 1, 1), labels.repeat(2, 1)
     torch.testing.assert_close(exported.module()(x, labels), model(x, labels))
+
+
+def results(made):
+    return made if isinstance(made, tuple) else (made,)
+
+
+def slopes_of(call, given):
+    """The gradients of the sum of all results by what wants them."""
+    leaves = [each.detach().requires_grad_() if each.is_floating_point() else each for each in given]
+    total = sum(each.square().sum() for each in results(call(*leaves)))
+    return torch.autograd.grad(total, [each for each in leaves if each.is_floating_point()])
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_under_vmap_as_call_after_call(case):
+    def call(*given):
+        return case.op(*given, **case.constants)
+
+    def slopes(*given):
+        floats = tuple(at for at, each in enumerate(given) if each.is_floating_point())
+        return torch.func.grad(lambda *all_: sum(each.square().sum() for each in results(call(*all_))), floats)(*given)
+
+    given = [each.detach() for each in tensors(case, torch.float64)]
+    batch = [torch.stack([each, each * 0.5 if each.is_floating_point() else each]) for each in given]
+    wanted = [results(call(*(each[at] for each in batch))) for at in range(2)]
+    for found, *want in zip(results(torch.vmap(call)(*batch)), *wanted, strict=True):
+        torch.testing.assert_close(found, torch.stack(want))
+    wanted = [slopes_of(call, [each[at] for each in batch]) for at in range(2)]
+    for found, *want in zip(torch.vmap(slopes)(*batch), *wanted, strict=True):
+        torch.testing.assert_close(found, torch.stack(want))
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_autocast_widens_floats_that_differ(case):
+    def call(*given):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return case.op(*given, **case.constants)
+
+    wide = [each.detach() for each in tensors(case, torch.bfloat16)]
+    wide = [each.float() if each.is_floating_point() else each for each in wide]
+    mixed = [wide[0].bfloat16(), *wide[1:]]
+    alike = sum(each.is_floating_point() for each in wide) == 1
+    for found, want in zip(results(call(*mixed)), results(case.op(*wide, **case.constants)), strict=True):
+        assert found.dtype is (torch.bfloat16 if alike else torch.float32)
+        torch.testing.assert_close(found.float(), want, rtol=0.01 if alike else 1e-6, atol=0.01 if alike else 1e-6)
+    assert next(each.dtype for each in slopes_of(call, mixed)) is torch.bfloat16
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_channels_may_come_last(case):
+    first, *others = case.arrays(np.dtype(np.float32))
+    if any(each.shape not in (first.shape, first.shape[-1:], ()) for each in others) or "axis" in case.constants:
+        pytest.skip("labels and tables have fewer axes")
+    torch.manual_seed(0)
+    shapes = [(2, 5, 4, first.shape[-1]) if each.shape == first.shape else each.shape for each in (first, *others)]
+    packed = [torch.randn(shape) for shape in shapes]
+    last = [each.to(memory_format=torch.channels_last) if each.dim() == 4 else each for each in packed]
+    assert not last[0].is_contiguous()
+    for how in (lambda given: results(case.op(*given, **case.constants)), lambda given: slopes_of(case.op, given)):
+        for found, want in zip(how(last), how(packed), strict=True):
+            torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5)
