@@ -22,8 +22,10 @@ def test_every_kernel_of_an_op_is_checked(tmp_path, capsys):
 
 
 def test_a_wrong_kernel_is_status_1(tmp_path, capsys):
-    assert main(["check", written(tmp_path, RIGHT.replace("i < rows", "i + 1 < rows"))]) == 1
+    target, sarif = written(tmp_path, RIGHT.replace("i < rows", "i + 1 < rows")), tmp_path / "found.sarif"
+    assert main(["check", target, "--sarif", str(sarif)]) == 1
     assert "norm[norm]" in capsys.readouterr().out
+    assert json.loads(sarif.read_text())["runs"][0]["results"][0]["level"] == "error"
 
 
 OPS = """
