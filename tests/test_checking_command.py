@@ -98,7 +98,8 @@ def test_every_op_of_a_file_is_checked(ops, tmp_path, capsys):
     assert {"double", "same"} == {each["op"] for each in record["checked"]}
 
 
-def test_one_op_of_a_file_and_a_tolerance(ops, tmp_path, capsys):
+def test_one_op_of_a_file_and_a_tolerance(ops, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("noyau.checking_command.FILE_S", 40.0)
     arguments = ["--tolerance", "0.01", "--dim", "n=1000", "--json", str(tmp_path / "r.json")]
     assert main(["check", f"{ops}::double", *arguments]) == 0
     assert "double: allowed by request: 0.01 * max(1, |want|)" in capsys.readouterr().out
