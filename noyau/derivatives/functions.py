@@ -101,6 +101,7 @@ def _preferred(holds: str) -> tuple[Rule, Rule]:
 
 DERIVATIVES: dict[str, tuple[Rule | None, ...]] = {
     "identity": (lambda x, y, g: g,),
+    "rounded": (lambda x, y, g: g,),
     "negative": (lambda x, y, g: -g,),
     "abs": (lambda x, y, g: g * x.call("sign"),),
     "add": (lambda a, b, y, g: g, lambda a, b, y, g: g),

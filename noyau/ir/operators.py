@@ -123,6 +123,9 @@ def _sign(x: Array) -> Any:
 
 _TABLE = (
     Operator("identity", "x", 1, ANY, "same", lambda x: x, 0),
+    Operator(
+        "rounded", "x", 1, FLOAT, "same", lambda x: x, note="a product in x is rounded, not fused with what follows"
+    ),
     Operator("negative", "-x", 1, NUMBER, "same", np.negative),
     Operator("abs", "|x|", 1, NUMBER, "same", np.abs),
     Operator("sign", "-1, 0 or 1", 1, NUMBER, "same", _sign, note="NaN stays NaN"),

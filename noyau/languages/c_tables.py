@@ -66,6 +66,7 @@ FLAT = {
 
 # functions of the operator table -> names in languages/cmath, for floats
 SCALARS = {
+    "rounded": "rounded",
     "abs": "abs",
     "sign": "sign",
     "floor_divide": "floor_divide",

@@ -144,6 +144,8 @@ class Expressions:
             return f"({chosen} if {self.condition(operands[0])} else {other})"
         if function == "is_inf":
             return f"(abs({self.top(operands[0])}) == {const_text(float('inf'), source)})"
+        if function == "rounded":  # as all is here: nothing is contracted
+            return self.expr(operands[0])
         if function in FLAT:
             return FLAT[function].format(*map(self.expr, operands))
         if function in INFIX and not (source.kind != "float" and function in INTEGER_FUNCTIONS):

@@ -57,6 +57,7 @@ INFIX = {
 # Functions of floats: a text of the operands, or a name below `FUNCTIONS`.
 FLOATS = {
     "identity": "{0}",
+    "rounded": "{0}",
     "negative": "(-{0})",
     "abs": "tl.abs({0})",
     "exp": "libdevice.exp({0})",

@@ -8,6 +8,7 @@ from dataclasses import replace
 from noyau.ir.graph import Constant, Graph, Input, Map, Node
 from noyau.passes.algebra import simplify_algebra
 from noyau.passes.constants import fold_constants
+from noyau.passes.contraction import round_before_differences
 from noyau.passes.equal import merge_equal, order_operands, structure
 from noyau.passes.rewriting import through_views
 from noyau.passes.unused import drop_unused
@@ -22,6 +23,7 @@ def normalise(graph: Graph) -> Graph:
         fold_constants,
         compose_views,
         simplify_algebra,
+        round_before_differences,
         lift_scalars,
         compose_views,
         merge_equal,

@@ -310,7 +310,7 @@ _OF_NO_SIGN = {"abs": _identity, "sign": _is_any}
 def map_term(cells: Cells, function: str, operands: Sequence[Term], dtype: DType) -> Term:
     """The function of values, as `dtype`, which is that of the node. UnsupportedError where it has no spelling."""
     writer, source = cells.writer, operands[-1].dtype
-    if function == "identity":
+    if function in ("identity", "rounded"):
         return operands[0]
     if function == "cast":
         return cast(cells, operands[0], dtype)

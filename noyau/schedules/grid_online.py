@@ -76,10 +76,19 @@ def paired(one: Let, other: Let, scalars: Mapping[str, Expr]) -> Pair | None:
     match _value(second.body, moved):
         case Call("subtract", (value, Var(name))) if _taken_off(name, scalars, mean) == one.name:
             variable = first.loops[0][0]
-            own = _origin(first, first.value, variable)
+            own, value = _origin(first, first.value, variable), _unrounded(second.body, value)
             return Pair(one, other, name, mean) if own is not None and _origin(second, value, variable) == own else None
         case _:
             return None
+
+
+def _unrounded(body: Statements, value: Expr) -> Expr:
+    """The value itself (see passes/contraction.py)."""
+    match _value(body, value):
+        case Call("rounded", (inner,)):
+            return inner
+        case _:
+            return value
 
 
 def _taken_off(name: str, scalars: Mapping[str, Expr], mean: bool) -> str | None:

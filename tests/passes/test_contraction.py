@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.derivatives.numeric import traced
+
+import noyau
+from noyau.dtypes import DType
+from noyau.ir.checking import check
+from noyau.ir.evaluation import evaluate
+from noyau.ir.graph import Map
+from noyau.passes.contraction import round_before_differences
+from noyau.passes.normal import normalise
+
+SHAPE = (5, 7)
+
+
+def of_a_product(x, y):
+    v = x * y
+    return np.exp(v - v.max(-1, keepdims=True))
+
+
+def of_a_sum(x, y):
+    v = x * 0.3 + y
+    return np.exp(v - v.max(-1, keepdims=True))
+
+
+def plain(x, y):
+    return np.exp(x - x.max(-1, keepdims=True)) * y
+
+
+def of_another(x, y):
+    return x * y - y.max(-1, keepdims=True)
+
+
+def least(x, y):
+    v = x * y
+    return v - v.min(-1, keepdims=True)
+
+
+def roundings(graph):
+    return sum(node.kind == Map("rounded") for node in graph.nodes)
+
+
+@pytest.mark.parametrize(
+    ("function", "count"), [(of_a_product, 1), (of_a_sum, 1), (plain, 0), (of_another, 0), (least, 0)]
+)
+def test_products_are_rounded_before_their_own_maximum_is_taken_off(function, count):
+    graph = traced(function, SHAPE, SHAPE, dtype=DType.F32)
+    made = round_before_differences(graph)
+    check(made)
+    assert roundings(made) == count
+    rng = np.random.default_rng(0)
+    given = {node.output: rng.standard_normal(SHAPE).astype(np.float32) for node in graph.inputs}
+    for one, other in zip(evaluate(graph, given).values(), evaluate(made, given).values(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_it_is_part_of_the_normal_form_once():
+    graph = normalise(traced(of_a_product, SHAPE, SHAPE, dtype=DType.F32))
+    assert roundings(graph) == 1
+    assert roundings(normalise(graph)) == 1
+
+
+def test_huge_products_have_a_softmax():
+    """With a difference that is contracted no cell of most rows is exp(0), and 0 / 0 or infinity / infinity remains."""
+
+    @noyau.op("f32[m, n], f32[n] -> f32[m, n]")
+    def weighted(x, w):
+        v = x * w
+        e = np.exp(v - v.max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True)
+
+    rng = np.random.default_rng(0)
+    x = (rng.standard_normal((50, 33)) * 1e30).astype(np.float32)
+    w = rng.standard_normal(33).astype(np.float32)
+    np.testing.assert_array_equal(weighted(x, w).sum(-1), 1)
