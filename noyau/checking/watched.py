@@ -25,7 +25,8 @@ CELLS = 20_000  # of the inputs of an attempt; a larger one is left out
 INSTANCES, FEWEST, PATIENCE = 3, 6, 3
 
 # Kinds that a run without a watch finds too, and what else each explains.
-EXPLAINED = frozenset({"wrong-value", "precision", "order-dependent", "race", "out-of-bounds", "unwritten", "crash"})
+EXPLAINED = frozenset({"wrong-value", "precision", "order-dependent", "race", "out-of-bounds", "unwritten"})
+CRASHING = frozenset({"out-of-bounds", "negative-index", "uninitialised", "divergent-barrier"})  # what may end a run
 
 
 @dataclass(slots=True)
@@ -110,8 +111,11 @@ def explained(findings: Sequence[Finding], seen: Seen) -> list[Finding]:
     """The findings of a check, and what was watched in place of those that it is the cause of."""
     errors = any(each.severity == "error" for each in seen.findings.values())
     kinds = {each.kind for each in seen.findings.values()}
-    kept = [each for each in findings if each.kind not in kinds and not (errors and each.kind in EXPLAINED)]
-    return [*seen.findings.values(), *kept]
+    known = kinds | (EXPLAINED if errors else set()) | ({"crash"} if kinds & CRASHING else set())
+    kept = [each for each in findings if each.kind not in known]
+    crashed = any(each.kind == "crash" for each in kept)
+    seen_first = [each for each in seen.findings.values() if not (crashed and each.kind == "unwritten")]
+    return [*seen_first, *kept]
 
 
 def counted(number: int) -> str:

@@ -64,7 +64,7 @@ out[r] = t; }}"""
             f"{ROWS} {{ double t = 0; for (int64_t j = 0; j < n; j += 8) for (int k = 0; k < 8; ++k)"
             " t += x[r * n + j + k]; out[r] = t; }",
             "out-of-bounds",
-            r"wrong at out\[0\] for x: f32\[1, 1\] .* depend on what lies outside its inputs.*no multiple of 8",
+            r"it reads x at 1, which has 1 cells \(7 times\)",
         ),
         (
             f"{ROWS} {{ double t = 0; for (int64_t j = 0; j < n / 8 * 8; ++j) t += x[r * n + j]; out[r] = t; }}",
@@ -74,16 +74,16 @@ out[r] = t; }}"""
         (
             f"{ROWS} for (int64_t j = 0; j < n; ++j) out[r] += x[r * n + j];",
             "uninitialised",
-            r"reads before it writes 1 cells of out; the first is \[0\]; for x: f32\[1, 1\]",
+            r"it reads out\[0\], which nobody wrote before",
         ),
-        (f"{PLAIN} out[-1] = 0;", "negative-index", "wrote outside out, 1 cells before its start"),
-        (f"{PLAIN} out[rows] = 0;", "out-of-bounds", "wrote outside out, 1 cells after its end"),
+        (f"{PLAIN} out[-1] = 0;", "out-of-bounds", "it writes out at -1, which has 0 cells"),
+        (f"{PLAIN} out[rows] = 0;", "out-of-bounds", "it writes out at 0, which has 0 cells"),
         (
             f"int64_t q = rows / 4; {ROWS.replace('rows', '4 * q')} {PLAIN.partition(')')[2]}",
             "unwritten",
-            r"never wrote 1 cells of out; the first is \[0\]; .*wrong tail: only where rows is no multiple of 4",
+            r"never wrote 1 of the 1 cells of out; the first is \[0\]",
         ),
-        (f"((float *)x)[0] = 1; {PLAIN}", "mutated-input", "changed its input x"),
+        (f"if (rows * n) ((float *)x)[0] = 1; {PLAIN}", "mutated-input", "changed its input x"),
         pytest.param("*(volatile int *)0 = 1;", "crash", r"crashed \(SIGSEGV\)", marks=pytest.mark.as_shipped),
         ("oops", "launch", "does not compile it"),
     ],
@@ -92,7 +92,7 @@ def test_a_kernel_in_c(body, kind, told):
     one = of_text(body)
     assert (one.kind, one.severity) == (kind, "error"), one.message
     assert re.search(told, one.message), one.message
-    assert one.id == f"sums[k]:{kind}"
+    assert re.fullmatch(rf"sums\[k\]:{kind}(:\w+)?", one.id)
 
 
 def test_a_long_sum_in_one_float32_is_a_warning():
@@ -112,7 +112,8 @@ def test_a_race_that_a_value_shows():
     racy = racy.replace("t += x[r * n + j];", "{ double s = t; if (j % 7 == 0) sched_yield(); t = s + x[r * n + j]; }")
     one = of_text(racy, options={"flags": ["-fopenmp"]})
     assert one.kind == "race", one.message
-    assert re.search("runs (with 1 and . threads|on the same inputs) differ, in .* cells, by at most", one.message)
+    told = "runs (with 1 and . threads|on the same inputs) differ, in .* cells, by at most|nothing orders them"
+    assert re.search(told, one.message)
 
 
 @needs_openmp
@@ -154,7 +155,7 @@ def test_pieces_that_change_one_cell_are_a_race():
     sums.kernel(text.replace("out[r] = t;", "out[0] = r; out[r] = t;"), language="c", name="last")
     kinds = {each.kernel: (each.kind, each.message) for each in check(sums).findings}
     assert kinds["last"][0] == "race", kinds
-    assert "two pieces of its work change out at [0]" in kinds["last"][1]
+    assert re.search(r"writes out\[0\], written by thread \d of 4 on the same line", kinds["last"][1])
 
 
 def raises(x):

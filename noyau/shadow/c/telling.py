@@ -170,7 +170,7 @@ def _words(fault: Fault, site: Site | None, other: Site | None) -> str:
             return f"{who} {_WARPS[fault.words].format(other=by, line=line)}"
         case "unwritten":
             told = f"never wrote {fault.count} of the {fault.size // unit} cells of {fault.name}"
-            return f"{told}; the first is {fault.offset // unit}"
+            return f"{told}; the first is [{fault.offset // unit}]"
         case "crash":
             after = f" at {fault.name}" if fault.name else ""
             return (

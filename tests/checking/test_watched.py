@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import pytest
+
+from noyau.checking.findings import Finding
+from noyau.checking.watched import Seen, counted, explained
+
+
+def finding(kind, severity="error"):
+    return Finding("op", "k", "c", kind, "k.c:3", "n = 1", "told", severity=severity)
+
+
+def kinds(found, *watched):
+    seen = Seen(findings={each.kind: each for each in watched})
+    return [each.kind for each in explained([finding(kind) for kind in found], seen)]
+
+
+@pytest.mark.parametrize(
+    ("found", "watched", "told"),
+    [
+        (["wrong-value"], [], ["wrong-value"]),
+        (["wrong-value", "gradient"], [finding("race")], ["race", "gradient"]),
+        (["wrong-value"], [finding("negative-index", "warning")], ["negative-index", "wrong-value"]),
+        (["crash"], [finding("out-of-bounds")], ["out-of-bounds"]),
+        (["crash"], [finding("unwritten")], ["crash"]),
+        (["crash"], [finding("crash")], ["crash"]),
+        (["mutated-input"], [finding("unwritten")], ["unwritten", "mutated-input"]),
+    ],
+)
+def test_what_is_watched_stands_in_place_of_what_comes_of_it(found, watched, told):
+    assert kinds(found, *watched) == told
+
+
+@pytest.mark.parametrize(("number", "told"), [(0, "0"), (9_999, "9999"), (43_210, "43 k"), (2_100_000, "2.1 M")])
+def test_counts_are_short(number, told):
+    assert counted(number) == told
