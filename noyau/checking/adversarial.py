@@ -13,7 +13,7 @@ from noyau.checking import patterns
 from noyau.checking.inputs import Maker, Table, printable
 from noyau.checking.patterns import Floats
 from noyau.checking.undefined import divides_integers, shifts_integers, traps
-from noyau.checking.values import Case
+from noyau.checking.values import MOVED_RUNS, Case
 from noyau.dtypes import DType
 from noyau.errors import InputError
 from noyau.ir.binding import plan
@@ -32,15 +32,17 @@ PRIMES = (5, 3, 7, 2)
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is tried: at most `most` cases, and none once `total` cells were tried in `fewest` of them."""
+    """How much is tried: at most `most` cases, and none once `total` cells were tried in `fewest` of them; `runs`: after
+    how many unfused runs that are rounded otherwise a case is done, where nothing of it is beyond what they allow."""
 
     fewest: int = 3
     most: int = 30
     total: int = 1 << 20
+    runs: int = MOVED_RUNS
 
 
 FULL = Effort()
-SMOKE = Effort(fewest=1, total=1 << 17)  # where somebody waits for a first result
+SMOKE = Effort(fewest=1, total=1 << 17, runs=2)  # where somebody waits for a first result
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,9 @@ def judge(task: Task) -> Certificate:
     kernel = Respelled(Native(task.library, f"{task.operator}_kernel"), task.original, task.graph)
     hints = cases(task.original, task.sizes, np.random.default_rng(task.seed), task.effort)
     tried = [*task.captured, *hints]
-    return certify_native(task.original, kernel, tried, name=task.name, made_up=task.made_up)
+    return certify_native(
+        task.original, kernel, tried, name=task.name, made_up=task.made_up, first_runs=task.effort.runs
+    )
 
 
 class Certifiers:
