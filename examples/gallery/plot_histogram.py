@@ -1,0 +1,128 @@
+"""Session 5: a histogram, with a grid stride and atomics
+======================================================
+
+10,000 normal numbers, 10 bins, 128 blocks of 64 threads. Nobody knows beforehand which bin a number falls into, so the
+bins are shared, and adding to them takes an atomic. Two twins: one adds without it; the other takes the bin by
+truncation, which rounds towards zero: what lies just below the range lands in its first bin.
+
+No GPU is needed: ``python examples/gallery/plot_histogram.py`` (needs ``pip install numba``).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+import noyau
+
+try:
+    from numba import cuda, float64, int32
+except ImportError:
+    print("this page needs Numba, which is not installed; run: pip install numba")
+    raise SystemExit from None
+
+BINS = 10
+LOW = -2.5
+PER_UNIT = 2.0  # bins
+
+
+def normals(rng, n=1000):
+    return (rng.standard_normal(n, np.float32) * np.float32(1.5),)
+
+
+# The range leaves some numbers out: they are not counted, on either side.
+@noyau.op("f32[n] -> i32[10]", inputs=normals)
+def histogram(x):
+    place = np.floor((x - LOW) * PER_UNIT)
+    return (place[:, None] == np.arange(BINS)).sum(0, dtype=np.int32)
+
+
+# %%
+# A grid stride
+# -------------
+# The launch does not hang on the size: each thread takes every 8192nd number. The place is computed in float64: close
+# to the edge of a bin, a difference in float32 may round across it.
+@histogram.kernel(launch=(128, 64), init={"out": 0})
+@cuda.jit
+def by_atomics(x, out):
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        place = math.floor((float64(x[i]) - LOW) * PER_UNIT)
+        if 0 <= place < BINS:
+            cuda.atomic.add(out, int32(place), 1)
+
+
+# %%
+# A histogram of its own for each block
+# -------------------------------------
+# Ten cells for 8192 threads are a queue. In shared memory each block has ten of its own, nearer and with 64 threads
+# for them; at the end ten atomics a block remain, so there are as few blocks as fill the machine. The first barrier
+# says that all bins are 0, the second that all numbers are counted.
+@histogram.kernel(launch=lambda device: (4 * device.sm_count, 64), init={"out": 0})
+@cuda.jit
+def privatised(x, out):
+    own = cuda.shared.array(BINS, int32)
+    thread = cuda.threadIdx.x
+    if thread < BINS:
+        own[thread] = 0
+    cuda.syncthreads()
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        place = math.floor((float64(x[i]) - LOW) * PER_UNIT)
+        if 0 <= place < BINS:
+            cuda.atomic.add(own, int32(place), 1)
+    cuda.syncthreads()
+    if thread < BINS:
+        cuda.atomic.add(out, thread, own[thread])
+
+
+# %%
+# The broken twins
+# ----------------
+# `racy` is right where no two numbers of one bin come at the same time, so on few numbers often. `truncated` has no
+# race at all: int32(-0.5) is 0, so its first bin is twice as wide as the others.
+@cuda.jit
+def racy(x, out):
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        place = math.floor((float64(x[i]) - LOW) * PER_UNIT)
+        if 0 <= place < BINS:
+            out[int32(place)] += 1
+
+
+@cuda.jit
+def truncated(x, out):
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        place = int32((float64(x[i]) - LOW) * PER_UNIT)
+        if 0 <= place < BINS:
+            cuda.atomic.add(out, place, 1)
+
+
+def twin() -> noyau.Op:
+    broken = noyau.op("f32[n] -> i32[10]", inputs=normals, name="histogram")(histogram.reference)
+    for kernel in (racy, truncated):
+        broken.kernel(launch=(128, 64), init={"out": 0})(kernel)
+    return broken
+
+
+def in_numpy(x):
+    """Its last bin has both of its edges, where all others have the lower one alone."""
+    return np.histogram(x, BINS, (LOW, LOW + BINS / PER_UNIT))[0].astype(np.int32)
+
+
+def main() -> None:
+    # %%
+    # Right, and named
+    # ----------------
+    found = noyau.check(histogram, generated=False, budget_s=0.5)
+    print(found)
+    found.raise_if_bad()
+    print(noyau.check(twin(), generated=False, budget_s=0.5))
+
+    # %%
+    # The clock
+    # ---------
+    # On a processor, as far as it can run these: what noyau makes of the reference, and NumPy's own histogram.
+    print(noyau.bench(histogram, sizes={"n": 10_000}, peers={"np.histogram": in_numpy}, budget_s=0.3))
+
+
+if __name__ == "__main__":
+    main()
