@@ -141,6 +141,63 @@ PAGES = {
         "and these copies: []",
         "the gradients are within",
     ),
+    "prange_classes": (
+        "smoothed[of_neighbours]: right on",
+        "map: no two iterations touch one cell",
+        "reduction: iterations only update total (sum)",
+        "running[in_pieces]: right on",
+        "counts[in_parts]: right on",
+        "smoothed[in_place]: race: iteration ",
+        "= mend: write to another array than the one that is read",
+        "distance[in_one_cell]: race: iteration 1 writes out[0], written by iteration 0",
+        "running[at_once]: race: iteration ",
+        "scan: line ",
+        "counts[bin_by_bin]: race: iteration ",
+    ),
+    "grid_stride": (
+        "square[strided]: right on",
+        "launched: [128, 64]",
+        "hypot[one_thread]: right on",
+        "launched: [1, 1]",
+        "square[no_guard]: out-of-bounds: thread 0 of block 0 reads x at 0, which has 0 cells",
+        "square[no_stride]: unwritten: no thread of [2, 64] writes out[128]",
+        "1000000 cells: equal to five decimals",
+    ),
+    "thread_counter": (
+        "the racy kernel, simulated: ",
+        "threads[one_by_one]: right on",
+        "positive[by_votes]: right on",
+        "threads[increment]: race: thread 1 of block 0 reads out[0], written by thread 0 of block 0",
+        "positive[no_barrier]: race: thread ",
+    ),
+    "histogram": (
+        "histogram[by_atomics]: right on",
+        "histogram[privatised]: right on",
+        "histogram[racy]: race: ",
+        "histogram[truncated]: wrong-value: wrong at out[0]",
+        "np.histogram",
+    ),
+    "vector_sum_ladder": (
+        "total[modulo]: right on",
+        "total[sequential]: right on",
+        "total[in_blocks_of_50]: right on",
+        "total[first_add]: right on",
+        "total[shuffles]: right on",
+        "order-dependent: floats are merged by atomics in any order",
+        "total[no_barrier]: race: ",
+    ),
+    "transpose": (
+        "32 cells wide: 32 of a warp's 32 lanes",
+        "33 cells wide: 1 of a warp's 32 lanes",
+        "transposed[naive]: right on",
+        "transposed[padded]: right on",
+        "transposed[no_barrier]: race: ",
+    ),
+    "tiled_matmul": (
+        "product[naive]: right on",
+        "product[tiled]: right on",
+        "product[one_barrier]: race: ",
+    ),
     "fused_expressions": (
         "log_sigmoid_mul_sum[sums]: right on",
         "log_sigmoid_mul_sum[log_of_sigmoid]: wrong-value: wrong at",
@@ -150,6 +207,12 @@ PAGES = {
 
 
 BRIEF = ("dlpack", "filter", "op_in_onnxruntime")  # the others take up to half a minute each
+
+
+WITH_NUMBA = (
+    *("prange_classes", "grid_stride", "thread_counter", "histogram"),
+    *("vector_sum_ladder", "transpose", "tiled_matmul"),
+)
 
 
 @pytest.mark.parametrize(
@@ -165,6 +228,9 @@ def test_a_page_says_what_is_right_what_is_wrong_and_what_is_fast(page):
     said = " ".join(ran.stdout.split())
     if page.startswith("triton_") and importlib.util.find_spec("triton") is None:
         assert said == "this page needs Triton, which is not installed; run: pip install triton torch"
+        return
+    if page in WITH_NUMBA and importlib.util.find_spec("numba") is None:
+        assert said == "this page needs Numba, which is not installed; run: pip install numba"
         return
     assert not re.search(r"WRONG|: wrong$", ran.stdout, re.MULTILINE)
     assert [words for words in PAGES[page] if " ".join(words.split()) not in said] == []
