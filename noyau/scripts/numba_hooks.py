@@ -21,6 +21,7 @@ from numba.cuda.simulator.kernel import FakeCUDAKernel
 from noyau.checking.findings import Finding
 from noyau.errors import DeviceError, NoyauError
 from noyau.handwritten.kernels import python_function
+from noyau.scripts.numba_host import WORDS
 from noyau.scripts.records import Session, shapes_told
 from noyau.shadow.numba.watching import MOST, watch_call
 from noyau.shadow.numba_cuda.launching import LANGUAGE, Argument, Launch, cells_of, configured, launched, root_of
@@ -54,8 +55,12 @@ def hooked(session: Session, launch: Any = None) -> Iterator[None]:
         for name in vars(simulator):
             if not name.startswith("_") and name not in _NEVER and hasattr(cuda, name):
                 _patch(undone, cuda, name, getattr(simulator, name))
-        for name in ("device_array", "device_array_like", "pinned_array", "mapped_array"):
-            _patch(undone, cuda, name, hooks.empty(getattr(simulator, name, None) or getattr(cuda, name)))
+        for name, word in WORDS.items():
+            _patch(undone, cuda, name, word)
+        for name in ("device_array", "device_array_like"):  # what the host fills by itself holds values
+            _patch(undone, cuda, name, hooks.empty(getattr(simulator, name)))
+        for name in ("copy_to_device", "__setitem__"):
+            _patch(undone, FakeCUDAArray, name, hooks.filled(getattr(FakeCUDAArray, name)))
         _patch(undone, FakeCUDAArray, "copy_to_host", hooks.copied(FakeCUDAArray.copy_to_host))
         yield
 
@@ -88,6 +93,8 @@ class _Hooks:
         name, place = function.py_func.__name__, _place(function)
         given = inspect.signature(function.py_func).bind(*args, **named)
         given.apply_defaults()
+        if given.kwargs:  # Numba says what it has against parameters that are given by name only
+            return plain(function, *args, **named)
         before = [value.copy() if isinstance(value, np.ndarray) else value for value in given.args]
         shapes = shapes_told(list(given.arguments), given.args)
         self.watching = True
@@ -129,7 +136,8 @@ class _Hooks:
         def made(*args: Any, **options: Any) -> Any:
             array = make(*args, **options)
             inner = array._ary if isinstance(array, FakeCUDAArray) else array
-            self.unset(inner)
+            if inner.dtype.names is None:
+                self.unset(inner)
             return array
 
         return made
@@ -137,6 +145,18 @@ class _Hooks:
     def unset(self, array: np.ndarray) -> None:
         root = root_of(array)
         self.fresh[id(root)] = Fresh(root, np.zeros(root.shape, bool))
+
+    def filled(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        """copy_to_device, and what the host assigns to an array of a device: its cells hold values from then on."""
+
+        def fill(array: Any, *args: Any, **named: Any) -> Any:
+            known = self.fresh.get(id(root_of(array._ary)))
+            if known is not None:
+                cells = cells_of(array._ary, known.array)
+                known.is_set.reshape(-1)[cells[args[0]] if plain.__name__ == "__setitem__" else cells] = True
+            return plain(array, *args, **named)
+
+        return fill
 
     def copied(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         """copy_to_host: cells that no kernel wrote are a finding of the last one that had the array."""
@@ -157,7 +177,11 @@ class _Hooks:
             first = ", ".join(map(str, np.unravel_index(missed[0], view.shape)))
             told = f"{missed.size} of {view.size} cells that are copied to the host were never written, [{first}] first"
             shown = digest("unwritten", name)
-            finding = Finding(self.session.script, name, LANGUAGE, "unwritten", place, "", told, digest=shown)
+            finding = Finding(
+                *(self.session.script, name, LANGUAGE, "unwritten", place, "", told),
+                digest=shown,
+                mend="let the threads reach the last cells, or fill the array before",
+            )
             self.session.find(name, place, finding)
 
 

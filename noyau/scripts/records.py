@@ -145,4 +145,5 @@ def _told(name: str, value: Any) -> str:
     shape = getattr(value, "shape", None)
     if shape is None:
         return f"{name} = {value!r}" if isinstance(value, bool | int | float) else name
-    return f"{name}: {getattr(value, 'dtype', '')}[{', '.join(map(str, shape))}]"
+    dtype = getattr(value, "dtype", "")
+    return f"{name}: {'records' if getattr(dtype, 'names', None) else dtype}[{', '.join(map(str, shape))}]"

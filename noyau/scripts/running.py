@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import noyau
 from noyau.checking.findings import Finding
 from noyau.errors import InputError
 from noyau.scripts.notebooks import cells_of, remembered, run_cells
@@ -91,7 +92,7 @@ def main() -> int:
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else int(end.code is not None)
         except BaseException as error:  # noqa: BLE001  also Ctrl-C: what was seen until then is told
-            traceback.print_exc()
+            _print_traceback(error)
             fault = f"it ended with {type(error).__name__}: {error}{_where(error, path)}"
     _write(session.finished(fault), Path(wish["record"]))
     return status
@@ -111,6 +112,8 @@ def _run(path: Path, session: Session) -> None:
         session.notes += run_cells(cells_of(path), path.name)
     else:
         linecache.checkcache(str(path))
+        lines = linecache.getlines(str(path))
+        linecache.cache[str(path)] = (sum(map(len, lines)), None, lines, str(path))  # found from any folder it goes to
         runpy.run_path(str(path), run_name="__main__")
 
 
@@ -120,10 +123,25 @@ def _tuples(value: Any) -> Any:
 
 def _where(error: BaseException, path: Path) -> str:
     """The last line of the script that an exception went through."""
-    lines = [
-        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).name == path.name
-    ]
-    return f" (line {lines[-1]})" if lines else ""
+    frames = [(Path(frame.filename).name, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    mine = [(name, line) for name, line in frames if name == path.name or name.startswith(f"{path.name}[")]
+    if not mine:
+        return ""
+    name, line = mine[-1]
+    cell = name.removeprefix(path.name).strip("[]")
+    return f" ({cell}, line {line})" if cell else f" (line {line})"
+
+
+def _print_traceback(error: BaseException) -> None:
+    """What Python prints, without the frames of noyau and of what runs the script."""
+    told = traceback.TracebackException.from_exception(error)
+    kept = [each for each in told.stack if not _is_ours(each.filename)]
+    told.stack = traceback.StackSummary.from_list(kept)
+    sys.stderr.write("".join(told.format()))
+
+
+def _is_ours(file: str) -> bool:
+    return file == "<frozen runpy>" or Path(file).is_relative_to(Path(noyau.__file__).parent)
 
 
 def _write(found: ScriptCheck, record: Path) -> None:

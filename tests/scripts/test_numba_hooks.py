@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -103,3 +104,29 @@ def test_what_cannot_be_watched_is_said_and_runs():
         assert odd(np.ones(5)) == 5
         assert odd.py_func(np.ones(5)) == 5
     assert [each.name for each in session.finished().kernels] == ["odd"]
+
+
+def test_what_the_host_writes_holds_values():
+    session = Session("here")
+    with hooked(session):
+        given, half, pinned = cuda.device_array(4), cuda.device_array(4), cuda.pinned_array(4)
+        given.copy_to_device(np.arange(4.0))
+        half[:2] = 1.0
+        pinned[:] = 1.0
+        for each in (given, pinned, half):
+            shift[1, 4](each, np.zeros(3))
+    (finding,) = session.finished().findings
+    assert (finding.kind, finding.cell, finding.owners) == ("uninitialised", (2,), ("thread 1 of block 0",))
+    assert finding.mend == "let some thread write each cell, and each lane take part, before it is read"
+
+
+def test_parameters_by_name_only_are_left_to_numba():
+    @njit(parallel=True)
+    def scaled(x, *, by):
+        for i in prange(x.shape[0]):
+            x[i] *= by
+
+    session = Session("here")
+    with hooked(session), suppress(Exception):
+        scaled(np.ones(3), by=2.0)
+    assert session.finished().kernels == ()

@@ -3,9 +3,11 @@ from __future__ import annotations
 import json
 import re
 import textwrap
+from pathlib import Path
 
 import pytest
 
+import noyau
 from noyau.errors import CheckError, InputError
 from noyau.scripts.running import check_script
 
@@ -143,3 +145,37 @@ def test_what_is_no_script(tmp_path):
     path = written(tmp_path, "{}", "book.ipynb")
     with pytest.raises(InputError, match=rf"^{re.escape(str(path))} is no notebook of Jupyter \(KeyError"):
         check_script(path)
+
+
+GOES_AWAY = """
+    import os
+    import numpy as np
+    from numba import cuda
+    os.chdir("/")
+    @cuda.jit
+    def counter(c):
+        c[0] += 1
+    counter[1, 32](np.zeros(1))
+    counter[1, 2048](np.zeros(1))
+"""
+
+
+def test_a_script_that_goes_to_another_folder_is_read_still(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(noyau.__file__).parent.parent))
+    path = Path("goes.py")
+    path.write_text(textwrap.dedent(GOES_AWAY))
+    found = check_script(path)
+    (race,) = found.findings
+    assert (race.kind, race.place) == ("race", "goes.py:8")
+    assert found.fault.startswith("it ended with DeviceError: the block of a launch is")
+    assert found.fault.endswith("(line 10)")
+    files = re.findall(r'File "(.*)", line', capfd.readouterr().err)
+    assert files == ["goes.py"]  # no frame of noyau's own
+
+
+def test_a_fault_in_a_notebook_names_its_cell(tmp_path):
+    cells = [{"cell_type": "code", "source": text} for text in ("x = 1", "y = 2\nx / 0")]
+    path = tmp_path / "book.ipynb"
+    path.write_text(json.dumps({"cells": cells}))
+    assert check_script(path).fault == "it ended with ZeroDivisionError: division by zero (cell 2, line 2)"

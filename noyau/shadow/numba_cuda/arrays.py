@@ -3,6 +3,7 @@ the thread that runs."""
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -25,6 +26,7 @@ class Launched(Recorder):
     def __init__(self, most: int = 1 << 62, shadow: Shadow | None = None) -> None:
         super().__init__(most, shadow)
         self.unordered: set[int] = set()  # sites where atomics add to floats
+        self.fields: dict[tuple[int, str], int] = {}  # the memories of the fields of records
 
     def enter(self, owner: int, block: int, warp: int, epoch: int = 0, warp_epoch: int = 0) -> None:
         """Whose accesses come from here on."""
@@ -72,6 +74,8 @@ class DeviceArray(Recording):
         site = recorder._sites.get((frame.f_code.co_filename, frame.f_lineno))
         if site is None:
             site = recorder.site(frame)
+        if self.data.dtype.names is not None and self.inside(key, _READ, site) is not None:
+            return Record(self, key) if cell >= 0 else self._like(self.picked(key, site))
         if cell >= 0:
             recorder.touch(self.memory, cell, _READ, site)
             return self.number(self.data[key])
@@ -85,10 +89,13 @@ class DeviceArray(Recording):
         site = recorder._sites.get((frame.f_code.co_filename, frame.f_lineno))
         if site is None:
             site = recorder.site(frame)
-        if cell >= 0:
+        if isinstance(value, Record):
+            for name in value._array.data.dtype.names or ():
+                self.field(name)[key] = value[name]
+        elif cell >= 0:
             self._store(key, cell, value, _WRITE, site)
         else:
-            self.put(key, value if isinstance(value, Recording) else _fitted(value, self.data.dtype), site)
+            self.put(key, value if isinstance(value, Recording) else fitted(value, self.data.dtype), site)
 
     def change(self, key: Any, change: Callable[[Any], Any], frame: FrameType, *, sums: bool = False) -> Any:
         """An atomic: the cell becomes `change` of what it holds, which is given back. `sums`: it adds."""
@@ -105,6 +112,17 @@ class DeviceArray(Recording):
         self._store(key, self.cells.item(key), change(number), _ATOMIC, site)
         return number
 
+    def field(self, name: str) -> DeviceArray:
+        """A field of its records, as an array with a memory of its own. UnsupportedError for one that is an array."""
+        data, fields = self.data[name], self.launch.fields
+        if data.shape != self.shape:
+            raise UnsupportedError(f"the field {name} of a record is an array, which cannot be watched; take numbers")
+        if (self.memory, name) not in fields:
+            whole = self.launch.memories[self.memory]
+            made = fields[self.memory, name] = self.launch.shadow.memory(math.prod(whole.shape), is_set=True)
+            self.launch.memories[made] = Memory(f"{whole.name}.{name}", whole.shape)
+        return DeviceArray(self.recorder, fields[self.memory, name], data, self.cells)
+
     @property
     def launch(self) -> Launched:
         """Its recorder."""
@@ -117,7 +135,7 @@ class DeviceArray(Recording):
         try:
             data[key] = value
         except OverflowError:
-            data[key] = _fitted(value, data.dtype)
+            data[key] = fitted(value, data.dtype)
         if access == _WRITE and before == data[key]:
             access = _SAME
         self.recorder.touch(self.memory, cell, access, site)
@@ -129,6 +147,26 @@ class DeviceArray(Recording):
         return DeviceArray(self.recorder, found.memory, found.data, found.cells)
 
 
+class Record:
+    """One record of an array, as a kernel has it: its fields are read and written in place."""
+
+    __slots__ = ("_array", "_key")
+    _array: DeviceArray
+    _key: Any
+
+    def __init__(self, array: DeviceArray, key: Any) -> None:
+        object.__setattr__(self, "_array", array)
+        object.__setattr__(self, "_key", key)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._array.field(name)[self._key]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._array.field(name)[self._key] = value
+
+    __getattr__, __setattr__ = __getitem__, __setitem__
+
+
 def _number_of(dtype: np.dtype) -> Callable[[Any], Any]:
     """How a kernel gets a number of a dtype: Numba computes with whole ones up to 63 bits in 64, like Python."""
     if dtype.kind == "b":
@@ -138,7 +176,7 @@ def _number_of(dtype: np.dtype) -> Callable[[Any], Any]:
     return dtype.type
 
 
-def _fitted(value: Any, dtype: np.dtype) -> Any:
+def fitted(value: Any, dtype: np.dtype) -> Any:
     """A whole number as an array of fewer bits holds it: it wraps around."""
     if dtype.kind not in "iu" or not isinstance(value, int | np.integer) or isinstance(value, bool):
         return value

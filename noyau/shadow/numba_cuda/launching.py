@@ -14,7 +14,7 @@ from noyau.errors import DeviceError
 from noyau.shadow.numba_cuda.arrays import DeviceArray, Launched
 from noyau.shadow.numba_cuda.device import Device
 from noyau.shadow.numba_cuda.lockstep import Lockstep, Thread3
-from noyau.shadow.numba_cuda.names import stand_ins, word_of
+from noyau.shadow.numba_cuda.names import conversion_of, stand_ins, word_of
 from noyau.shadow.numba_cuda.rewriting import Twins
 from noyau.shadow.records import Access, Route, Seen
 
@@ -99,7 +99,7 @@ class Launch:
     def route(self) -> Route:
         """How its sites, memories and threads are spelt."""
         recorder, owner = self.recorder, self.configuration.owner
-        return Route(LANGUAGE, recorder.sites, recorder.memories, owner, {}, MESSAGES)
+        return Route(LANGUAGE, recorder.sites, recorder.memories, owner, REMEDIES, MESSAGES)
 
 
 def launched(
@@ -113,7 +113,8 @@ def launched(
     given = [_given(each, run) for each in arguments]
     device = Device(run.recorder, configuration.grid, configuration.block)
     device.dynamic_bytes = configuration.shared_bytes
-    twin = Twins(word_of, stand_ins(device), run.recorder.line).of(function, is_kernel=True)
+    twins = Twins(word_of, stand_ins(device), run.recorder.line, conversion_of, run.recorder.signed)
+    twin = twins.of(function, is_kernel=True)
     run.recorder.region(serial=False)
     steps = Lockstep(
         run.recorder, device, configuration.grid, configuration.block, partial(twin.function, *given), twin.waits
@@ -181,6 +182,12 @@ def _uninitialised(seen: Seen, route: Route) -> str:
 MESSAGES: dict[str, Callable[[Seen, Route], str]] = {
     "divergent-barrier": _divergent,
     "uninitialised": _uninitialised,
+}
+
+
+REMEDIES = {
+    "race": "within a block put cuda.syncthreads() between the two; else give each cell one thread, or use cuda.atomic",
+    "uninitialised": "let some thread write each cell, and each lane take part, before it is read",
 }
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numba import cuda
 
 from noyau.errors import UnsupportedError
+from noyau.shadow.numba_cuda.arrays import fitted
 from noyau.shadow.numba_cuda.device import Device
 from noyau.shadow.numba_cuda.requests import WAITING
 
@@ -43,6 +44,22 @@ def stand_ins(device: Device) -> dict[int, Any]:
     made |= {id(getattr(cuda.atomic, name)): getattr(device.atomic, name) for name in atomics}
     made |= {id(function): getattr(MATH, name) for name, function in vars(math).items() if callable(function)}
     return made
+
+
+def conversion_of(meant: Any) -> Callable[..., Any] | None:
+    """What stands in place of an integer type of NumPy or Numba that is called: on a device it wraps around."""
+    if isinstance(meant, type) and issubclass(meant, np.integer):
+        dtype = np.dtype(meant)
+    elif isinstance(meant, numba.types.Integer):
+        dtype = numba.np.numpy_support.as_dtype(meant)
+    else:
+        return None
+
+    def converted(value: Any = 0) -> Any:
+        whole = int(value) if math.isfinite(value) else 0  # of NaN and infinity: undefined
+        return dtype.type(fitted(whole, dtype))
+
+    return converted
 
 
 class _Numba:

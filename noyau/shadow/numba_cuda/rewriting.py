@@ -11,11 +11,16 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
+import numpy as np
+
 from noyau.errors import UnsupportedError
 from noyau.handwritten.kernels import python_function
+from noyau.shadow.numba.rewriting import is_signed
 from noyau.shadow.numba_cuda.requests import WAITING, Asked
 
 _ASKED = "noyau_asked"
+_DIVISOR = "noyau_divisor"
+_DIVISIONS = (ast.Div, ast.FloorDiv, ast.Mod)
 _MISSING = object()
 
 
@@ -31,11 +36,15 @@ class Twin:
 @dataclass(slots=True)
 class Twins:
     """The twins of functions, each made once. `words`: what numba.cuda calls an object, or nothing; `stand_ins`: what
-    stands in a twin's globals in place of an object, by its identity; `site`: the number of a file and a line."""
+    stands in a twin's globals in place of an object, by its identity; `site`: the number of a file and a line;
+    `calls`: what is called in place of an object, or nothing; `signed`: lines with an index written as a negative
+    number, which are added."""
 
     words: Callable[[Any], str | None]
     stand_ins: Mapping[int, Any]
     site: Callable[[str, int], int]
+    calls: Callable[[Any], Callable[..., Any] | None] = lambda meant: None
+    signed: set[tuple[str, int]] = field(default_factory=set)
     made: dict[tuple[int, bool], Twin] = field(default_factory=dict)
     making: set[int] = field(default_factory=set)
 
@@ -58,6 +67,8 @@ class Twins:
             raise UnsupportedError(f"{plain!r} is no function of Python; noyau reads kernels that are")
         tree, file = _parsed(plain)
         self.site(file, tree.lineno)
+        indexed = (each for each in ast.walk(tree) if isinstance(each, ast.Subscript) and is_signed(each))
+        self.signed.update((file, each.lineno) for each in indexed)
         names = _names_of(plain)
         change = _Rewriting(self, names, tree, file, is_kernel)
         body = ast.fix_missing_locations(ast.Module([change.changed()], []))
@@ -67,6 +78,12 @@ class Twins:
         made = space[tree.name]
         made.__defaults__, made.__kwdefaults__ = plain.__defaults__, plain.__kwdefaults__
         return Twin(made, change.waits)
+
+
+def divisor(value: Any) -> Any:
+    """A zero of Python, by which Python divides nothing, as NumPy's: a device gives infinity, NaN, or what is
+    undefined."""
+    return np.asarray(value)[()] if isinstance(value, int | float | complex) and not value else value
 
 
 def _names_of(function: FunctionType) -> dict[str, Any]:
@@ -134,7 +151,27 @@ class _Rewriting(ast.NodeTransformer):
             return self._asking(node, word)
         if meant is not _MISSING and word is None and hasattr(meant, "py_func"):
             return self._calling(node, self.twins.of(meant), getattr(meant, "__name__", "function"))
+        instead = None if meant is _MISSING else self.twins.calls(meant)
+        if instead is not None:
+            node.func = ast.copy_location(self._bind(f"noyau_call_{len(self.bound)}", instead), node)
         return node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        if isinstance(node.op, _DIVISIONS):
+            node.right = self._divisor(node.right)
+        return node
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AugAssign:
+        self.generic_visit(node)
+        if isinstance(node.op, _DIVISIONS):
+            node.value = self._divisor(node.value)
+        return node
+
+    def _divisor(self, node: ast.expr) -> ast.expr:
+        if isinstance(node, ast.Constant) and node.value:
+            return node
+        return ast.copy_location(ast.Call(self._bind(_DIVISOR, divisor), [node], []), node)
 
     def _asking(self, node: ast.Call, word: str) -> ast.expr:
         self.waits = True

@@ -7,10 +7,11 @@ import pytest
 
 pytest.importorskip("numba")
 
-from numba import cuda, float32
+from numba import cuda, float32, uint8
 
 from noyau.errors import DeviceError, UnsupportedError
 from noyau.shadow.numba_cuda.launching import Argument, configured, launched
+from noyau.shadow.numba_cuda.rewriting import divisor
 from noyau.shadow.recording import TooManyError
 from tests.shadow.numba_cuda.tutorials import TUTORIALS
 
@@ -163,3 +164,59 @@ def test_threads_are_named_by_their_places():
     assert made.owner(0) == "thread (0, 0, 0) of block (0, 0)"
     assert made.owner(32 + 16 + 5) == "thread (1, 1, 1) of block (1, 0)"
     assert str(made) == "[(2, 2), (4, 4, 2)]"
+
+
+@cuda.jit
+def edges(x, count, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        out[i, 0] = i / count[i]
+        out[i, 1] = -i // 2 + (-i) % 3
+        out[i, 2] = np.int8(i + 125)
+        out[i, 3] = uint8(x[i])
+        count[i] //= 2 - x.ndim
+        out[i, 4] = x[-1]
+
+
+def test_numbers_are_as_on_a_device():
+    x, out = np.array([-1.5, 2.9, np.nan, 300.0]), np.zeros((4, 5))
+    _, seen = seen_of(edges, (1, 8), x, np.array([0, 0, 2, 1]), out)
+    assert seen == []
+    want = [[np.nan, 0, 125, 255, 300], [np.inf, 1, 126, 2, 300], [1, 0, 127, 0, 300], [3, -2, -128, 44, 300]]
+    np.testing.assert_array_equal(out, want)
+
+
+def test_a_zero_divides_as_numpys():
+    with np.errstate(all="ignore"):
+        assert [1 / divisor(0), -1 / divisor(0.0), 5 // divisor(0)] == [np.inf, -np.inf, 0]
+    assert divisor(3) == 3
+
+
+@cuda.jit
+def moved(p, q):
+    i = cuda.grid(1)
+    if i < p.size:
+        p[i].x += p[i]["m"]
+        q[i] = p[i]
+        p[i].m = 0
+
+
+@cuda.jit
+def shifted(p):
+    i = cuda.grid(1)
+    if i < p.size - 1:
+        p[i].x = p[i + 1].x
+
+
+def test_fields_of_records_are_watched_each_on_its_own():
+    kind = np.dtype([("x", np.float32), ("m", np.int32)])
+    p, q = np.array([(1, 2), (3, 4)], kind), np.zeros(2, kind)
+    assert seen_of(moved, (1, 8), p, q)[1] == []
+    assert (p.tolist(), q.tolist()) == ([(3, 0), (7, 0)], [(3, 2), (7, 4)])
+    run, (race,) = seen_of(shifted, (1, 8), np.zeros(3, kind))
+    assert (race.kind, run.recorder.memories[race.memory].spelt(race.cell)) == ("race", "p.x[1]")
+
+
+def test_a_field_that_is_an_array_is_refused():
+    with pytest.raises(UnsupportedError, match=r"^the field x of a record is an array, which cannot be watched"):
+        seen_of(shifted, (1, 1), np.zeros(3, [("x", "f4", 2)]))
