@@ -207,11 +207,16 @@ static int conflicts(const shadow *s, const crowd *them, const crowd *now) {
     return them->warp == MANY || them->warp != now->warp || them->warp_epoch == now->warp_epoch;
 }
 
-/* Who runs joins a crowd; those of it that are ordered before all that can still come are forgotten. */
-static void join(crowd *them, const crowd *now, int32_t site) {
+/* Who runs joins a crowd; those of it that are ordered before all that can still come are forgotten, and so is one of
+   another block that published before (a lock was handed on): what comes after who runs comes after it too. */
+static void join(const shadow *s, crowd *them, const crowd *now, int32_t site) {
     crowd joined = *now;
     joined.site = site, joined.other = 0;
     if (them->owner && them->block != now->block) {
+        if (!them->other && !conflicts(s, them, now)) {
+            *them = joined;
+            return;
+        }
         joined.block = MANY, joined.warp = MANY;
     } else if (them->owner && them->epoch == now->epoch && them->warp != now->warp) {
         joined.warp = MANY;
@@ -245,9 +250,9 @@ static void touch_cell(shadow *s, memory_shadow *m, int32_t memory, int64_t cell
     if (access != SHADOW_READ && conflicts(s, &c->readers, now))
         race(s, memory, cell, access, site, &c->readers, SHADOW_READ);
     if (access == SHADOW_READ) {
-        join(&c->readers, now, site);
+        join(s, &c->readers, now, site);
     } else if (access == SHADOW_ATOMIC) {
-        join(&c->atomics, now, site);
+        join(s, &c->atomics, now, site);
         meet(s, memory, cell);
     } else {
         c->writer = *now;

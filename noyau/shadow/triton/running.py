@@ -1,0 +1,170 @@
+"""A kernel of Triton on an op, launched in this process, in which Triton interprets, with every access watched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from noyau.checking.findings import Finding
+from noyau.dtypes import DType
+from noyau.errors import CheckError, NoyauError
+from noyau.handwritten.asking import ask
+from noyau.handwritten.calling import FunctionKernel
+from noyau.handwritten.kernels import HandKernel
+from noyau.handwritten.triton_calls import TritonKernel
+from noyau.handwritten.triton_parameters import configs_of
+from noyau.references import bind_sizes
+from noyau.runtimes.torch.arrays import tensor_of
+from noyau.shadow.engine import Shadow
+from noyau.shadow.records import Access, Memory, Route, Seen, Site, Watched, findings_of
+from noyau.shadow.triton.extents import Extents
+from noyau.shadow.triton.hooks import Hooks, hooked
+from noyau.signatures.instances import shapes_of
+from noyau.signatures.types import Instance
+
+Array = np.ndarray
+LANGUAGE = "triton"
+MOST = 30_000_000  # accesses of one launch
+REMEDIES = {
+    "race": "let one program write each cell, or merge with tl.atomic_add",
+    "out-of-bounds": "give the access a mask: mask=offsets < n",
+    "uninitialised": "store each cell before it is loaded, or say what the output holds with init=",
+    "unwritten": "launch enough programs for the last cells: triton.cdiv(n, BLOCK)",
+    "written-twice": "let one program write each cell",
+}
+_WIDEN = "a product of int32 overflowed on the way: widen it, as in row.to(tl.int64) * stride"
+_ZONE, _ALIGNED = 1 << 16, 64  # bytes around an argument, at least; how it is aligned
+
+
+def watch_here(
+    kernel: HandKernel, instance: Instance, arrays: Sequence[Array], constants: Mapping[str, Any], size: str
+) -> Watched:
+    """The kernel on these arrays, watched. UnsupportedError where it cannot be; CheckError where it raises, or for what
+    the interpreter does not calculate in."""
+    if any(value.dtype is DType.BF16 for value in (*instance.inputs, *instance.outputs)):
+        raise CheckError("Triton's interpreter takes bfloat16 for integers")
+    run = FunctionKernel(kernel, instance, constants)
+    shapes = shapes_of(instance.outputs, bind_sizes(instance, arrays))
+    outputs = [np.zeros(shape, value.dtype.numpy) for shape, value in zip(shapes, instance.outputs, strict=True)]
+    before = run.prepared([np.array(each) for each in arrays], outputs)
+    unset = _unset(run, before, outputs)
+    config = sum(extent for array in (*before, *outputs) for extent in array.shape)
+    made = TritonKernel(kernel, instance, constants, config if configs_of(kernel.function) else None)
+    extents = Extents(Shadow())
+    ends = zip((*instance.inputs, *instance.outputs), (*before, *outputs), strict=True)
+    placed = [array if value.scalar else roomy(array) for value, array in ends]
+    given: list[Any] = []
+    numbers: dict[str, int] = {}
+    for value, array in zip((*instance.inputs, *instance.outputs), placed, strict=True):
+        if not value.scalar:
+            numbers[value.name] = extents.add(value.name, array, is_set=value.name not in unset)
+        given.append(array.item() if value.scalar else tensor_of(array))
+    count = len(instance.inputs)
+    extents.shadow.region()
+    hooks = _launched(made, given[:count], given[count:], extents)
+    seen = told_once(extents.shadow.seen())
+    findings, allowed = findings_of(seen, route_of(hooks, extents), kernel.target.op, kernel.name, size)
+    if not hooks.was_cut:
+        missed = {name: numbers[name] for name in sorted(unset)}
+        findings += _unwritten(missed, hooks, extents, kernel, size)
+    names = [value.name for value in instance.inputs]
+    results = [placed[names.index(name)] for name in kernel.usage.updates] or placed[count:]
+    return Watched(tuple(findings), extents.shadow.accesses, tuple(allowed), notes_of(hooks), tuple(results))
+
+
+def roomy(array: Array) -> Array:
+    """A packed copy with room around it, which nothing else lies in."""
+    zone = max(_ZONE, array.nbytes)
+    whole = np.empty(array.nbytes + 2 * zone + _ALIGNED, np.uint8)
+    start = zone + -(whole.__array_interface__["data"][0] + zone) % _ALIGNED
+    made = whole[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    made[...] = array
+    return made
+
+
+def route_of(hooks: Hooks, extents: Extents) -> Route:
+    """How sites, memories and programs of a launch are spelt."""
+    remedies = {**REMEDIES, "out-of-bounds": _WIDEN} if hooks.overflows else REMEDIES
+    return Route(LANGUAGE, hooks.sites, extents.memories, hooks.owner, remedies)
+
+
+def told_once(seen: Sequence[Seen]) -> list[Seen]:
+    """What was seen; of races on one argument that share a line only the one with most writes."""
+    kept = [each for each in seen if each.kind != "race"]
+    lines: set[tuple[int, int]] = set()
+    for each in sorted((each for each in seen if each.kind == "race"), key=_writes, reverse=True):
+        own = {(each.memory, each.site), (each.memory, each.other_site)}
+        if not own & lines:
+            kept.append(each)
+        lines |= own
+    return kept
+
+
+def _writes(seen: Seen) -> int:
+    return (seen.access is not Access.READ) + (seen.other_access is not Access.READ)
+
+
+def notes_of(hooks: Hooks) -> tuple[str, ...]:
+    """What a report says of a launch beside its findings."""
+    told = [f"launched: a grid of {grid_text(hooks.grid)}"]
+    if hooks.overflows:
+        lines = ", ".join(str(hooks.sites[site].line) for site in sorted(hooks.overflows))
+        told.append(f"int32: a product overflowed (line {lines})")
+    if hooks.was_cut:
+        told.append(f"ended: after {MOST} accesses")
+    return tuple(told)
+
+
+def grid_text(grid: Sequence[int]) -> str:
+    """`(4,)` or `(4, 2)`."""
+    axes = list(grid)
+    while len(axes) > 1 and axes[-1] == 1:
+        axes.pop()
+    return str(tuple(axes))
+
+
+def _launched(made: TritonKernel, inputs: Sequence[Any], outputs: Sequence[Any], extents: Extents) -> Hooks:
+    with hooked(extents, MOST) as hooks:
+        try:
+            made.into(inputs, outputs)
+        except NoyauError:
+            raise
+        except Exception as fault:
+            if not hooks.was_cut:
+                raise CheckError(f"{made.kernel.called} raised {type(fault).__name__}: {fault}") from fault
+    return hooks
+
+
+def _unset(run: FunctionKernel, arrays: Sequence[Array], outputs: Sequence[Array]) -> set[str]:
+    """The outputs that hold nothing before, and are written."""
+    if run.kernel.usage.updates:
+        return set()
+    init = run.kernel.usage.init
+    told = ask(init, run.offers(arrays, outputs), f"init= of {run.kernel.called}") if callable(init) else init
+    return {value.name for value in run.instance.outputs} - set(told)
+
+
+def _unwritten(
+    memories: Mapping[str, int], hooks: Hooks, extents: Extents, kernel: HandKernel, size: str
+) -> list[Finding]:
+    """A finding for each output of which cells were never written."""
+    found: list[Finding] = []
+    file, _, line = kernel.place.rpartition(":")
+    place = Site.of(file, int(line)) if line.isdigit() else Site(kernel.place, 0)
+    for number in memories.values():
+        missed, first = extents.shadow.unwritten(number)
+        if missed:
+            memory = extents.memories[number]
+            told = {"unwritten": _told(memory, missed, first, grid_text(hooks.grid))}
+            route = Route(LANGUAGE, [place], {-1: memory}, str, REMEDIES, told)
+            seen = Seen("unwritten", Access.WRITE, 0, -1, first)
+            found += findings_of([seen], route, kernel.target.op, kernel.name, size)[0]
+    return found
+
+
+def _told(memory: Memory, missed: int, first: int, grid: str) -> Callable[[Seen, Route], str]:
+    many = f" and {missed - 1} more cells" if missed > 1 else ""
+    cells = int(np.prod(memory.shape))
+    return lambda seen, route: f"no program of the grid {grid} stores {memory.spelt(first)}{many} of {cells}"
