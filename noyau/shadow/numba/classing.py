@@ -9,7 +9,7 @@ from noyau.shadow.numba.rewriting import Loop
 from noyau.shadow.numba.running import Region
 from noyau.shadow.records import Access, Seen, Site
 
-RANK = ("map", "reduction", "scan", "race")  # the later one holds where runs of a loop differ
+RANK = ("unseen", "map", "reduction", "scan", "race")  # the later one holds where runs of a loop differ
 REMEDIES = {
     "reduction": "update a plain name instead (s = 0.0 before the loop, s += ... in it): Numba then makes a reduction "
     "of it",
@@ -68,6 +68,8 @@ def _of(region: Region, races: Sequence[Seen], sites: Sequence[Site]) -> Classed
     if loop.reductions:
         told = ", ".join(f"{name} ({kind})" for name, kind in loop.reductions)
         return Classed(loop.file, loop.line, "reduction", f"iterations only update {told}")
+    if region.iterations and not region.accesses:
+        return Classed(loop.file, loop.line, "unseen", "it touches no array that is watched: lists and x.flat are not")
     return Classed(loop.file, loop.line, "map", "no two iterations touch one cell, unless all of them read it")
 
 

@@ -38,11 +38,12 @@ _UNSEEN = (types.Number, types.Boolean)
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """One run of a prange: which one, and which of the shadow's findings are of it."""
+    """One run of a prange: which one, which of the shadow's findings are of it, and how many accesses it made."""
 
     loop: Loop
     iterations: int
     findings: tuple[int, int]
+    accesses: int
 
 
 @dataclass(slots=True)
@@ -54,6 +55,7 @@ class Run:
     regions: list[Region] = field(default_factory=list)
     kept: set[int] = field(default_factory=set)  # memories that were there before the present region
     inside: bool = False
+    before: int = 0  # accesses that were made until the present region
 
     def loop(self, file: str, line: int, number: int, *bounds: Any) -> Iterator[int]:
         """The iterations of a prange; within another one it is serial."""
@@ -78,6 +80,7 @@ class Run:
         recorder = self.recorder
         recorder.play()
         self.kept = set(recorder.memories)
+        self.before = recorder.shadow.accesses
         recorder.region(serial=False)
         return recorder.shadow.count
 
@@ -85,7 +88,8 @@ class Run:
         recorder, self.inside = self.recorder, False
         recorder.region(serial=True)
         recorder.play()
-        self.regions.append(Region(loop, iterations, (first, recorder.shadow.count)))
+        made = recorder.shadow.accesses - self.before
+        self.regions.append(Region(loop, iterations, (first, recorder.shadow.count), made))
         for memory in set(recorder.memories) - self.kept:  # arrays of an iteration end with it
             recorder.shadow.forget(memory)
 

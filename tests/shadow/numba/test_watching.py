@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("numba")
 
+from numba import njit, prange
+
 from noyau.shadow.numba.watching import Watching, watch_call
 from noyau.shadow.recording import Recorder
 from noyau.shadow.records import Site
@@ -111,3 +113,35 @@ def test_accesses_and_iterations_are_counted():
     watching = watched(kernels.copied, np.zeros(20_000), np.zeros(20_000))
     assert watching.recorder.shadow.accesses == 40_000
     assert watching.run.regions[0].iterations == 20_000
+
+
+@njit(parallel=True)
+def in_a_list(n):
+    out = [0.0] * n
+    for i in prange(n):
+        out[i] = i
+    return out
+
+
+def test_a_loop_of_which_no_access_is_seen_is_no_map():
+    seen, result = watch_call(in_a_list, (3,))
+    assert result == [0, 1, 2]
+    assert [note.partition(": ")[2] for note in seen.notes] == [
+        "unseen: it touches no array that is watched: lists and x.flat are not"
+    ]
+
+
+@njit(parallel=True)
+def holds_the_last(x):
+    last = 0.0
+    for i in prange(x.size):
+        if x[i] > 0:
+            last = x[i]
+        x[i] = last
+    return last
+
+
+def test_what_is_carried_over_leaves_the_result_to_numba():
+    seen, result = watch_call(holds_the_last, (np.full(4, 2.0),))
+    assert [each.kind for each in seen.findings] == ["race"]
+    assert result in (0.0, 2.0)
