@@ -32,8 +32,8 @@ PRIMES = (5, 3, 7, 2)
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is tried: at most `most` cases, and none once `total` cells were tried in `fewest` of them; `runs`: after
-    how many unfused runs that are rounded otherwise a case is done, where nothing of it is beyond what they allow."""
+    """How much is tried: at most `most` cases, and none once `total` cells were tried in `fewest` of them. A case is
+    done after `runs` unfused runs that are rounded otherwise, where nothing of it is beyond what they allow."""
 
     fewest: int = 3
     most: int = 30

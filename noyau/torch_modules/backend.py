@@ -23,7 +23,7 @@ def backend(
 
     `options` are the fields of noyau.torch_modules.wishes.Wishes: rest="eager" or "inductor", against="eager" or
     "inductor", budget_s=60, keep="faster". InputError for an option or a value that there is not."""
-    return through(module, inputs, wishes_from({**(options or {}), **others}), Record())
+    return through(module, inputs, wishes_from({**(options or {}), **others}), Record(forgets=True))
 
 
 def through(module: fx.GraphModule, inputs: Sequence[Any], wishes: Wishes, record: Record) -> Callable[..., Any]:

@@ -16,6 +16,7 @@ from noyau.errors import BuildError, UnsupportedError
 from noyau.ir import ranges
 from noyau.passes.partition import Group, Partition
 from noyau.planning import Plan
+from noyau.timing.memory import give_back
 from noyau.torch_modules import kernels, places, running
 from noyau.torch_modules.judging import Clock, Judged, checked, kernel_of, timed
 from noyau.torch_modules.kernels import input_names
@@ -47,9 +48,16 @@ class Compiled:
 
 @dataclass(slots=True)
 class Record:
-    """Every graph that was compiled for a module, in order."""
+    """Every graph that was compiled for a module, in order; none where it `forgets`: they are large, and torch keeps
+    what compiles them as long as the module."""
 
     graphs: list[Compiled] = field(default_factory=list)
+    forgets: bool = False
+
+    def tell(self, graph: Compiled) -> None:
+        """A graph that was compiled."""
+        if not self.forgets:
+            self.graphs.append(graph)
 
 
 def compile_graph(module: fx.GraphModule, inputs: Sequence[Any], kind: str, wishes: Wishes, record: Record) -> Boxed:
@@ -59,6 +67,7 @@ def compile_graph(module: fx.GraphModule, inputs: Sequence[Any], kind: str, wish
         return _compiled(module, inputs, kind, wishes, record)
     finally:
         ranges.forget()
+        give_back()
 
 
 def _compiled(module: fx.GraphModule, inputs: Sequence[Any], kind: str, wishes: Wishes, record: Record) -> Boxed:
@@ -69,9 +78,9 @@ def _compiled(module: fx.GraphModule, inputs: Sequence[Any], kind: str, wishes: 
             swaps = swaps_of(compiled, registered=wishes.rest == "inductor")
     except (UnsupportedError, BuildError) as reason:
         warnings.warn(f"noyau leaves this graph to torch: {reason}", RuntimeWarning, stacklevel=2)
-        record.graphs.append(Compiled(kind, None, Partition((), ()), Plan(()), whole=str(reason)))
+        record.tell(Compiled(kind, None, Partition((), ()), Plan(()), whole=str(reason)))
         return run(module, inputs)
-    record.graphs.append(compiled)
+    record.tell(compiled)
     if not swaps:
         return run(module, inputs)
     return run(fx.GraphModule(module, rewritten(module.graph, swaps)), inputs)

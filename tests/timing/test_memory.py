@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 
 import numpy as np
+import pytest
 
-from noyau.timing.memory import forget_peak, peak_bytes, resident_bytes
+from noyau.timing.memory import forget_peak, give_back, peak_bytes, resident_bytes
 
 
 def test_memory_is_read_where_linux_tells_it(tmp_path):
@@ -27,6 +29,17 @@ def test_a_peak_that_is_forgotten_begins_anew():
     del block
     forget_peak()
     assert peak_bytes() < high
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no word for it")
+def test_free_memory_is_given_back():
+    blocks = [bytearray(b"x" * 4000) for _ in range(1 << 14)]
+    kept = blocks[::64]  # they lie between the others, so that malloc itself gives nothing back
+    del blocks
+    held = resident_bytes()
+    give_back()
+    assert resident_bytes() < held - (32 << 20)
+    assert len(kept) == 256
 
 
 def test_what_the_parent_had_is_not_in_the_peak_of_a_process():

@@ -160,5 +160,9 @@ def test_a_graph_without_inputs():
     made = graph.call_function(torch.ops.aten.full.default, ([2, 3], 1.5))
     made.meta["val"] = torch.full([2, 3], 1.5)
     graph.output((made,))
-    run = compile_graph(torch.fx.GraphModule({}, graph), [], "inference", Wishes(), Record())
-    assert torch.equal(run([])[0], torch.full([2, 3], 1.5))
+    kept, forgotten = Record(), Record(forgets=True)
+    for record in (kept, forgotten):
+        run = compile_graph(torch.fx.GraphModule({}, graph), [], "inference", Wishes(), record)
+        assert torch.equal(run([])[0], torch.full([2, 3], 1.5))
+    assert [graph.kind for graph in kept.graphs] == ["inference"]
+    assert forgotten.graphs == []
