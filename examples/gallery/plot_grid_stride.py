@@ -105,7 +105,7 @@ def main() -> None:
         found = noyau.check(op, generated=False, budget_s=0.3)
         print(found)
         found.raise_if_bad()
-    print(noyau.check(twin(), generated=False, budget_s=0.3))
+    print(noyau.check(twin(), generated=False, budget_s=2))
 
     # %%
     # A million cells

@@ -115,7 +115,7 @@ def main() -> None:
     found = noyau.check(histogram, generated=False, budget_s=0.5)
     print(found)
     found.raise_if_bad()
-    print(noyau.check(twin(), generated=False, budget_s=0.5))
+    print(noyau.check(twin(), generated=False, budget_s=2))
 
     # %%
     # The clock

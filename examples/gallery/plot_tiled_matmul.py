@@ -119,7 +119,7 @@ def main() -> None:
     # The smallest size that shows it
     # -------------------------------
     # The report of the twin names a k of more than one tile: with one, nobody loads a second time.
-    print(noyau.check(twin(), generated=False, budget_s=0.5))
+    print(noyau.check(twin(), generated=False, budget_s=2))
 
     # %%
     # The clock
