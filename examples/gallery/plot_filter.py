@@ -73,7 +73,7 @@ def main() -> None:
     # %%
     # The broken twin
     # ---------------
-    print(noyau.check(twin(), budget_s=1))
+    print(noyau.check(twin(), budget_s=4))
 
     # %%
     # The clock
