@@ -210,17 +210,32 @@ def hooked(extents: Extents, most: int) -> Iterator[Hooks]:
     hooks = Hooks(extents, most)
     made, builder = hooks.wrapped(), hooks.builder
     before = {name: vars(builder).get(name) for name in made}
+    patch: Any = getattr(interpreter, "_patch_lang_tensor", None)
+
+    def patched(tensor: Any, *rest: Any) -> Any:
+        done = patch(tensor, *rest)
+        tensor.__index__ = _index  # NumPy 2.5 refuses int() of an array of one cell, which older releases ask for
+        return done
+
+    if patch is not None:
+        interpreter._patch_lang_tensor = patched
     for name, function in made.items():
         setattr(builder, name, function)
     try:
         with np.errstate(all="ignore"):
             yield hooks
     finally:
+        if patch is not None:
+            interpreter._patch_lang_tensor = patch
         for name, old in before.items():
             if old is None:
                 delattr(builder, name)
             else:
                 setattr(builder, name, old)
+
+
+def _index(tensor: Any) -> int:
+    return int(tensor.handle.data.item())
 
 
 def _like(handle: Any, data: Array) -> Any:

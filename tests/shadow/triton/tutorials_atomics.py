@@ -29,7 +29,7 @@ def by_atomics(x, out, n, BLOCK: tl.constexpr):
 @triton.jit
 def privatised(x, out, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    own = tl.histogram(tl.load(x + at, mask=at < n, other=16), 16)
+    own = tl.histogram(tl.load(x + at, mask=at < n, other=0), 16, mask=at < n)
     tl.atomic_add(out + tl.arange(0, 16), own, sem="relaxed")
 
 
