@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.derivatives.numeric import traced
 
 import noyau
 from noyau.dtypes import DType
@@ -11,6 +10,7 @@ from noyau.ir.evaluation import evaluate
 from noyau.ir.graph import Map
 from noyau.passes.contraction import round_before_differences
 from noyau.passes.normal import normalise
+from tests.derivatives.numeric import traced
 
 SHAPE = (5, 7)
 
