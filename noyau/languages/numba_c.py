@@ -20,7 +20,7 @@ _CASTS |= {"uint64_t": "u64", "uint16_t": "u16"}
 _LEVELS = (("|",), ("^",), ("&",), ("==", "!="), ("<", ">", "<=", ">="), ("<<", ">>"), ("+", "-"), ("*", "/", "%"))
 _COMPARED = ("==", "!=", "<", ">", "<=", ">=")
 _RANK = ("bool", "u16", "i32", "u32", "i64", "u64", "f32", "f64")
-_CONSTANTS = {"INFINITY": math.inf, "NAN": math.nan}
+_CONSTANTS = {"INFINITY": math.inf, "NAN": math.nan, "noyau_minus_zero_f32": -0.0, "noyau_minus_zero_f64": -0.0}
 _FLOATS = {"f32": np.float32, "f64": np.float64}
 
 # What the C library is called in Python; those of float have an f more in C.

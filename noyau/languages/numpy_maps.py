@@ -38,8 +38,10 @@ INTEGER_CALLS = {"divide": "truncate_divide", "power": "power"}
 
 def map_term(function: str, operands: Sequence[Term], node: Node, source: DType) -> Term:
     """A scalar function of operands that broadcast; `source` is the dtype of the last one."""
-    if function in ("identity", "cast"):
-        return operands[0] if function == "identity" else cast_term(operands[0], source, node.dtype)
+    if function == "cast":
+        return cast_term(operands[0], source, node.dtype)
+    if function in ("identity", "rounded"):
+        return operands[0]
     terms, shape = _typed(list(operands), function == "where"), broadcast([term.shape for term in operands])
     if source is DType.BOOL and INFIX.get(function, ("", ""))[1] == COMPARE:  # x == True reads as a mistake
         terms = [Term(term.typed or term.text, ATOM if term.number else term.level, term.shape) for term in terms]

@@ -40,6 +40,7 @@ def pointwise(function):
 
 # The meaning of each function in NumPy, at any width, where it is not NumPy's function of the same name.
 MEANING = {
+    "rounded": lambda x: x,
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "softplus": lambda x: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))),

@@ -108,15 +108,15 @@ NOYAU_INLINE double noyau_fmin_f64(double x, double y) {
     return ((x < y) | (y != y)) ? x : y;
 }
 
-/* x, rounded: no compiler knows this -0, so that a product in x is fused with its sum, which is x, and with nothing that
-   follows. 0.0 ulp. */
+/* x, rounded: no compiler knows this -0, so that a product in x is fused with the sum, which is x, and with nothing
+   that follows. 0.0 ulp. */
 __attribute__((weak, visibility("hidden"))) float noyau_minus_zero_f32 = -0.0f;
 NOYAU_INLINE float noyau_rounded_f32(float x) {
     return x + noyau_minus_zero_f32;
 }
 
-/* x, rounded: no compiler knows this -0, so that a product in x is fused with its sum, which is x, and with nothing that
-   follows. 0.0 ulp. */
+/* x, rounded: no compiler knows this -0, so that a product in x is fused with the sum, which is x, and with nothing
+   that follows. 0.0 ulp. */
 __attribute__((weak, visibility("hidden"))) double noyau_minus_zero_f64 = -0.0;
 NOYAU_INLINE double noyau_rounded_f64(double x) {
     return x + noyau_minus_zero_f64;
