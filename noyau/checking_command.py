@@ -34,6 +34,7 @@ def declare_check(parser: argparse.ArgumentParser) -> None:
     add("--tolerance", type=float, metavar="T", help="of an op: allow |got - want| <= T * max(1, |want|) instead")
     add("--gradient", action="store_true", help="of an op: check what it gives back too, also where that is derived")
     declare_record(parser, "value by value")
+    add("--strict", action="store_true", help="of ops and scripts: warnings make the status 1 too")
     add("--sarif", type=Path, metavar="F", help="write the findings of ops or scripts here, for editors and code hosts")
 
 
@@ -86,7 +87,8 @@ def _check_op(arguments: argparse.Namespace) -> int:
         write_json(sarif([finding for each in found for finding in each.findings]), arguments.sarif)
     told = "\n".join([*map(str, found), *(f"limits: {limit}" for limit in LIMITS)])
     Console(soft_wrap=True).print(plain_lines(told), markup=False, highlight=False)
-    return 0 if all(check.ok for check in found) else 1
+    is_warned = arguments.strict and any(check.findings for check in found)
+    return 0 if all(check.ok for check in found) and not is_warned else 1
 
 
 def _checked(arguments: argparse.Namespace) -> list[Checked]:

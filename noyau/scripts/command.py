@@ -49,7 +49,8 @@ def launch_of(text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def check_and_print(arguments: argparse.Namespace) -> int:
-    """0 where the script ended well and nothing speaks against its kernels, else 1."""
+    """0 where the script ended well and nothing speaks against its kernels, else 1; also 1 for warnings that are to
+    count."""
     from rich.console import Console
 
     from noyau.checking.findings import LIMITS
@@ -75,4 +76,4 @@ def check_and_print(arguments: argparse.Namespace) -> int:
         write_json(sarif(found.findings), arguments.sarif)
     told = f"{found}\nlimits: {LIMITS[0]}"
     Console(soft_wrap=True).print(plain_lines(told), markup=False, highlight=False)
-    return 0 if found.ok else 1
+    return 0 if found.ok and not (arguments.strict and found.findings) else 1

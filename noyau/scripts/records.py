@@ -55,16 +55,18 @@ class KernelSeen:
 
 @dataclass(frozen=True, slots=True)
 class ScriptCheck:
-    """A run of a script or a notebook. `fault`: how it ended where it did not end well; `notes`: what was left out."""
+    """A run of a script or a notebook. `fault`: how it ended where it did not end well; `notes`: what was left out;
+    `advice`: warnings on the script's own lines."""
 
     script: str
     kernels: tuple[KernelSeen, ...]
     fault: str = ""
     notes: tuple[str, ...] = ()
+    advice: tuple[Finding, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        return tuple(finding for kernel in self.kernels for finding in kernel.findings)
+        return (*(finding for kernel in self.kernels for finding in kernel.findings), *self.advice)
 
     @property
     def ok(self) -> bool:
@@ -75,6 +77,7 @@ class ScriptCheck:
         lines = [line for kernel in self.kernels for line in kernel.lines()]
         if not self.kernels:
             lines.append(f"{self.script}: no parallel loop of Numba and no kernel of CUDA was run in it")
+        lines += [f"{self.script}: {line}" for finding in self.advice for line in told_of(finding)]
         lines += [f"{self.script}: {note}" for note in self.notes]
         return "\n".join([*lines, f"{self.script}: {self.fault}"] if self.fault else lines)
 

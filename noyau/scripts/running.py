@@ -12,11 +12,13 @@ import tempfile
 import traceback
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import noyau
+from noyau.advice.scripts import advised
 from noyau.checking.findings import Finding
 from noyau.errors import InputError
 from noyau.scripts.notebooks import cells_of, remembered, run_cells
@@ -42,7 +44,7 @@ def check_script(path: Path, arguments: Sequence[str] = (), launch: Any = None, 
         wish = json.dumps({"path": str(path), "arguments": list(arguments), "launch": launch, "record": str(record)})
         fault = _ended(wish, time_s)
         found = _read(record, path)
-    return found if not fault or found.fault else ScriptCheck(found.script, found.kernels, fault, found.notes)
+    return replace(found, fault=found.fault or fault, advice=advised(path))
 
 
 def _ended(wish: str, time_s: float) -> str:
