@@ -37,6 +37,12 @@ def reference() -> Iterator[None]:
         _AS_WRITTEN.reset(token)
 
 
+def empty_outputs(instance: Instance, arrays: Sequence[Array]) -> list[Array]:
+    """Memory for the outputs of a call on these inputs, which holds nothing yet."""
+    shapes = shapes_of(instance.outputs, bind_sizes(instance, arrays))
+    return [np.empty(shape, value.dtype.numpy) for shape, value in zip(shapes, instance.outputs, strict=True)]
+
+
 def runs_as_written() -> bool:
     """Whether a `with noyau.reference()` is around."""
     return _AS_WRITTEN.get()

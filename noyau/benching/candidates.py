@@ -21,10 +21,9 @@ from noyau.errors import NoyauError, SignatureError
 from noyau.handwritten.calling import CALLED_HERE, FunctionKernel
 from noyau.handwritten.kernels import HandKernel
 from noyau.ops import Op
-from noyau.references import bind_sizes
+from noyau.references import empty_outputs
 from noyau.runtimes.numpy.dlpack import as_array, is_foreign
 from noyau.signatures.binding import Bound
-from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance
 from noyau.timing.trials import Candidate
 
@@ -132,8 +131,8 @@ def _reference(op: Op[..., Any], instance: Instance, constants: Mapping[str, Any
 
     def returning(*arguments: Any) -> object:
         if not fills:
-            return function(*arguments, **constants)
-        made = _outputs_of(instance, [np.asarray(each) for each in arguments])
+            return _own(function(*arguments, **constants), arguments)
+        made = empty_outputs(instance, [np.asarray(each) for each in arguments])
         function(*arguments, *made, **constants)
         return made
 
@@ -145,10 +144,14 @@ def _reference(op: Op[..., Any], instance: Instance, constants: Mapping[str, Any
     return Entry(REFERENCE, "", called, into, is_judge=True)
 
 
-def _outputs_of(instance: Instance, arrays: Sequence[Array]) -> list[Array]:
-    """Arrays for the results, not written to."""
-    shapes = shapes_of(instance.outputs, bind_sizes(instance, arrays))
-    return [np.empty(shape, value.dtype.numpy) for shape, value in zip(shapes, instance.outputs, strict=True)]
+def _own(result: Any, arguments: Sequence[Any]) -> Any:
+    """What a reference returned, views of its arguments copied: an op gives memory of its own."""
+    if isinstance(result, tuple | list):
+        return tuple(_own(part, arguments) for part in result)
+    is_view = isinstance(result, Array) and any(
+        np.may_share_memory(result, each) for each in arguments if isinstance(each, Array)
+    )
+    return result.copy() if is_view else result
 
 
 def _through_door(op: Op[..., Any], name: str, choice: Choice, wanted: Wanted, calling: Calling) -> Entry:

@@ -18,9 +18,9 @@ from noyau.handwritten.buffers import CPU, Buffer, buffer_of
 from noyau.handwritten.c_text import c_source
 from noyau.handwritten.guarding import End, Guards, paired
 from noyau.handwritten.kernels import HandKernel, check_init
-from noyau.references import bind_sizes
+from noyau.references import bind_sizes, empty_outputs
 from noyau.signatures.instances import shapes_of
-from noyau.signatures.types import Instance
+from noyau.signatures.types import Instance, Value
 
 Array = np.ndarray
 Constants = tuple[tuple[str, Any], ...]
@@ -67,9 +67,7 @@ class FunctionKernel:
 
     def __call__(self, *arrays: Array) -> list[Array]:
         """Its results; inputs that it updates are copied before."""
-        shapes = shapes_of(self.instance.outputs, bind_sizes(self.instance, arrays))
-        outputs = [np.empty(s, value.dtype.numpy) for s, value in zip(shapes, self.instance.outputs, strict=True)]
-        return self.guards(arrays).fitting(self.run(arrays, outputs))
+        return self.guards(arrays).fitting(self.run(arrays, empty_outputs(self.instance, arrays)))
 
     def call_guarded(self, *arrays: Array, pieces: int = 1, order: Order = range) -> list[Array]:
         """As a call, on copies between guard zones, the outputs poisoned before; it is never cut into pieces.
@@ -107,25 +105,39 @@ class FunctionKernel:
             raise
         except (Exception, SystemExit) as fault:
             raise CheckError(f"{self.kernel.called} raised {type(fault).__name__}: {fault}") from fault
-        if self.kernel.usage.updates:
-            names = [value.name for value in self.instance.inputs]
-            return [before[names.index(name)] for name in self.kernel.usage.updates]
-        return _parts(returned, len(outputs)) if self.kernel.usage.returns else list(outputs)
+        return _parts(returned, len(outputs)) if self.kernel.usage.returns else self.results(before, outputs)
+
+    def results(self, prepared: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
+        """What it left in its inputs, where it updates these, else in its outputs."""
+        names = [value.name for value in self.instance.inputs]
+        return [prepared[names.index(name)] for name in self.kernel.usage.updates] or list(outputs)
 
     def prepared(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
         """The inputs, copied where they are updated; outputs then hold what `init` says."""
         updates, values = self.kernel.usage.updates, self.instance.inputs
         given = [np.array(a) if v.name in updates else a for v, a in zip(values, arrays, strict=True)]
         named = dict(zip((value.name for value in values), given, strict=True))
-        init = self.kernel.usage.init
-        if callable(init):
-            init = ask(init, self.offers(given, outputs), f"init= of {self.kernel.called}")
-            check_init(init, self.kernel.target, self.kernel.called)
+        init = self.init(given, outputs)
         for value, output in zip(self.instance.outputs, outputs, strict=True):
             if value.name in init:
                 wished = init[value.name]
                 output[...] = named[wished] if isinstance(wished, str) else wished
         return given
+
+    def init(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> Mapping[str, Any]:
+        """What outputs hold before, by name. SignatureError where a function of `init=` gives anything else."""
+        init = self.kernel.usage.init
+        if not callable(init):
+            return init
+        told: Mapping[str, Any] = ask(init, self.offers(arrays, outputs), f"init= of {self.kernel.called}")
+        check_init(told, self.kernel.target, self.kernel.called)
+        return told
+
+    def unset(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> set[str]:
+        """The outputs that hold nothing before and are its to fill."""
+        if self.kernel.usage.updates:
+            return set()
+        return {value.name for value in self.instance.outputs} - set(self.init(arrays, outputs))
 
     def arguments(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> tuple[list[Any], dict[str, Any]]:
         """What it is called with: by `args=`, or the inputs, then the outputs; and the constants that differ."""
@@ -149,16 +161,26 @@ class FunctionKernel:
         return {name: numbers[name] for name in (*own, *changed)}
 
     def offers(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> dict[str, Any]:
-        """What `args=` and `init=` may ask for."""
+        """What `launch=`, `args=` and `init=` may ask for."""
         values = (*self.instance.inputs, *self.instance.outputs)
-        buffers = {v.name: buffer_of(v.name, a) for v, a in zip(values, (*arrays, *outputs), strict=True)}
+        known = {v.name: offered(v, a) for v, a in zip(values, (*arrays, *outputs), strict=True)}
         sizes = bind_sizes(self.instance, arrays)
         numbers = {name: int(dim.evaluate(sizes)) for name, dim in self.instance.sizes}
-        return {**numbers, **buffers, **self.kernel.numbers(self.constants), "device": CPU}
+        return {**numbers, **known, **self.kernel.numbers(self.constants), "device": CPU}
+
+
+def offered(value: Value, array: Array) -> Any:
+    """What a function of the author gets for an input or an output: a Buffer, or the number of a run-time scalar, of
+    Python where it is whole, so that arithmetic on it does not wrap."""
+    if not value.scalar:
+        return buffer_of(value.name, array)
+    number = np.asarray(array)[()]
+    return number if value.dtype.is_float else number.item()
 
 
 def _parts(returned: Any, count: int) -> list[Array]:
     parts = list(returned) if isinstance(returned, tuple | list) and count > 1 else [returned]
     if len(parts) != count or any(part is None for part in parts):
-        raise CheckError(f"it returned {type(returned).__name__}, and {count} arrays are wanted")
+        wanted = "an array is" if count == 1 else f"{count} arrays are"
+        raise CheckError(f"it returned {type(returned).__name__}, and {wanted} wanted")
     return [np.asarray(part) for part in parts]

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from noyau.errors import SignatureError, UnsupportedError
 from noyau.handwritten.asking import asked_for
 from noyau.handwritten.prototypes import Prototype
@@ -135,7 +137,7 @@ def check_init(init: Mapping[str, Any], target: Target, called: str) -> None:
             if value not in inputs:
                 raise SignatureError(f"init= of {called} copies {value!r} to {name}; the inputs are {_list(inputs)}")
             _require_alike(inputs[value], outputs[name], f"init= of {called}")
-        elif not isinstance(value, bool | int | float):
+        elif not isinstance(value, Number | np.number):
             raise SignatureError(f"init= of {called} gives {name} {value!r}; give a number, or the name of an input")
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import linecache
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 import numpy as np
@@ -44,6 +45,12 @@ class Site:
     @staticmethod
     def of(file: str, line: int) -> Site:
         return Site(file, line, linecache.getline(file, line).strip())
+
+    @staticmethod
+    def at(place: str) -> Site:
+        """The site that `FILE:LINE` names; a place without a line is a file."""
+        file, _, line = place.rpartition(":")
+        return Site.of(file, int(line)) if line.isdigit() else Site(place, 0)
 
     @property
     def place(self) -> str:
@@ -103,6 +110,11 @@ class Seen:
     axis: int = -1
     extent: int = 0
     count: int = 1
+
+    @property
+    def writes(self) -> int:
+        """How many of the two accesses change the cell."""
+        return (self.access is not Access.READ) + (self.other_access is not Access.READ)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +184,21 @@ def finding_of(seen: Seen, route: Route, op: str, kernel: str, size: str) -> Fin
         digest=digest(seen.kind, kernel, site.text, other.text),
         mend=route.remedies.get(seen.kind, REMEDIES.get(seen.kind, "")),
     )
+
+
+def unwritten(
+    holes: tuple[int, int], memory: Memory, nobody: str, place: Site, route: Route, op: str, kernel: str, size: str
+) -> list[Finding]:
+    """A finding where cells of a memory were never written, unless the line at `place` allows it.
+
+    `holes`: how many, and the first of them; `nobody`: who wrote none, and the verb (`no thread writes`)."""
+    missed, first = holes
+    if not missed:
+        return []
+    many = f" and {missed - 1} more cells" if missed > 1 else ""
+    told = f"{nobody} {memory.spelt(first)}{many} of {math.prod(memory.shape)}"
+    worded = replace(route, sites=[place], memories={-1: memory}, messages={"unwritten": lambda *_: told})
+    return findings_of([Seen("unwritten", Access.WRITE, 0, -1, first)], worded, op, kernel, size)[0]
 
 
 def digest(*parts: str) -> str:

@@ -73,7 +73,7 @@ def test_what_a_function_may_not_do():
         (failing, "op[k] raised ValueError: not today"),
         (lambda x: x.astype(np.float64), "op[k] gave float64[5] as out, not float32[5]"),
         (lambda x: x[:2], "op[k] gave float32[2] as out, not float32[5]"),
-        (lambda x: None, "it returned NoneType, and 1 arrays are wanted"),
+        (lambda x: None, "it returned NoneType, and an array is wanted"),
     ]:
         with pytest.raises(CheckError) as error:
             guarded(function)
@@ -97,6 +97,21 @@ def test_args_init_and_updates_of_a_function():
     assert np.allclose(guarded(step, text, given, init=lambda n: {"out": n}, **args)[0], 12)
     args = {"args": lambda x0, x1, n: (x1, x0, n)}
     assert np.allclose(guarded(step, text, given, updates=("x0",), **args)[0], f32(4) + 8)
+
+
+def test_functions_of_the_author_get_the_number_of_a_run_time_scalar():
+    told = {}
+
+    def args(x, by, count, out, n):
+        told.update(by=by, count=count)
+        return x, by * count, out
+
+    op = op_of("f32[n], f32, i8 -> f32[n]", "x, by, count")
+    op.kernel(lambda x, by, out: np.multiply(x, by, out=out), name="k", args=args, init=lambda by: {"out": by})
+    instance = op.instance([DType.F32, DType.F32, DType.I8], [1, 0, 0])
+    run = FunctionKernel(op.kernels["k"], instance, {})
+    assert np.array_equal(run(X, np.float32(1.5), np.int8(100))[0], X * np.float32(150))
+    assert told == {"by": 1.5, "count": 100} and type(told["by"]) is np.float32 and type(told["count"]) is int
 
 
 def test_args_of_a_function_are_a_tuple():

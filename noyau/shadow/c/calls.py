@@ -128,8 +128,7 @@ class _Making:
         """What the call is given, how each is spelt in its text, and where it stands: inputs, outputs, then numbers."""
         given: list[Given | int | float] = []
         passed, places = {}, {}
-        init = self.kernel.usage.init
-        named = ask(init, self.offers, "init=") if callable(init) else init
+        named = self.function.init(before, self.results)
         ends = [(v, a, False) for v, a in zip(self.instance.inputs, before, strict=True)]
         if not self.kernel.usage.updates:
             ends += [(v, a, True) for v, a in zip(self.instance.outputs, self.results, strict=True)]

@@ -14,14 +14,13 @@ from noyau.checking.findings import Finding
 from noyau.errors import UnsupportedError
 from noyau.handwritten.calling import FunctionKernel
 from noyau.handwritten.kernels import HandKernel
-from noyau.references import bind_sizes
+from noyau.references import empty_outputs
 from noyau.shadow.numba.classing import REMEDIES, Classed, classed, remedy_of
 from noyau.shadow.numba.compiled import Fast, run_compiled
-from noyau.shadow.numba.rewriting import Loop, parsed
-from noyau.shadow.numba.running import Run, plain_of
+from noyau.shadow.numba.rewriting import Loop
+from noyau.shadow.numba.running import Run, plain_of, rewritten_of
 from noyau.shadow.recording import Recorder, Recording, TooManyError
-from noyau.shadow.records import Access, Memory, Route, Seen, Site, Watched, findings_of
-from noyau.signatures.instances import shapes_of
+from noyau.shadow.records import Access, Memory, Route, Seen, Site, Watched, findings_of, unwritten
 from noyau.signatures.types import Instance
 
 Array = np.ndarray
@@ -89,7 +88,8 @@ class Watching:
     @property
     def place(self) -> tuple[str, int]:
         """The file and the line of its `def`."""
-        return parsed(plain_of(self.function)[0])[1:]
+        text = rewritten_of(*plain_of(self.function))
+        return text.file, text.line
 
     def recorded(self, value: Any, name: str) -> Any:
         if not isinstance(value, np.ndarray):
@@ -128,16 +128,18 @@ class Watching:
         loops = {name: loop for name, (loop, _) in self.carried.items()}
         return classed(self.run.regions, seen, self.recorder.sites, loops)
 
+    @property
+    def route(self) -> Route:
+        return Route("numba", self.recorder.sites, self.recorder.memories, _iteration, {})
+
     def findings(self, op: str, kernel: str, size: str) -> tuple[list[Finding], list[str]]:
         """The findings, those of one update of a line as one, and notes on what marks allow."""
-        recorder = self.recorder
-        route = Route("numba", recorder.sites, recorder.memories, _iteration, {})
-        found, allowed = _findings(recorder.shadow.seen(), route, op, kernel, size)
+        found, allowed = _findings(self.recorder.shadow.seen(), self.route, op, kernel, size)
         if self.fast:
             more = Route("numba", self.fast.sites, self.fast.memories, _iteration, {})
             others, marks = _findings(self.fast.shadow.seen(), more, op, kernel, size)
             found, allowed = others | found, allowed | marks
-        for each in self.by_name(route, op, kernel, size):
+        for each in self.by_name(self.route, op, kernel, size):
             found.setdefault(each.id, each)
         return list(found.values()), list(allowed)
 
@@ -160,11 +162,11 @@ class Watching:
         """Outputs of which cells were never written."""
         memories = {memory: self.recorder.memories[memory] for memory in self.memories.values()}
         memories |= {each.memory: Memory("the result", each.data.shape) for each in self.returned}
-        found = []
+        found: list[Finding] = []
         for memory, named in memories.items():
-            missed, first = self.recorder.shadow.unwritten(memory)
-            if missed and not self.note and not self.carried and self.fast is None:
-                found.append(_unwritten(named, missed, first, op, kernel, size, place))
+            if not self.note and not self.carried and self.fast is None:
+                holes = self.recorder.shadow.unwritten(memory)
+                found += unwritten(holes, named, "nobody writes", place, self.route, op, kernel, size)
         return found
 
 
@@ -183,15 +185,6 @@ def _findings(
     return found, allowed
 
 
-def _unwritten(memory: Memory, missed: int, first: int, op: str, kernel: str, size: str, place: Site) -> Finding:
-    many = f" and {missed - 1} more cells" if missed > 1 else ""
-    told = f"nobody writes {memory.spelt(first)}{many} of {int(np.prod(memory.shape))}"
-    digest = Route("numba", (), {}, _iteration, {})
-    seen = Seen("unwritten", Access.WRITE, 0, -1, first)
-    route = replace(digest, sites=[place], memories={-1: memory}, messages={"unwritten": lambda *_: told})
-    return findings_of([seen], route, op, kernel, size)[0][0]
-
-
 def _iteration(owner: int) -> str:
     return f"iteration {owner}"
 
@@ -201,11 +194,7 @@ def _grouped(seen: Sequence[Seen]) -> list[list[Seen]]:
     groups: dict[tuple[str, int, frozenset[int]], list[Seen]] = {}
     for each in seen:
         groups.setdefault((each.kind, each.memory, frozenset((each.site, each.other_site))), []).append(each)
-    return [sorted(group, key=_writes, reverse=True) for group in groups.values()]
-
-
-def _writes(seen: Seen) -> int:
-    return (seen.access is not Access.READ) + (seen.other_access is not Access.READ)
+    return [sorted(group, key=lambda each: each.writes, reverse=True) for group in groups.values()]
 
 
 def watch(
@@ -243,8 +232,7 @@ def _called(
 ) -> tuple[Watching, Sequence[Array]]:
     watching = Watching(kernel.function, recorder)
     run = FunctionKernel(replace(kernel, function=watching), instance, constants)
-    shapes = shapes_of(instance.outputs, bind_sizes(instance, arrays))
-    outputs = [np.zeros(shape, value.dtype.numpy) for shape, value in zip(shapes, instance.outputs, strict=True)]
+    outputs = [np.zeros_like(each) for each in empty_outputs(instance, arrays)]
     initial = kernel.usage.init
     if not callable(initial):
         named = zip((value.name for value in instance.outputs), outputs, strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,11 +15,10 @@ from noyau.handwritten.asking import ask
 from noyau.handwritten.buffers import GPU
 from noyau.handwritten.calling import FunctionKernel
 from noyau.handwritten.kernels import HandKernel, python_function
-from noyau.references import bind_sizes
+from noyau.references import empty_outputs
 from noyau.shadow.numba_cuda.launching import LANGUAGE, Argument, Configuration, Launch, configured, launched
 from noyau.shadow.recording import TooManyError
-from noyau.shadow.records import Access, Memory, Route, Seen, Site, Watched, findings_of
-from noyau.signatures.instances import shapes_of
+from noyau.shadow.records import Site, Watched, findings_of, unwritten
 from noyau.signatures.types import Instance
 
 Array = np.ndarray
@@ -34,11 +33,10 @@ def watch(
 
     UnsupportedError where it cannot be; SignatureError where it says no launch; CheckError where a thread raises."""
     run = FunctionKernel(kernel, instance, constants)
-    shapes = shapes_of(instance.outputs, bind_sizes(instance, arrays))
-    outputs = [np.zeros(shape, value.dtype.numpy) for shape, value in zip(shapes, instance.outputs, strict=True)]
+    outputs = [np.zeros_like(each) for each in empty_outputs(instance, arrays)]
     before = run.prepared([np.array(each) for each in arrays], outputs)
     positional, named = run.arguments(before, outputs)
-    given = _named(kernel, [*positional, *named.values()], instance, before, outputs, _unset(run, before, outputs))
+    given = _named(kernel, [*positional, *named.values()], instance, before, outputs, run.unset(before, outputs))
     try:
         launch = launched(kernel.function or _nothing, _configuration(run, before, outputs), given, MOST)
     except DeviceError as refusal:
@@ -51,9 +49,7 @@ def watch(
         raise CheckError(f"{kernel.called} raised {type(fault).__name__}: {fault}") from fault
     findings, allowed = findings_of(launch.recorder.shadow.seen(), launch.route, kernel.target.op, kernel.name, size)
     findings += _unwritten(launch, {each.name for each in given if not each.is_set}, kernel, size)
-    names = [value.name for value in instance.inputs]
-    results = [before[names.index(name)] for name in kernel.usage.updates] or outputs
-    notes = (f"launched: {launch.configuration}", *launch.notes)
+    notes, results = (f"launched: {launch.configuration}", *launch.notes), run.results(before, outputs)
     return Watched(tuple(findings), launch.recorder.shadow.accesses, tuple(allowed), notes, tuple(results))
 
 
@@ -65,13 +61,6 @@ def _configuration(run: FunctionKernel, arrays: Sequence[Array], outputs: Sequen
     if launch is None or isinstance(launch, str):
         raise SignatureError(f"{kernel.called} needs launch=(grid, block), or a function that gives them")
     return configured(launch)
-
-
-def _unset(run: FunctionKernel, arrays: Sequence[Array], outputs: Sequence[Array]) -> set[str]:
-    """The outputs that hold nothing before."""
-    init = run.kernel.usage.init
-    told = ask(init, run.offers(arrays, outputs), f"init= of {run.kernel.called}") if callable(init) else init
-    return {value.name for value in run.instance.outputs} - set(told)
 
 
 def _named(
@@ -92,22 +81,12 @@ def _named(
 def _unwritten(launch: Launch, unset: set[str], kernel: HandKernel, size: str) -> list[Finding]:
     """A finding for each output of which cells were never written."""
     found: list[Finding] = []
-    file, _, line = kernel.place.rpartition(":")
-    place = Site.of(file, int(line)) if line.isdigit() else Site(kernel.place, 0)
-    for name in sorted(unset & set(launch.arrays)):
-        memory = launch.recorder.memories[launch.arrays[name]]
-        missed, first = launch.recorder.shadow.unwritten(launch.arrays[name])
-        if missed:
-            seen = Seen("unwritten", Access.WRITE, 0, -1, first)
-            route = Route(LANGUAGE, [place], {-1: memory}, str, {}, {"unwritten": _told(memory, missed, first, launch)})
-            found += findings_of([seen], route, kernel.target.op, kernel.name, size)[0]
+    place, nobody = Site.at(kernel.place), f"no thread of {launch.configuration} writes"
+    route, op = replace(launch.route, remedies={}), kernel.target.op
+    for number in (launch.arrays[name] for name in sorted(unset & set(launch.arrays))):
+        holes, memory = launch.recorder.shadow.unwritten(number), launch.recorder.memories[number]
+        found += unwritten(holes, memory, nobody, place, route, op, kernel.name, size)
     return found
-
-
-def _told(memory: Memory, missed: int, first: int, launch: Launch) -> Callable[[Seen, Route], str]:
-    many = f" and {missed - 1} more cells" if missed > 1 else ""
-    cells = int(np.prod(memory.shape))
-    return lambda seen, route: f"no thread of {launch.configuration} writes {memory.spelt(first)}{many} of {cells}"
 
 
 def _refused(kernel: HandKernel, size: str, message: str) -> Finding:

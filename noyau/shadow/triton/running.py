@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,18 +10,16 @@ import numpy as np
 from noyau.checking.findings import Finding
 from noyau.dtypes import DType
 from noyau.errors import CheckError, NoyauError
-from noyau.handwritten.asking import ask
 from noyau.handwritten.calling import FunctionKernel
 from noyau.handwritten.kernels import HandKernel
 from noyau.handwritten.triton_calls import TritonKernel
 from noyau.handwritten.triton_parameters import configs_of
-from noyau.references import bind_sizes
+from noyau.references import empty_outputs
 from noyau.runtimes.torch.arrays import tensor_of
 from noyau.shadow.engine import Shadow
-from noyau.shadow.records import Access, Memory, Route, Seen, Site, Watched, findings_of
+from noyau.shadow.records import Route, Seen, Site, Watched, findings_of, unwritten
 from noyau.shadow.triton.extents import Extents
 from noyau.shadow.triton.hooks import Hooks, hooked
-from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance
 
 Array = np.ndarray
@@ -46,10 +44,9 @@ def watch_here(
     if any(value.dtype is DType.BF16 for value in (*instance.inputs, *instance.outputs)):
         raise CheckError("Triton's interpreter takes bfloat16 for integers")
     run = FunctionKernel(kernel, instance, constants)
-    shapes = shapes_of(instance.outputs, bind_sizes(instance, arrays))
-    outputs = [np.zeros(shape, value.dtype.numpy) for shape, value in zip(shapes, instance.outputs, strict=True)]
+    outputs = [np.zeros_like(each) for each in empty_outputs(instance, arrays)]
     before = run.prepared([np.array(each) for each in arrays], outputs)
-    unset = _unset(run, before, outputs)
+    unset = run.unset(before, outputs)
     config = sum(extent for array in (*before, *outputs) for extent in array.shape)
     made = TritonKernel(kernel, instance, constants, config if configs_of(kernel.function) else None)
     extents = Extents(Shadow())
@@ -67,11 +64,9 @@ def watch_here(
     seen = told_once(extents.shadow.seen())
     findings, allowed = findings_of(seen, route_of(hooks, extents), kernel.target.op, kernel.name, size)
     if not hooks.was_cut:
-        missed = {name: numbers[name] for name in sorted(unset)}
-        findings += _unwritten(missed, hooks, extents, kernel, size)
-    names = [value.name for value in instance.inputs]
-    results = [placed[names.index(name)] for name in kernel.usage.updates] or placed[count:]
-    return Watched(tuple(findings), extents.shadow.accesses, tuple(allowed), notes_of(hooks), tuple(results))
+        findings += _unwritten([numbers[name] for name in sorted(unset)], hooks, extents, kernel, size)
+    results = tuple(run.results(placed[:count], placed[count:]))
+    return Watched(tuple(findings), extents.shadow.accesses, tuple(allowed), notes_of(hooks), results)
 
 
 def roomy(array: Array) -> Array:
@@ -94,16 +89,12 @@ def told_once(seen: Sequence[Seen]) -> list[Seen]:
     """What was seen; of races on one argument that share a line only the one with most writes."""
     kept = [each for each in seen if each.kind != "race"]
     lines: set[tuple[int, int]] = set()
-    for each in sorted((each for each in seen if each.kind == "race"), key=_writes, reverse=True):
+    for each in sorted((each for each in seen if each.kind == "race"), key=lambda each: each.writes, reverse=True):
         own = {(each.memory, each.site), (each.memory, each.other_site)}
         if not own & lines:
             kept.append(each)
         lines |= own
     return kept
-
-
-def _writes(seen: Seen) -> int:
-    return (seen.access is not Access.READ) + (seen.other_access is not Access.READ)
 
 
 def notes_of(hooks: Hooks) -> tuple[str, ...]:
@@ -137,34 +128,12 @@ def _launched(made: TritonKernel, inputs: Sequence[Any], outputs: Sequence[Any],
     return hooks
 
 
-def _unset(run: FunctionKernel, arrays: Sequence[Array], outputs: Sequence[Array]) -> set[str]:
-    """The outputs that hold nothing before, and are written."""
-    if run.kernel.usage.updates:
-        return set()
-    init = run.kernel.usage.init
-    told = ask(init, run.offers(arrays, outputs), f"init= of {run.kernel.called}") if callable(init) else init
-    return {value.name for value in run.instance.outputs} - set(told)
-
-
-def _unwritten(
-    memories: Mapping[str, int], hooks: Hooks, extents: Extents, kernel: HandKernel, size: str
-) -> list[Finding]:
+def _unwritten(numbers: Sequence[int], hooks: Hooks, extents: Extents, kernel: HandKernel, size: str) -> list[Finding]:
     """A finding for each output of which cells were never written."""
     found: list[Finding] = []
-    file, _, line = kernel.place.rpartition(":")
-    place = Site.of(file, int(line)) if line.isdigit() else Site(kernel.place, 0)
-    for number in memories.values():
-        missed, first = extents.shadow.unwritten(number)
-        if missed:
-            memory = extents.memories[number]
-            told = {"unwritten": _told(memory, missed, first, grid_text(hooks.grid))}
-            route = Route(LANGUAGE, [place], {-1: memory}, str, REMEDIES, told)
-            seen = Seen("unwritten", Access.WRITE, 0, -1, first)
-            found += findings_of([seen], route, kernel.target.op, kernel.name, size)[0]
+    place, nobody = Site.at(kernel.place), f"no program of the grid {grid_text(hooks.grid)} stores"
+    route, op = route_of(hooks, extents), kernel.target.op
+    for number in numbers:
+        holes, memory = extents.shadow.unwritten(number), extents.memories[number]
+        found += unwritten(holes, memory, nobody, place, route, op, kernel.name, size)
     return found
-
-
-def _told(memory: Memory, missed: int, first: int, grid: str) -> Callable[[Seen, Route], str]:
-    many = f" and {missed - 1} more cells" if missed > 1 else ""
-    cells = int(np.prod(memory.shape))
-    return lambda seen, route: f"no program of the grid {grid} stores {memory.spelt(first)}{many} of {cells}"
