@@ -10,15 +10,16 @@ from noyau.builders import cc
 from noyau.checking.inputs import printable
 from noyau.feeding import Feeds
 from noyau.judging.bindings import spell
-from noyau.judging.deciding import Timing, deciding, overall
+from noyau.judging.deciding import Timing, deciding
 from noyau.judging.kernels import Judged
+from noyau.judging.telling import binding, record
 from noyau.judging.whole import Settled, Whole
 from noyau.original import Original, already_fused, foreign
 from noyau.passes.partition import Partition
 from noyau.planning import Plan
 from noyau.profiling import ceilings
 from noyau.reports.machine import this_machine
-from noyau.reports.records import BindingRecord, EndToEnd, KernelRecord, NotFused, Report
+from noyau.reports.records import EndToEnd, NotFused, Report
 from noyau.timing.comparing import Verdict
 from noyau.timing.conditions import Conditions
 
@@ -83,53 +84,6 @@ def left_out(judged: Sequence[Judged], whole: Whole) -> Iterator[str]:
         if lost:
             names = ", ".join(one.planned.operator for one in lost)
             yield f"the ceiling at {spell(timing.sizes)} is without what was out before it was timed there: {names}"
-
-
-def record(judged: Judged) -> KernelRecord:
-    """One kernel's line; the numbers are of the binding that its verdict rests on."""
-    exact, decider = judged.certificate, deciding(judged.timings)
-    made = KernelRecord(
-        judged.planned.operator,
-        len(judged.planned.groups),
-        judged.planned.replaces,
-        "c",
-        error=None if exact is None else exact.kernel.worst_relative,
-        error_unfused=None if exact is None else exact.unfused.worst_relative,
-        kept=judged.kept,
-        reason=judged.reason,
-        bindings=tuple(binding(timing) for timing in judged.timings),
-    )
-    if decider is None:
-        return made
-    found = decider.comparison
-    return replace(
-        made,
-        bytes=None if decider.traffic is None else decider.traffic.bytes,
-        verdict=overall(timing.verdict for timing in judged.timings),
-        speedup=found.speedup,
-        speedup_low=found.low,
-        speedup_high=found.high,
-        floor_ratio=decider.floor_ratio,
-        after_s=decider.hot.after_median_s,
-    )
-
-
-def binding(timing: Timing) -> BindingRecord:
-    """What came of one binding."""
-    hot, cold = timing.hot, timing.cold
-    return BindingRecord(
-        timing.sizes,
-        timing.verdict,
-        hot.speedup,
-        hot.low,
-        hot.high,
-        timing.floor_ratio,
-        hot.before_median_s,
-        hot.after_median_s,
-        None if cold is None else (cold.speedup, cold.low, cold.high),
-        timed_on=timing.timed_on,
-        recalled=timing.recalled,
-    )
 
 
 def end_to_end(whole: Whole, judged: Sequence[Judged]) -> EndToEnd:

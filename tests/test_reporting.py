@@ -9,12 +9,12 @@ from noyau.builders import cc
 from noyau.feeding import feeds_for
 from noyau.judging.benching import Bench
 from noyau.judging.deciding import Timing
-from noyau.judging.kernels import Judged, certified
+from noyau.judging.kernels import Judged
 from noyau.judging.whole import Settled, Whole
 from noyau.original import open_model
 from noyau.passes.traffic import Traffic
 from noyau.planning import Plan
-from noyau.reporting import ceiling, end_to_end, not_fused, record, remarks, report_of
+from noyau.reporting import ceiling, end_to_end, not_fused, remarks, report_of
 from noyau.reports.records import EndToEnd
 from noyau.seeing import look
 from noyau.timing.comparing import Comparison, Verdict
@@ -38,46 +38,6 @@ def scene(tmp_path):
     plan = planning.plan(cut.groups, original.operators, cc.level())
     feeds = feeds_for(original.imported, [plan.kernels[0].groups[0].original], {"rows": 100}, None, 0)
     return original, cut, plan, feeds, look(original, plan.kernels, feeds)[1]
-
-
-def test_a_record_has_what_is_known(scene):
-    _, _, plan, _, seen = scene
-    options = cc.Options(export=True)
-    judged = certified(Judged(plan.kernels[0]), seen, options, 0)
-    made = record(dataclasses.replace(judged, timings=(timing(2, 2e-3),), kept=True))
-    assert (made.name, made.places, made.replaces) == (plan.kernels[0].operator, 2, ("Tanh", "Mul", "Sigmoid"))
-    assert (made.verdict, made.speedup, made.speedup_low, made.speedup_high) == (Verdict.FASTER, 2, 2, 2)
-    assert (made.bytes, made.after_s, made.kept, made.reason) == (2 * 10**6, 2e-3, True, "")
-    assert made.floor_ratio == pytest.approx(0.5)
-    assert 0 < made.error == judged.certificate.kernel.worst_relative < 1e-6
-    assert 0 < made.error_unfused == judged.certificate.unfused.worst_relative < 1e-6
-
-
-def test_a_record_has_what_came_of_each_binding(scene):
-    cold = Comparison((3.0,) * 10, (1.0,) * 10)
-    timings = (timing(2, sizes=FEW, cold=cold, timed_on="2026-01-02"), timing(4, 1e-3, recalled=True))
-    made = record(Judged(scene[2].kernels[0], timings=timings, kept=True))
-    few, many = made.bindings
-    assert (few.sizes, few.verdict, few.speedup, few.cold) == (FEW, Verdict.FASTER, 2, (3, 3, 3))
-    assert (few.timed_on, few.recalled, few.before_s, few.after_s) == ("2026-01-02", False, 2.0, 1.0)
-    assert (many.sizes, many.speedup, many.cold, many.floor_ratio, many.recalled) == (MANY, 4, None, 1.0, True)
-    assert made.speedup == 2  # there is the most to do
-
-
-def test_the_numbers_are_of_the_binding_that_decides(scene):
-    lost = record(Judged(scene[2].kernels[0], timings=(timing(5), timing(0.5, sizes=FEW)), reason="no"))
-    assert (lost.verdict, lost.speedup) == (Verdict.SLOWER, 0.5)
-
-
-def test_a_record_of_a_kernel_that_does_not_build(scene):
-    made = record(Judged(scene[2].kernels[0], reason="does not build"))
-    assert (made.verdict, made.speedup, made.error, made.error_unfused, made.kept) == (None, None, None, None, False)
-    assert (made.reason, made.bindings) == ("does not build", ())
-
-
-def test_bytes_and_floor_are_not_known_where_a_size_is_not(scene):
-    made = record(Judged(scene[2].kernels[0], timings=(timing(2, traffic=None, floor_s=None),)))
-    assert (made.bytes, made.floor_ratio, made.verdict) == (None, None, Verdict.FASTER)
 
 
 def test_the_ceiling_is_every_place_at_its_floor(scene):

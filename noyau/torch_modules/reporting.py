@@ -9,9 +9,9 @@ from dataclasses import replace
 import torch
 
 from noyau.builders import cc
-from noyau.judging.deciding import Timing, deciding, overall
+from noyau.judging.telling import record
 from noyau.reports.machine import this_machine
-from noyau.reports.records import BindingRecord, EndToEnd, KernelRecord, Machine, NotFused, Report
+from noyau.reports.records import EndToEnd, Machine, NotFused, Report
 from noyau.timing.comparing import Comparison
 from noyau.torch_modules.compiling import Compiled
 from noyau.torch_modules.judging import Judged
@@ -52,51 +52,6 @@ def distinct(graphs: Iterable[Compiled]) -> list[Judged]:
                 one = replace(best, planned=replace(best.planned, groups=places))
             found[name] = one
     return list(found.values())
-
-
-def record(judged: Judged) -> KernelRecord:
-    """One kernel's line."""
-    exact, decider = judged.certificate, deciding(judged.timings)
-    made = KernelRecord(
-        judged.planned.operator,
-        len(judged.planned.groups),
-        judged.planned.replaces,
-        "c",
-        error=None if exact is None else exact.kernel.worst_relative,
-        error_unfused=None if exact is None else exact.unfused.worst_relative,
-        kept=judged.kept,
-        reason=judged.reason,
-    )
-    if decider is None:
-        return made
-    found = decider.comparison
-    return replace(
-        made,
-        bytes=None if decider.traffic is None else decider.traffic.bytes,
-        verdict=overall(timing.verdict for timing in judged.timings),
-        speedup=found.speedup,
-        speedup_low=found.low,
-        speedup_high=found.high,
-        after_s=found.after_median_s,
-        bindings=tuple(map(binding, judged.timings)),
-    )
-
-
-def binding(timing: Timing) -> BindingRecord:
-    """What came of timing at the sizes that torch saw."""
-    hot = timing.hot
-    return BindingRecord(
-        timing.sizes,
-        timing.verdict,
-        hot.speedup,
-        hot.low,
-        hot.high,
-        None,
-        hot.before_median_s,
-        hot.after_median_s,
-        timed_on=timing.timed_on,
-        recalled=timing.recalled,
-    )
 
 
 def end_to_end(whole: Comparison) -> EndToEnd:
