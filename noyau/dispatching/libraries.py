@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -17,6 +17,7 @@ from noyau.ir.graph import Constant, Contract, Graph, Input, Node, View
 
 Array = np.ndarray
 Sizes: TypeAlias = Mapping[str, int]
+Permute: TypeAlias = Callable[[Any, tuple[int, ...]], Any]
 Step: TypeAlias = Callable[[Sequence[Array], Sizes], Array]
 
 
@@ -125,6 +126,24 @@ class Product:
     sides: tuple[tuple[int, int], tuple[int, int]]
     turned: tuple[int, ...] | None
 
+    def matrices(self, at: int, array: Any, permute: Permute) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
+        """An operand, of NumPy or torch, as a stack of matrices; its extents before the columns, and those of the
+        columns."""
+        if self.alone[at]:
+            array = array.sum(self.alone[at], dtype=array.dtype)
+        order, middle = self.orders[at], self.batch + self.sides[at][0]
+        array = array if order is None else permute(array, order)
+        before, after = tuple(array.shape[:middle]), tuple(array.shape[middle:])
+        if self.sides[at] != (1, 1):
+            array = array.reshape(*before[: self.batch], math.prod(before[self.batch :]), math.prod(after))
+        return array, before, after
+
+    def result(self, made: Any, shape: tuple[int, ...], permute: Permute) -> Any:
+        """A product of matrices as the equation has it; `shape`: rows of the first, then columns of the second."""
+        if self.sides != ((1, 1), (1, 1)):
+            made = made.reshape(shape)
+        return made if self.turned is None else permute(made, self.turned)
+
 
 @lru_cache(maxsize=256)
 def product(equation: str) -> Product:
@@ -153,29 +172,10 @@ def _order(term: str, wanted: Sequence[str]) -> tuple[int, ...] | None:
 def contract(equation: str, operands: Sequence[Array], dtype: np.dtype) -> Array:
     """An einsum of two operands, computed in `dtype` by np.matmul."""
     how = product(equation)
-    left, right = (
-        _matrices(np.asarray(operand, dtype), how.alone[at], how.orders[at], how.batch, how.sides[at])
-        for at, operand in enumerate(operands)
-    )
-    made: Array = np.matmul(left[0], right[0])
-    if how.sides != ((1, 1), (1, 1)):
-        made = made.reshape(left[1] + right[2])
-    return made if how.turned is None else made.transpose(how.turned)
-
-
-def _matrices(
-    array: Array, alone: tuple[int, ...], order: tuple[int, ...] | None, batch: int, sides: tuple[int, int]
-) -> tuple[Array, tuple[int, ...], tuple[int, ...]]:
-    """The array as a stack of matrices, its extents before the columns, and those of the columns."""
-    if alone:
-        array = array.sum(alone, dtype=array.dtype)
-    if order is not None:
-        array = array.transpose(order)
-    middle = batch + sides[0]
-    shape = array.shape
-    if sides != (1, 1):
-        array = array.reshape(*shape[:batch], math.prod(shape[batch:middle]), math.prod(shape[middle:]))
-    return array if is_blas_s(array) else np.ascontiguousarray(array), shape[:middle], shape[middle:]
+    left, right = (how.matrices(at, np.asarray(each, dtype), np.transpose) for at, each in enumerate(operands))
+    pair = [array if is_blas_s(array) else np.ascontiguousarray(array) for array in (left[0], right[0])]
+    made: Array = how.result(np.matmul(*pair), left[1] + right[2], np.transpose)
+    return made
 
 
 def is_blas_s(array: Array) -> bool:

@@ -13,7 +13,7 @@ from noyau.checking.certificate import Certificate
 from noyau.checking.native import certify_native
 from noyau.checking.values import Case
 from noyau.descriptions import Description
-from noyau.dispatching.generating import Generated
+from noyau.dispatching.generating import Generated, Wanted
 from noyau.dispatching.layouts import lie
 from noyau.dispatching.running import Built
 from noyau.ir.graph import Graph
@@ -49,15 +49,15 @@ def _until(limit_s: float, cases: Iterator[Case]) -> Iterator[Case]:
 
 def _cases(description: Description, generated: Generated, seed: int) -> Iterator[Case]:
     """Small inputs of the key: by the op's maker where that gives some, else such as the traced graph takes."""
-    made = _made(description, generated, seed) if description.inputs else iter(())
+    made = made_inputs(description, generated.wanted, seed)
     first = next(made, None)
-    found = _drawn(description, generated, seed) if first is None else chain([first], made)
+    found = _drawn(generated, seed) if first is None else chain([first], made)
     for label, arrays in found:
         laid = [lie(array, generated.wanted.layout(at)) for at, array in enumerate(arrays)]
         yield Case(label, tuple(laid))
 
 
-def _drawn(description: Description, generated: Generated, seed: int) -> Iterator[tuple[str, list[Array]]]:
+def _drawn(generated: Generated, seed: int) -> Iterator[tuple[str, list[Array]]]:
     graph, integers = generated.graph, generated.wanted.integers
     maker = CaseMaker(graph, np.random.default_rng(seed))
     for sizes, pattern in _plan(graph, maker):
@@ -71,22 +71,29 @@ def _drawn(description: Description, generated: Generated, seed: int) -> Iterato
 def _plan(graph: Graph, maker: CaseMaker) -> Iterator[tuple[Mapping[str, int], Pattern]]:
     """Usual sizes, all sizes at an edge as far as the arrays stay small, then other numbers."""
     patterns = schedule(graph, {}, False, maker.has_floats)
-    usual = usual_sizes(graph, {})  # which may not fit, where the graph demands that two are alike
     yield from islice(patterns, 1)
-    last = next(iter(list(usual)[-1:]), None)
-    edges = [shrunk(graph, dict.fromkeys(usual, edge), CELLS, last) for edge in EDGES]
-    yield from ((sizes, NORMAL) for sizes in edges if fits(graph, sizes))
+    yield from ((sizes, NORMAL) for sizes in sizes_at_edges(graph, usual_sizes(graph, {}), CELLS))
     yield from patterns
 
 
-def _made(description: Description, generated: Generated, seed: int) -> Iterator[tuple[str, list[Array]]]:
+def sizes_at_edges(graph: Graph, usual: Mapping[str, int], cells: int) -> list[dict[str, int]]:
+    """All sizes at an edge as far as no array has more cells, where the graph can have that: it may demand that two
+    sizes are alike."""
+    last = next(iter(list(usual)[-1:]), None)
+    edges = [shrunk(graph, dict.fromkeys(usual, edge), cells, last) for edge in EDGES]
+    return [sizes for sizes in edges if fits(graph, sizes)]
+
+
+def made_inputs(description: Description, wanted: Wanted, seed: int) -> Iterator[tuple[str, list[Array]]]:
+    """What the op's maker of inputs makes of these dtypes and ranks, and from which seed; nothing without a maker."""
     maker, signature = description.inputs, description.signature
-    assert maker is not None and signature is not None
-    known = {**description.sizes, **generated.wanted.integers}
+    if maker is None or signature is None:
+        return
+    known = {**description.sizes, **wanted.integers}
     for number in range(MOST):
         rng = np.random.default_rng([seed, number])
         given = made_by(maker, rng, {}, description.reference.parameters, description.name)
-        given = in_dtypes(given, signature, generated.wanted.instance.dtypes)
+        given = in_dtypes(given, signature, wanted.instance.dtypes)
         bound = bind(signature, given, known, f"inputs= of {description.name}")
-        if bound.instance == generated.wanted.instance:
+        if bound.instance == wanted.instance:
             yield f"inputs(rng), seed {number}", list(bound.arrays)

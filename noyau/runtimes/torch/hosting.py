@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
@@ -215,26 +214,6 @@ def contract(equation: str, operands: Sequence[Tensor], dtype: DType) -> Tensor:
     own = TO_TORCH[dtype]
     inner = own if all(operand.dtype is own for operand in operands) else TO_TORCH[dtype.compute]
     how = product(equation)
-    left, right = (
-        _matrices(operand.to(inner), how.alone[at], how.orders[at], how.batch, how.sides[at])
-        for at, operand in enumerate(operands)
-    )
-    made: Tensor = torch.matmul(left[0], right[0])
-    if how.sides != ((1, 1), (1, 1)):
-        made = made.reshape(left[1] + right[2])
-    return (made if how.turned is None else made.permute(how.turned)).to(own)
-
-
-def _matrices(
-    tensor: Tensor, alone: tuple[int, ...], order: tuple[int, ...] | None, batch: int, sides: tuple[int, int]
-) -> tuple[Tensor, tuple[int, ...], tuple[int, ...]]:
-    """The tensor as a stack of matrices, its extents before the columns, and those of the columns."""
-    if alone:
-        tensor = tensor.sum(alone, dtype=tensor.dtype)
-    if order is not None:
-        tensor = tensor.permute(order)
-    middle = batch + sides[0]
-    shape = tuple(tensor.shape)
-    if sides != (1, 1):
-        tensor = tensor.reshape(*shape[:batch], math.prod(shape[batch:middle]), math.prod(shape[middle:]))
-    return tensor, shape[:middle], shape[middle:]
+    left, right = (how.matrices(at, each.to(inner), torch.permute) for at, each in enumerate(operands))
+    made: Tensor = how.result(torch.matmul(left[0], right[0]), left[1] + right[2], torch.permute).to(own)
+    return made
