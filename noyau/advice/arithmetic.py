@@ -1,0 +1,155 @@
+"""What the arithmetic of a kernel comes to at sizes that nothing is run at: offsets beyond 32 bits, and sums of
+float32 of more terms than float32 can count."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from noyau.advice.c_text import statements, types_of
+from noyau.advice.dialects import C, Numba, Triton, as_type
+from noyau.advice.meanings import Float, Sum, Touch, Value
+from noyau.advice.remarks import Remark
+from noyau.advice.situations import Situation
+from noyau.advice.spans import INT32_END, Span
+from noyau.advice.walking import Dialect, Walk
+from noyau.errors import UnsupportedError
+from noyau.handwritten.kernels import HandKernel, python_function
+
+SATURATED = 2**24  # from which on float32 does not hold every whole number
+_WIDEN = {
+    "triton": "widen it first: row.to(tl.int64) * stride",
+    "cuda": "widen it first: (long long)row * n + col, or size_t",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """The body of a kernel's function, and the file that its lines are of. `names`: what its globals are; `types`: of
+    its parameters, where it is in C."""
+
+    body: tuple[ast.stmt, ...]
+    file: str
+    line: int
+    names: Mapping[str, Any]
+    types: Mapping[str, str]
+
+
+def text_of(kernel: HandKernel) -> Text | None:
+    """The text of a kernel, None where it is not read."""
+    try:
+        return _in_c(kernel) if kernel.function is None else of_function(kernel.function)
+    except (UnsupportedError, OSError, SyntaxError, TypeError):
+        return None
+
+
+def of_function(function: Callable[..., Any]) -> Text:
+    """The text of a function of Python. OSError, SyntaxError or TypeError where there is none."""
+    plain = python_function(function)
+    lines, first = inspect.getsourcelines(plain)
+    tree = ast.parse(textwrap.dedent("".join(lines)))
+    ast.increment_lineno(tree, first - 1)
+    found = tree.body[0]
+    if not isinstance(found, ast.FunctionDef):
+        raise TypeError(f"{plain!r} is no function with a name")
+    return Text(tuple(found.body), inspect.getsourcefile(plain) or "", found.lineno, _names(plain), {})
+
+
+def _names(function: Any) -> dict[str, Any]:
+    """The globals of a function, and what its closure holds."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return {**function.__globals__, **{name: cell.cell_contents for name, cell in cells}}
+
+
+def _in_c(kernel: HandKernel) -> Text:
+    body = statements(kernel.text, kernel.entry.partition("<")[0])
+    entry = kernel.entry.partition("<")[0]
+    return Text(tuple(body), kernel.place, body[0].lineno if body else 1, {}, types_of(kernel.text, entry))
+
+
+def walked(text: Text, situation: Situation) -> Walk:
+    """A walk over a kernel as it is called."""
+    names = {**text.names, **situation.kernel.numbers()}
+    language = situation.kernel.language
+    made: dict[str, Dialect] = {"triton": Triton(situation, names)}
+    made |= dict.fromkeys(("cuda", "c", "cpp"), C(situation, names))
+    given = {name: _given(each, language, text.types.get(name, "")) for name, each in situation.arguments.items()}
+    walk = Walk(made.get(language) or Numba(situation, names), given)
+    walk.walk(text.body)
+    return walk
+
+
+def _given(value: Any, language: str, kind: str) -> Value:
+    """What a parameter is to a walk."""
+    if isinstance(value, np.ndarray) and value.ndim:
+        return value
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if isinstance(value, float):
+        return Float(32 if language == "triton" else 64)
+    if kind:
+        return as_type(kind, Span.of(value), ast.Pass())
+    narrow = language == "triton" and abs(value) < INT32_END
+    return Span.of(value, 32 if narrow else 64)
+
+
+def remarks(situation: Situation, again: Callable[[Mapping[str, int]], Situation | None]) -> list[Remark]:
+    """What is said of the arithmetic of a kernel; `again`: the same at other sizes, for the smallest at which it is."""
+    text = _text(situation.kernel)
+    if text is None:
+        return []
+    found = lost(text, situation)
+    made = [_overflow(text, situation, line, each, again) for line, each in found.items()]
+    sums = {each.line: each for each in walked(text, situation).sums if each.terms > SATURATED}
+    return [*made, *(saturated(text.file, each, situation.told) for each in sums.values())]
+
+
+@lru_cache(maxsize=64)
+def _text(kernel: HandKernel) -> Text | None:
+    return text_of(kernel)
+
+
+def lost(text: Text, situation: Situation) -> dict[int, Touch]:
+    """Accesses to arrays of more than 2^31 cells at offsets that overflow on the way, by the line where they do."""
+    walk = walked(text, situation)
+    return {each.lost.line: each for each in walk.touches if each.array.size > INT32_END}
+
+
+def _overflow(
+    text: Text, situation: Situation, line: int, found: Touch, again: Callable[[Mapping[str, int]], Situation | None]
+) -> Remark:
+    told = f"{found.lost.text} reaches {found.lost.value} for {situation.told}, and int32 ends at {INT32_END - 1}"
+    least = _least(text, situation, line, again)
+    where = f"; it overflows from {least} on" if least else ""
+    mend = _WIDEN.get(situation.kernel.language, "compute it in int64: without int32(...)")
+    other = found.line if found.line != line else 0
+    return Remark("precision", text.file, line, told + where, mend, size=situation.told, other_line=other)
+
+
+def _least(text: Text, situation: Situation, line: int, again: Callable[[Mapping[str, int]], Situation | None]) -> str:
+    """The smallest of the largest size at which the line overflows, the others as they are."""
+    name = max(situation.sizes, key=lambda each: situation.sizes[each], default="")
+    low, high = 0, situation.sizes.get(name, 0)
+    while high - low > 1:
+        middle = (low + high) // 2
+        made = again({**situation.sizes, name: middle})
+        is_lost = made is not None and line in {each.lost.line for each in walked(text, made).touches}
+        low, high = (low, middle) if is_lost else (middle, high)
+    return f"{name} = {high}" if name else ""
+
+
+def saturated(file: str, found: Sum, size: str) -> Remark:
+    """A sum of float32 of more terms than float32 can count."""
+    at = f" for {size}" if size else ""
+    told = f"{found.name} adds {found.terms} numbers in float32, one after the other{at}: past {SATURATED} of one"
+    mend = "sum in float64, or sum blocks and then their sums"
+    return Remark("precision", file, found.line, f"{told} size a sum stays as it is", mend, size=size)
