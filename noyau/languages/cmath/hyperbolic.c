@@ -1,7 +1,12 @@
-/* e / (1 + e) or 1 / (1 + e) with e = e^-|x|, which does not overflow. 2.5 ulp. */
+/* 1 / (1 + e^-x) as 2^-64 / (2^-64 + 2^-64 e^-x): neither overflows where the other counts. At the lower limit e^-x is
+   infinite, at the upper one it adds nothing to 1. 2.5 ulp. */
 NOYAU_INLINE float noyau_sigmoid_f32(float x) {
-    const float e = noyau_exp_negative_f32(-fabsf(x));
-    return (x < 0 ? e : 1) / (1 + e);
+    const float t = noyau_to_limit_f32(noyau_from_limit_f32(x, -133.2f), 40);
+    const float shifted = t * -1.442695f + (0x1.8p23f + 63);
+    const float n = shifted - (0x1.8p23f + 63);
+    const float r = -t - n * 0x1.62e4p-1f - n * 0x1.7f7d1cp-20f; /* log(2) in two parts */
+    const float scale = noyau_from_bits_f32(noyau_bits_f32(shifted) << 23);
+    return 0x1p-64f / (noyau_exp_part_f32(r) * scale + 0x1p-64f);
 }
 
 /* Near 0: x + x^3 p(x^2), p minimax; else 1 - 2 / (e^2|x| + 1). From 10 on it is 1. 1.5 ulp. */
@@ -13,7 +18,7 @@ NOYAU_INLINE float noyau_tanh_f32(float x) {
     p = p * z - 0.05385459f;
     p = p * z + 0.1333225f;
     p = p * z - 0.333333f;
-    const float far = 1 - 2 / (noyau_exp_within_f32(2 * (a > 10 ? 10 : a)) + 1);
+    const float far = 1 - 2 / (noyau_exp_within_f32(2 * noyau_to_limit_f32(a, 10)) + 1);
     return copysignf(a < 0.8f ? p * z * a + a : far, x);
 }
 

@@ -68,7 +68,7 @@ NOYAU_INLINE float noyau_log1p_f32(float x) {
 }
 
 /* log(1 + e^x), which is max(x, 0) + log(1 + e) with e = e^-|x|; above 1/3 the latter is log(2) + log(1 + (e - 1)/2).
-   1.9 ulp. */
+   2.0 ulp. */
 NOYAU_INLINE float noyau_softplus_f32(float x) {
     const float e = noyau_exp_negative_f32(-fabsf(x));
     const float n = e > 0x1.555556p-2f ? 1 : 0;
