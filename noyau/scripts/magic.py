@@ -7,6 +7,7 @@ from typing import Any
 
 from noyau.errors import InputError
 from noyau.scripts.command import launch_of
+from noyau.scripts.hooking import hooked
 from noyau.scripts.records import Session
 
 
@@ -18,13 +19,11 @@ def register(shell: Any) -> None:
 def check_cell(shell: Any, line: str, cell: str) -> None:
     """Run a cell with its kernels watched, and print what was seen. `line`: nothing, or `--launch GRID,BLOCK`.
     InputError for other words."""
-    from noyau.scripts.numba_hooks import hooked
-
     words = line.split()
     if words and (len(words) != 2 or words[0] != "--launch"):
         raise InputError(f"%%check takes --launch GRID,BLOCK or nothing, not {line!r}")
     session = Session("cell")
-    with hooked(session, launch_of(words[1]) if words else None):
+    with hooked(session, launch_of(words[1]) if words else None, cell):
         ended = shell.run_cell(cell)
     found = session.finished("" if ended.success else "it ended with an exception")
     sys.stdout.write(f"{found}\n")

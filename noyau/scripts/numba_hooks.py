@@ -22,6 +22,7 @@ from noyau.checking.findings import Finding
 from noyau.errors import DeviceError, NoyauError
 from noyau.handwritten.kernels import python_function
 from noyau.scripts.numba_host import WORDS
+from noyau.scripts.patching import patch
 from noyau.scripts.records import Session, shapes_told
 from noyau.shadow.numba.watching import MOST, watch_call
 from noyau.shadow.numba_cuda.launching import LANGUAGE, Argument, Launch, cells_of, configured, launched, root_of
@@ -47,27 +48,22 @@ def hooked(session: Session, launch: Any = None) -> Iterator[None]:
     place of what the script says."""
     hooks = _Hooks(session, launch)
     with ExitStack() as undone:
-        _patch(undone, CPUDispatcher, "__call__", hooks.parallel(CPUDispatcher.__call__))
-        _patch(undone, CUDADispatcher, "__getitem__", hooks.configuring())
-        _patch(undone, CUDADispatcher, "__call__", _without_a_launch)
-        _patch(undone, cuda, "jit", hooks.jit)
-        _patch(undone, cuda, "is_available", lambda: True)
+        patch(undone, CPUDispatcher, "__call__", hooks.parallel(CPUDispatcher.__call__))
+        patch(undone, CUDADispatcher, "__getitem__", hooks.configuring())
+        patch(undone, CUDADispatcher, "__call__", _without_a_launch)
+        patch(undone, cuda, "jit", hooks.jit)
+        patch(undone, cuda, "is_available", lambda: True)
         for name in vars(simulator):
             if not name.startswith("_") and name not in _NEVER and hasattr(cuda, name):
-                _patch(undone, cuda, name, getattr(simulator, name))
+                patch(undone, cuda, name, getattr(simulator, name))
         for name, word in WORDS.items():
-            _patch(undone, cuda, name, word)
+            patch(undone, cuda, name, word)
         for name in ("device_array", "device_array_like"):  # what the host fills by itself holds values
-            _patch(undone, cuda, name, hooks.empty(getattr(simulator, name)))
+            patch(undone, cuda, name, hooks.empty(getattr(simulator, name)))
         for name in ("copy_to_device", "__setitem__"):
-            _patch(undone, FakeCUDAArray, name, hooks.filled(getattr(FakeCUDAArray, name)))
-        _patch(undone, FakeCUDAArray, "copy_to_host", hooks.copied(FakeCUDAArray.copy_to_host))
+            patch(undone, FakeCUDAArray, name, hooks.filled(getattr(FakeCUDAArray, name)))
+        patch(undone, FakeCUDAArray, "copy_to_host", hooks.copied(FakeCUDAArray.copy_to_host))
         yield
-
-
-def _patch(undone: ExitStack, holder: Any, name: str, value: Any) -> None:
-    undone.callback(setattr, holder, name, getattr(holder, name))
-    setattr(holder, name, value)
 
 
 class _Hooks:

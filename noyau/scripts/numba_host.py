@@ -3,7 +3,6 @@ which device there is, events that take the time, streams that are the default o
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
@@ -11,6 +10,8 @@ from typing import Any
 
 from numba.cuda.simulator.api import stream
 from numba.cuda.simulator.cudadrv.devicearray import managed_array, pinned_array_like
+
+from noyau.scripts.events import Event
 
 DEVICE = SimpleNamespace(
     id=0,
@@ -29,27 +30,6 @@ DEVICE = SimpleNamespace(
     MAX_SHARED_MEMORY_PER_BLOCK=48 << 10,
     reset=lambda: None,
 )
-
-
-class Event:
-    """A mark in a stream, which is passed at once. Times are those of the watched run on the CPU."""
-
-    def __init__(self, timing: bool = True) -> None:
-        self.at_s = 0.0
-
-    def record(self, stream: Any = 0) -> None:
-        self.at_s = time.perf_counter()
-
-    def wait(self, stream: Any = 0) -> None: ...
-
-    def synchronize(self) -> None: ...
-
-    def query(self) -> bool:
-        return True
-
-    def elapsed_time(self, later: Event) -> float:
-        """Milliseconds."""
-        return 1e3 * (later.at_s - self.at_s)
 
 
 @contextmanager

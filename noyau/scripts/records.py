@@ -76,7 +76,7 @@ class ScriptCheck:
     def __str__(self) -> str:
         lines = [line for kernel in self.kernels for line in kernel.lines()]
         if not self.kernels:
-            lines.append(f"{self.script}: no parallel loop of Numba and no kernel of CUDA was run in it")
+            lines.append(f"{self.script}: no parallel loop of Numba was run in it, and no kernel was launched")
         lines += [f"{self.script}: {line}" for finding in self.advice for line in told_of(finding)]
         lines += [f"{self.script}: {note}" for note in self.notes]
         return "\n".join([*lines, f"{self.script}: {self.fault}"] if self.fault else lines)
@@ -149,4 +149,5 @@ def _told(name: str, value: Any) -> str:
     if shape is None:
         return f"{name} = {value!r}" if isinstance(value, bool | int | float) else name
     dtype = getattr(value, "dtype", "")
-    return f"{name}: {'records' if getattr(dtype, 'names', None) else dtype}[{', '.join(map(str, shape))}]"
+    element = "records" if getattr(dtype, "names", None) else str(dtype).removeprefix("torch.")
+    return f"{name}: {element}[{', '.join(map(str, shape))}]"

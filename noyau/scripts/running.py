@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import linecache
 import os
+import re
 import runpy
 import subprocess
 import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ import noyau
 from noyau.advice.scripts import advised
 from noyau.checking.findings import Finding
 from noyau.errors import InputError
+from noyau.scripts.hooking import hooked
 from noyau.scripts.notebooks import cells_of, remembered, run_cells
 from noyau.scripts.records import KernelSeen, ScriptCheck, Session
 
@@ -30,7 +30,7 @@ NOTEBOOK = ".ipynb"
 
 def check_script(path: Path, arguments: Sequence[str] = (), launch: Any = None, time_s: float = TIME_S) -> ScriptCheck:
     """Run a script with its arguments, or the cells of a notebook in order: what it prints is printed, and each call of
-    a parallel function of Numba, and each launch of a kernel of Numba-CUDA, is watched on its own arguments.
+    a parallel function of Numba, and each launch of a kernel of Numba-CUDA or Triton, is watched on its own arguments.
 
     There need be no GPU. `launch`: (grid, block) for every launch, in place of the script's own; `time_s`: after which
     the run is ended. How it ends badly (an exception, a crash, no end) is the `fault` of the record, which has what was
@@ -88,11 +88,14 @@ def main() -> int:
     sys.path[0] = str(path.resolve().parent)
     launch = wish["launch"]
     fault, status = "", 0
-    with _hooked(session, tuple(_tuples(launch)) if launch else None):
+    with hooked(session, tuple(_tuples(launch)) if launch else None, _text(path)):
         try:
             _run(path, session)
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else int(end.code is not None)
+            if status and not isinstance(end.code, int):
+                sys.stderr.write(f"{end.code}\n")
+                fault = f"it ended with sys.exit: {end.code}"
         except BaseException as error:  # noqa: BLE001  also Ctrl-C: what was seen until then is told
             _print_traceback(error)
             fault = f"it ended with {type(error).__name__}: {error}{_where(error, path)}"
@@ -100,13 +103,12 @@ def main() -> int:
     return status
 
 
-def _hooked(session: Session, launch: Any) -> AbstractContextManager[None]:
-    if find_spec("numba") is None:
-        session.notes.append("numba is not installed, so none of its kernels can run; run: pip install numba")
-        return nullcontext()
-    from noyau.scripts.numba_hooks import hooked
-
-    return hooked(session, launch)
+def _text(path: Path) -> str:
+    """The script, and the files beside it that it may import."""
+    own = path.read_text(encoding="utf-8", errors="replace")
+    words = set(re.findall(r"\w+", " ".join(re.findall(r"\b(?:import|from)\b.*", own))))
+    beside = (each for each in path.resolve().parent.glob("*.py") if each.stem in words)
+    return "\n".join([own, *(each.read_text(encoding="utf-8", errors="replace") for each in beside)])
 
 
 def _run(path: Path, session: Session) -> None:

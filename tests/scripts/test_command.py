@@ -52,7 +52,7 @@ def test_the_command_prints_and_writes(tmp_path, capsys):
     path, record = tmp_path / "script.py", tmp_path / "found.json"
     path.write_text("x = 1\n", encoding="utf-8")
     assert main(["check", str(path), "--json", str(record)]) == 0
-    assert "no parallel loop of Numba and no kernel of CUDA was run in it" in capsys.readouterr().out
+    assert "no parallel loop of Numba was run in it, and no kernel was launched" in capsys.readouterr().out
     held = json.loads(record.read_text(encoding="utf-8"))
     assert (held["ok"], held["findings"], held["checked"]) == (True, [], [])
 

@@ -30,7 +30,9 @@ def test_what_was_not_seen_is_said():
 
 
 def test_a_script_without_kernels():
-    assert str(Session("s.py").finished()) == "s.py: no parallel loop of Numba and no kernel of CUDA was run in it"
+    assert (
+        str(Session("s.py").finished()) == "s.py: no parallel loop of Numba was run in it, and no kernel was launched"
+    )
 
 
 def test_a_warning_does_not_make_it_bad():

@@ -120,6 +120,9 @@ def test_a_script_that_crashes_or_never_ends(tmp_path):
     assert check_script(crash).fault == "it crashed (signal 11)"
     assert check_script(written(tmp_path, "while True: pass\n"), time_s=3).fault == "it did not end within 3 s"
     assert check_script(written(tmp_path, "raise SystemExit(3)\n")).fault == "it ended with status 3"
+    assert (
+        check_script(written(tmp_path, "import sys\nsys.exit('no data')\n")).fault == "it ended with sys.exit: no data"
+    )
 
 
 def test_a_notebook_cell_by_cell(tmp_path, capfd):

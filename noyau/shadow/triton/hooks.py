@@ -99,14 +99,14 @@ class Hooks:
 
     def load(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         def loaded(pointers: Any, mask: Any, *rest: Any, **named: Any) -> Any:
-            kept = self.noted(pointers, mask.data, Access.READ)
+            kept = self.noted(pointers, _held(mask), Access.READ)
             return plain(pointers, _like(mask, kept), *rest, **named)
 
         return loaded
 
     def store(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         def stored(pointers: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
-            kept = self.noted(pointers, mask.data, Access.WRITE, value.data)
+            kept = self.noted(pointers, _held(mask), Access.WRITE, value.data)
             return plain(pointers, value, _like(mask, kept), *rest, **named)
 
         return stored
@@ -114,7 +114,7 @@ class Hooks:
     def atomic(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         def merged(how: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
             self.fence(pointers, rest)
-            kept = self.noted(pointers, mask.data, Access.ATOMIC)
+            kept = self.noted(pointers, _held(mask), Access.ATOMIC)
             return plain(how, pointers, value, _like(mask, kept), *rest, **named)
 
         return merged
@@ -238,6 +238,12 @@ def _index(tensor: Any) -> int:
     return int(tensor.handle.data.item())
 
 
+def _held(mask: Any) -> Array:
+    """The lanes of a mask: a handle's, or those that block pointers of older releases give as they are."""
+    found: Array = mask if isinstance(mask, np.ndarray) else mask.data
+    return found
+
+
 def _like(handle: Any, data: Array) -> Any:
     """A handle of the interpreter on other data."""
-    return type(handle)(data, handle.dtype)
+    return data if isinstance(handle, np.ndarray) else type(handle)(data, handle.dtype)

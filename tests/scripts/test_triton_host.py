@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from noyau.scripts.running import check_script
+
+SCRIPT = """
+    import torch
+    import triton
+    import triton.language as tl
+    from triton.testing import do_bench
+
+    device = triton.runtime.driver.active.get_active_torch_device()
+    found = triton.runtime.driver.active.utils.get_device_properties(device.index)
+    assert found["multiprocessor_count"] == 2
+    assert triton.runtime.driver.active.get_current_target().backend == "cuda"
+
+    @triton.jit
+    def double(x, n, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(x + at, 2 * tl.load(x + at, mask=at < n), mask=at < n)
+
+    kernel = double.warmup(torch.float32, 5, BLOCK=8, grid=(1,))
+    kernel._init_handles()
+    assert kernel.n_regs and kernel.metadata.shared == 0
+    x = torch.ones(5, device=device)
+    low, middle = do_bench(lambda: double[(1,)](x, 5, BLOCK=8), quantiles=[0.2, 0.5])
+    assert x.tolist() == [2.0] * 5 and low == middle > 0
+    assert triton.testing.do_bench(lambda: None, return_mode="all")[0] >= 0
+
+    @triton.testing.perf_report(triton.testing.Benchmark(
+        x_names=["n"], x_vals=[2**k for k in range(3, 30)], line_arg="which", line_vals=["a", "b"],
+        line_names=["A", "B"], plot_name="doubles", args={"BLOCK": 8}))
+    def benchmark(n, which, BLOCK):
+        y = torch.ones(n, device=device)
+        return triton.testing.do_bench(lambda: double[(triton.cdiv(n, BLOCK),)](y, n, BLOCK=BLOCK))
+
+    benchmark.run(print_data=True, show_plots=True, save_path="nowhere")
+"""
+
+
+def test_what_a_script_says_beside_its_launches(tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(textwrap.dedent(SCRIPT), encoding="utf-8")
+    found = check_script(path)
+    assert found.fault == ""
+    assert [(each.name, each.calls) for each in found.kernels] == [("double", 3)]
+    assert found.notes == ("of benchmark doubles only its first size was run (n = 8)",)
+    assert found.ok
