@@ -184,6 +184,8 @@ class _Hooks:
 class Kernel(FakeCUDAKernel):  # type: ignore[misc]
     """A kernel of a script, launched without a GPU, its accesses watched."""
 
+    noyau_language = LANGUAGE
+
     def __init__(self, function: Any, device: bool, hooks: _Hooks) -> None:
         super().__init__(function, device)
         self._hooks, self._launch = hooks, None

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -86,6 +86,7 @@ class _Hooks:
     def running(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         """The `run` of a kernel that is interpreted."""
 
+        @wraps(plain)
         def run(function: Any, *args: Any, grid: Any, warmup: bool = False, **named: Any) -> Any:
             if not warmup:
                 chosen = self.grid or grid

@@ -1,15 +1,17 @@
-"""One launch of a kernel of Triton on a script's own tensors, in a process in which Triton interprets, watched."""
+"""One launch of a kernel of Triton on tensors as one has them, in a process in which Triton interprets, watched."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from noyau.errors import MissingExtraError
+from noyau.errors import DeviceError, MissingExtraError, SignatureError, UnsupportedError
 from noyau.handwritten.kernels import python_function
+from noyau.handwritten.triton_calls import is_interpreted
 from noyau.shadow.engine import Shadow
 from noyau.shadow.records import Access, Watched, findings_of
 from noyau.shadow.triton.extents import Extents
@@ -18,6 +20,7 @@ from noyau.shadow.triton.running import MOST, grid_text, notes_of, roomy, route_
 
 try:
     import torch
+    from triton.runtime.interpreter import InterpretedFunction
     from triton.tools.tensor_descriptor import TensorDescriptor
 except ImportError as error:
     raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau[triton]'") from error
@@ -222,3 +225,30 @@ def _placed(tensor: torch.Tensor, spans: Sequence[Span]) -> torch.Tensor:
     span = next(each for each in spans if _address(each.storage) == at and each.start <= start < each.end)
     whole = torch.from_numpy(span.room).view(plain.dtype)
     return whole.as_strided(plain.shape, plain.stride(), (start - span.start) // plain.element_size())
+
+
+def call(function: Any, args: Sequence[Any], launch: Any, size: str, called: str) -> tuple[Watched, Any]:
+    """As shadow/calling.py has it. SignatureError without a grid, UnsupportedError where Triton does not interpret."""
+    name = python_function(function).__name__
+    if launch is None:
+        raise SignatureError(f"{name} needs a grid: noyau.check({name}, args, launch=(programs,))")
+    if not is_interpreted(function):
+        told = "set TRITON_INTERPRET=1 before triton is imported, or run: noyau check SCRIPT.py"
+        raise UnsupportedError(f"{name} was made where Triton compiles, so its accesses are not seen; {told}")
+    grid = launch if callable(launch) or isinstance(launch, tuple) else (launch,)
+    with _plainly():
+        made = launched(function[grid], function, args, {})
+    if made.hooks.was_cut:
+        raise DeviceError(f"{name}[{made.grid}] made more than {MOST} accesses; check smaller tensors")
+    return made.watched(called, name, f"{size}; launched {made.grid}"), None
+
+
+@contextmanager
+def _plainly() -> Iterator[None]:
+    """Within, launches are Triton's own, though those of a script be watched."""
+    run = InterpretedFunction.run
+    InterpretedFunction.run = getattr(run, "__wrapped__", run)
+    try:
+        yield
+    finally:
+        InterpretedFunction.run = run

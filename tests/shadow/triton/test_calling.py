@@ -55,3 +55,38 @@ def test_views_strides_and_descriptors(tmp_path):
     meet, past = found.findings
     assert meet.message.startswith("program 1 reads source[32], written by program 0 on the same line")
     assert past.message == "program 3 writes x at 34, which has 34 cells (4 times)"
+
+
+BARE = """
+    import numpy as np
+    import torch
+    import triton
+    import triton.language as tl
+    import noyau
+    from noyau.errors import SignatureError
+
+    @triton.jit
+    def double(x, out, n, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(out + at, 2 * tl.load(x + at, mask=at < n), mask=at < n)
+
+    x, out = torch.rand(50, device="cuda"), torch.zeros(50, device="cuda")
+    assert noyau.check(double, (x, out, 50, 32), launch=lambda meta: (2,), reference=lambda x: 2 * x).ok
+    noyau.check(double, (x, out, 50, 32), launch=1, reference=lambda x: 2 * x)
+    assert not out.any()
+    try:
+        noyau.check(double, (x, out, 50, 32))
+    except SignatureError as error:
+        print(error)
+"""
+
+
+def test_kernels_that_a_script_has_checked(tmp_path, capfd):
+    path = tmp_path / "script.py"
+    path.write_text(textwrap.dedent(BARE), encoding="utf-8")
+    found = check_script(path)
+    assert found.fault == ""
+    assert capfd.readouterr().out == "double needs a grid: noyau.check(double, args, launch=(programs,))\n"
+    (wrong,) = found.findings
+    assert (wrong.kind, wrong.cell) == ("wrong-value", (32,))
+    assert found.kernels[0].calls == 2  # its launches are not watched once more

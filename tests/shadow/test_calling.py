@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import pytest
+
+from noyau.errors import MissingExtraError, UnsupportedError
+from noyau.shadow import calling
+
+
+class Kernel:
+    """As a launch of Triton makes one."""
+
+
+Kernel.__module__ = "triton.runtime.jit"
+
+
+def test_what_is_no_kernel_and_what_is_not_installed(monkeypatch):
+    with pytest.raises(
+        UnsupportedError, match="is no kernel of numba, numba_cuda, triton, so its accesses are not seen"
+    ):
+        calling.call(len, ((),), None, "", "len")
+    monkeypatch.setattr(calling, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"triton is not installed; run: pip install 'noyau\[triton\]'"):
+        calling.call(Kernel(), ((),), None, "", "kernel")
