@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from noyau.arguments import declare_inputs, declare_record, require_place, sizes_of
 from noyau.commands import progress
@@ -14,8 +14,9 @@ from noyau.scripts.command import check_and_print, is_script
 
 if TYPE_CHECKING:
     from noyau.checking.findings import Checked
+    from noyau.ops import Op
 
-FILE_S = 8.0  # for the kernels of a file, shared among them: then no further inputs are tried
+FILE_S = 3.0  # for the kernels of a file, on each core: then no further inputs are tried
 
 
 def declare_check(parser: argparse.ArgumentParser) -> None:
@@ -24,13 +25,21 @@ def declare_check(parser: argparse.ArgumentParser) -> None:
         "target",
         metavar="MODEL.onnx|FILE.py[::OP]|SCRIPT.py|BOOK.ipynb",
         help="the model whose float64 evaluation is the truth; an op, of which every kernel is checked; or a script or "
-        "a notebook, which is run as it is, every parallel loop of Numba and every launch of Numba-CUDA in it watched",
+        "a notebook, which is run as it is, every parallel loop of Numba and every launch in it watched",
     )
     add("arguments", nargs="*", metavar="ARGS", help="of a script; its options stand behind --")
     add("--launch", metavar="GRID,BLOCK", help="of a script: launch each kernel so (8,64 or 4x4,16x16) instead")
     add("--against", type=Path, metavar="B.onnx", help="the model to judge: at each output, and at each common value")
     sizes = "or with several in turn (default: small sizes, then all at 1); can be repeated"
     declare_inputs(parser, "run both", sizes)
+    add(
+        "--sizes",
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="of an op: sizes that it is meant for; its launches and its index arithmetic are looked at there, and "
+        "nothing is run; can be repeated",
+    )
     add("--tolerance", type=float, metavar="T", help="of an op: allow |got - want| <= T * max(1, |want|) instead")
     add("--gradient", action="store_true", help="of an op: check what it gives back too, also where that is derived")
     declare_record(parser, "value by value")
@@ -41,8 +50,6 @@ def declare_check(parser: argparse.ArgumentParser) -> None:
 def run_check(arguments: argparse.Namespace) -> int:
     """0 where nothing differs, 1 where something does."""
     from rich.console import Console
-
-    from noyau.differing import apart
 
     if is_script(arguments.target):
         return check_and_print(arguments)
@@ -58,6 +65,8 @@ def run_check(arguments: argparse.Namespace) -> int:
         raise InputError(f"{target} is checked against another model: noyau check {target} --against B.onnx")
     if arguments.json is not None:
         require_place(arguments.json, target)
+    from noyau.differing import apart
+
     with progress() as say:
         say(f"running {target.name} and {arguments.against.name}")
         found = apart(target, arguments.against, dims=sizes_of(arguments.dim), inputs=arguments.inputs)
@@ -73,7 +82,7 @@ def _check_op(arguments: argparse.Namespace) -> int:
 
     from noyau.checking.findings import LIMITS, together
     from noyau.checking.sarif import sarif
-    from noyau.differing import write_json
+    from noyau.reports.records import write_json
 
     if arguments.against is not None or arguments.inputs is not None:
         raise InputError("--against and --inputs are of models: an op is checked against its own reference")
@@ -95,33 +104,43 @@ def _checked(arguments: argparse.Namespace) -> list[Checked]:
     """The check of each op that is meant. In a file of several, one that cannot be checked is told and left out."""
     from noyau.checking.attempts import sizes_named
     from noyau.checking.findings import Checked
-    from noyau.checking.ops import check
+    from noyau.checking.ops import Wishes, check_together, parts_of
+    from noyau.handwritten.apart import young
     from noyau.loading import load_ops
+    from noyau.runtimes.numpy.allotted import processors
 
-    sizes, found = {name: values[0] for name, values in sizes_of(arguments.dim).items()}, []
+    sizes = {name: values[0] for name, values in sizes_of(arguments.dim).items()}
     with progress() as say:
         say(f"loading {arguments.target}")
         ops = load_ops(arguments.target)
         _require_sizes(sizes, {name for op in ops for name in sizes_named(op)}, arguments.target)
-        budget_s = FILE_S / max(1, sum(len(op.kernels) + 1 for op in ops))
-        for op in ops:
-            say(f"checking {op.name}")
-            own = {name: size for name, size in sizes.items() if name in sizes_named(op)}
+        declared = {name: values[0] for name, values in sizes_of(arguments.sizes, "--sizes").items()}
+        signed = {name for op in ops if op.signature for name in op.signature.sizes}
+        _require_sizes(declared, signed, arguments.target, "--sizes")
+        budget_s = processors() * FILE_S / max(1, sum(parts_of(op) for op in ops))
+        asked: dict[int, tuple[Op[..., Any], Wishes]] = {}
+        for number, op in enumerate(ops):
             if op.forms == (op,) and op.signature is None and len(ops) > 1:
-                note = "it has no signature, so it cannot be checked; give it one"
-                found.append(Checked(op.name, op.description.place, (), note=note))
-            else:
-                gradient = True if arguments.gradient else None
-                wishes = {"tolerance": arguments.tolerance, "budget_s": budget_s, "gradient": gradient}
-                found.append(check(op, sizes=own, **wishes))
-    return found
+                continue
+            own = {name: size for name, size in sizes.items() if name in sizes_named(op)}
+            signed = set(op.signature.sizes) if op.signature else set()
+            meant = {name: size for name, size in declared.items() if name in signed}
+            gradient = True if arguments.gradient else None
+            asked[number] = op, Wishes(own, meant, arguments.tolerance, budget_s=budget_s, gradient=gradient)
+        with young():
+            found = dict(zip(asked, check_together(list(asked.values()), say, share=True), strict=True))
+    note = "it has no signature, so it cannot be checked; give it one"
+    return [
+        found[number] if number in found else Checked(op.name, op.description.place, (), note=note)
+        for number, op in enumerate(ops)
+    ]
 
 
-def _require_sizes(sizes: Mapping[str, int], known: Collection[str], target: str) -> None:
+def _require_sizes(sizes: Mapping[str, int], known: Collection[str], target: str, option: str = "--dim") -> None:
     unknown = next((name for name in sizes if name not in known), None)
     if unknown is not None:
         told = ", ".join(sorted(known)) or "none"
-        raise InputError(f"--dim {unknown}: no op of {target} has such a size; there are: {told}")
+        raise InputError(f"{option} {unknown}: no op of {target} has such a size; there are: {told}")
 
 
 def plain_lines(text: str) -> str:

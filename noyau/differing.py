@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -17,13 +16,14 @@ from noyau.checking.certificate import SHARE, Outcome
 from noyau.checking.inputs import load_inputs, printable
 from noyau.checking.values import MOVED_RUNS, Case, Trial, spell
 from noyau.dtypes import DType, from_numpy
-from noyau.errors import CheckError, InputError, OutputError
+from noyau.errors import CheckError, InputError
 from noyau.frontends import onnx as frontend
 from noyau.ir.evaluation import evaluate
 from noyau.ir.graph import Graph
 from noyau.judging.bindings import Dims, bindings, called, inputs_at
 from noyau.judging.bindings import spell as spell_sizes
 from noyau.original import Original, foreign, open_model
+from noyau.reports.records import write_json
 from noyau.reports.wrapping import hanging
 from noyau.runtimes.bodies import DOMAIN
 from noyau.runtimes.capturing import lost_values, part_for
@@ -136,14 +136,6 @@ class Apart:
                 yield from hanging(f"after it: {names}{more}", width, "  ", "    ")
         for note in self.notes:
             yield from hanging(note, width, "  ", "    ")
-
-
-def write_json(record: Mapping[str, Any], path: Path) -> None:
-    """Write a record as JSON. OutputError where that cannot be."""
-    try:
-        path.write_text(json.dumps(record, indent=2) + "\n", "utf-8")
-    except OSError as error:
-        raise OutputError(f"{path} cannot be written: {error.strerror}; give a folder that exists") from error
 
 
 def apart(

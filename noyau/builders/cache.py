@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import hashlib
+import itertools
 import os
 import re
 import shutil
@@ -18,7 +19,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from noyau.errors import NoyauError, OutputError
@@ -28,6 +29,8 @@ _STALE_S = 3600.0
 _ENTRY = re.compile(r"[0-9a-f]{40}-[0-9a-f]{40}\.[a-z]+")
 _WORKSPACE = "new-"
 MODULES = "numba"  # the folder of builders/numba.py
+_SHRUNK_AT = 64  # entries: to look at all of a full cache takes as long as a small kernel takes to compile
+_stored = itertools.count()  # of this process
 
 
 def digest(*parts: str | bytes) -> str:
@@ -61,7 +64,9 @@ def folder() -> Path:
 
 def lookup(key: str, suffix: str) -> Path | None:
     """The entry of a key, or None. An entry that is damaged, or that another user could have written, is removed."""
-    for path in sorted(folder().glob(f"{key}-*{suffix}")):
+    home = folder()
+    found = _names(str(home), home.stat().st_mtime_ns).get(key, ())
+    for path in (home / name for name in sorted(found) if name.endswith(suffix)):
         if _is_sound(path):
             with contextlib.suppress(OSError):
                 os.utime(path)  # the least recently used entries go first
@@ -70,10 +75,20 @@ def lookup(key: str, suffix: str) -> Path | None:
     return None
 
 
+@lru_cache(maxsize=1)
+def _names(home: str, _changed_ns: int) -> dict[str, list[str]]:
+    """The entries of a folder by their keys, as long as nothing in it has changed."""
+    found: dict[str, list[str]] = {}
+    for name in os.listdir(home):
+        found.setdefault(name.partition("-")[0], []).append(name)
+    return found
+
+
 def store(key: str, suffix: str, produce: Callable[[Path], None], limit_bytes: int = LIMIT_BYTES) -> Path:
     """Keep what `produce` writes to the path it is given; the entry appears whole or not at all.
 
-    The least recently used entries then make room until all are within `limit_bytes`. OutputError where nothing can be
+    The least recently used entries then make room until all are within `limit_bytes`; as long as nobody asks for
+    another limit, that is seen to at the first entry of a process and at each 64th. OutputError where nothing can be
     written; what `produce` raises passes through.
     """
     home = folder()
@@ -84,11 +99,13 @@ def store(key: str, suffix: str, produce: Callable[[Path], None], limit_bytes: i
             made.chmod(0o600)
             entry = home / f"{key}-{_content(made)}{suffix}"
             made.replace(entry)
+        _names.cache_clear()  # two changes within a tick of the clock look like one
     except NoyauError:
         raise
     except OSError as error:
         raise OutputError(f"the cache folder {home} cannot be written: {error.strerror}; make room there") from error
-    _shrink(home, limit_bytes, entry)
+    if limit_bytes != LIMIT_BYTES or next(_stored) % _SHRUNK_AT == 0:
+        _shrink(home, limit_bytes, entry)
     return entry
 
 
@@ -178,10 +195,11 @@ def _remove(path: Path) -> bool:
 def _entries(home: Path) -> list[tuple[Path, os.stat_result]]:
     """The entries, the least recently used first."""
     found = []
-    for path in home.iterdir():
-        with contextlib.suppress(OSError):  # another process may remove it meanwhile
-            if _ENTRY.fullmatch(path.name):
-                found.append((path, path.lstat()))
+    with os.scandir(home) as files:
+        for file in files:
+            with contextlib.suppress(OSError):  # another process may remove it meanwhile
+                if _ENTRY.fullmatch(file.name):
+                    found.append((Path(file.path), file.stat(follow_symlinks=False)))
     return sorted(found, key=lambda entry: entry[1].st_mtime_ns)
 
 

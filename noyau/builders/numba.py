@@ -243,6 +243,12 @@ class Compiled:
             raise CheckError(f"{self.name} never wrote {missed.sum()} cells of output {number}; the first is {where}")
 
 
+@cache
+def begin() -> None:
+    """Compile a function of next to nothing: what that takes the first time, copies of this process have done then."""
+    numba.njit(lambda x: x + 1).compile((numba.float32,))
+
+
 _KINDS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)] + ["float32", "float64", "bool_"]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +149,14 @@ def from_reference(op: Op[..., Any]) -> list[FromReference]:
     languages = (*GENERATED, *(ON_GPU if has_gpu() else ()))
     found = [FromReference(op, language) for language in languages] if op.signature is not None else []
     return [each for each in found if each.name not in op.kernels]
+
+
+@cache
+def begin() -> None:
+    """What a copy of this process should not have to do again: load Numba, and compile with it for the first time."""
+    if _is_there("numba"):
+        import_module("noyau.shadow.numba.generated")
+        import_module("noyau.builders.numba").begin()
 
 
 def has_gpu() -> bool:

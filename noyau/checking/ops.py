@@ -2,41 +2,29 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
 from typing import Any
 
-import numpy as np
-
-from noyau.checking.attempts import Attempt, Sizes, attempts, grown, require_sizes
+from noyau.advice.ops import require_declared
+from noyau.checking.attempts import Sizes, require_sizes
+from noyau.checking.beside import shared
 from noyau.checking.candidates import ByHand, Candidate
-from noyau.checking.certificate import Certificate, Failure, Outcome
-from noyau.checking.diagnosing import diagnosed, is_slight
-from noyau.checking.findings import Checked, Finding, KernelCheck, kind_of
-from noyau.checking.generated import from_reference
+from noyau.checking.findings import Checked, KernelCheck
+from noyau.checking.functions import of_torch
+from noyau.checking.generated import FromReference, begin, from_reference
 from noyau.checking.gradients import check_gradients
-from noyau.checking.runs import TwoRuns, Unlike, thorough, why_unlike
-from noyau.checking.shrinking import Smallest, shrunk
-from noyau.checking.tolerances import require_tolerance, trial
-from noyau.checking.values import Case, KernelFunction
-from noyau.checking.watched import Seen, explained, watched
-from noyau.errors import BuildError, InputError, MissingExtraError, NoyauError, SignatureError, UnsupportedError
+from noyau.checking.one_kernel import OneKernel
+from noyau.checking.tolerances import require_tolerance
 from noyau.handwritten.apart import Apart
+from noyau.handwritten.kernels import HandKernel
 from noyau.handwritten.reloading import end_loading
-from noyau.ir.evaluation import evaluate
 from noyau.ops import Op
-from noyau.references import narrowed
-from noyau.signatures.types import Instance
 
-Array = np.ndarray
-ENOUGH = 3  # broken cases after which a kernel is not tried further
-LARGE, LONG_S = 1 << 18, 0.03  # cells of an input, and seconds of two runs with the reference, that large ones have
-WATCHED, WATCHED_S = 60, 2.0  # attempts that are watched, and for how long
-LOOKS = 2  # cases of which it is found out why two runs differ
+Say = Callable[[str], None]
+SLOW_S = 60.0  # that generated kernels in Numba may take to compile
 
 
 def check(
@@ -51,6 +39,7 @@ def check(
     budget_s: float = 10.0,
     generated: bool = True,
     gradient: bool | None = None,
+    declared: Mapping[str, int] | None = None,
 ) -> Checked:
     """Every kernel of an op against its reference evaluated in float64, by the one certificate; `generated`: those that
     noyau makes of the reference too; `gradient`: what the op gives back as well, which is else checked where it was
@@ -62,327 +51,124 @@ def check(
     a process of their own, so that a crash, or a run that takes longer than `patience_s`, is a finding. After
     `budget_s` no further inputs are tried on a kernel. `tolerance`: allow |got - want| <= tolerance * max(1, |want|).
     A failure is shrunk to the smallest sizes that show it. A kernel that passes is remembered: from then on the op
-    runs it. SignatureError and InputError where the reference or the inputs do not fit the signature.
+    runs it. `declared`: sizes, by the names of the signature, that the op is meant for; nothing is run at them, and
+    warnings say where a launch or the arithmetic of a kernel does not do there. SignatureError and InputError where the
+    reference or the inputs do not fit the signature.
 
     A function of torch of one's own is checked with `args`, tensors and numbers, and `reference=`: see
     `noyau.checking.torch_functions.check_function`."""
     if not isinstance(op, Op) or args is not None or reference is not None:
-        return _of_torch(op, args, reference, tolerance, seed)
+        return of_torch(op, args, reference, tolerance, seed)
     end_loading()
-    require_tolerance(tolerance)
-    wishes = _Wishes(sizes or {}, tolerance, seed, patience_s, budget_s / len(op.forms), generated, gradient)
-    found = [each for form in op.forms for each in _kernels(form, wishes, is_part=form is not op)]
-    return Checked(op.name, op.description.place, tuple(found), tolerance)
+    wishes = Wishes(sizes or {}, declared or {}, tolerance, seed, patience_s, budget_s, generated, gradient)
+    return check_together([(op, wishes)])[0]
 
 
 @dataclass(frozen=True, slots=True)
-class _Wishes:
-    """What a check was asked for; `budget_s` is that of a kernel."""
+class Wishes:
+    """What a check is asked for: see `check`. InputError for what is no tolerance."""
 
-    sizes: Sizes
-    tolerance: float | None
-    seed: int
-    patience_s: float
-    budget_s: float
-    generated: bool
-    gradient: bool | None
+    sizes: Sizes = field(default_factory=dict)
+    declared: Sizes = field(default_factory=dict)
+    tolerance: float | None = None
+    seed: int = 0
+    patience_s: float = 20.0
+    budget_s: float = 10.0
+    generated: bool = True
+    gradient: bool | None = None
 
-
-def _kernels(op: Op[..., Any], wishes: _Wishes, *, is_part: bool) -> list[KernelCheck]:
-    """The checks of the kernels of an op with one signature, which their names bear where it is one of several."""
-    require_sizes(op, wishes.sizes)
-    with Apart(op, wishes.patience_s) as apart:
-        apart.begin()
-        reference = op.description.reference
-        candidates: list[Candidate] = [ByHand(kernel, reference, apart) for kernel in op.kernels.values()]
-        candidates += from_reference(op) if wishes.generated else []
-        made = [_Check(op, each, wishes.tolerance, wishes.budget_s) for each in candidates]
-        found = [each.run(wishes.sizes, wishes.seed) for each in made]
-    if op.description.gradient is not None if wishes.gradient is None else wishes.gradient:
-        found += check_gradients(op, wishes.sizes, wishes.seed, wishes.budget_s)
-    return [replace(each, name=f"{each.name}: {op.signature}") for each in found] if is_part else found
+    def __post_init__(self) -> None:
+        require_tolerance(self.tolerance)
 
 
-def _of_torch(
-    function: Any,
-    args: Sequence[Any] | None,
-    reference: Callable[..., Any] | None,
-    tolerance: float | None,
-    seed: int,
-) -> Checked:
-    """The check of a function of torch. SignatureError for what is none, MissingExtraError without torch."""
-    if isinstance(function, Op) or not callable(function) or args is None or reference is None:
-        told = "an op alone, or a function of torch: noyau.check(function, (x, y), reference=f)"
-        raise SignatureError(f"noyau.check takes {told}; it was given {function!r}")
-    try:
-        from noyau.checking.torch_functions import check_function
-    except ModuleNotFoundError as fault:
-        raise MissingExtraError("torch is not installed; run: pip install 'noyau[torch]'") from fault
-    return check_function(function, args, reference, tolerance=tolerance, seed=seed)
+def _nobody(line: str) -> None:
+    """Nobody is told."""
 
 
-@dataclass(slots=True)
-class Tried:
-    """What came of the attempts so far. `refused`: the last reason why the reference took none of the inputs."""
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of a check: of an op, the `form` of it that has one signature, and of that a kernel, or its gradient."""
 
-    outcomes: list[Outcome] = field(default_factory=list)
-    findings: dict[str, Finding] = field(default_factory=dict)
-    shapes: dict[str, None] = field(default_factory=dict)
-    instances: dict[Instance, None] = field(default_factory=dict)
-    broken: int = 0
-    looks: int = 0
-    hangs: bool = False
-    left_out: int = 0
-    untaken: int = 0
-    refused: str = ""
-
-    def add(self, finding: Finding) -> None:
-        """Keep the first finding of each kind."""
-        self.findings.setdefault(finding.kind, finding)
-
-
-class _Check:
-    """The check of one kernel."""
-
-    def __init__(self, op: Op[..., Any], candidate: Candidate, tolerance: float | None, budget_s: float) -> None:
-        self.op, self.candidate, self.tolerance, self.budget_s = op, candidate, tolerance, budget_s
-        self.reference = op.description.reference
-
-    def run(self, sizes: Sizes, seed: int) -> KernelCheck:
-        candidate = self.candidate
-        if candidate.skipped:
-            return KernelCheck(candidate.name, candidate.language, None, (), skipped=candidate.skipped)
-        try:
-            tried = self.tried(sizes, seed)
-        except UnsupportedError as error:
-            return KernelCheck(candidate.name, candidate.language, None, (), skipped=str(error))
-        except BuildError as error:
-            finding = self.finding("launch", "", str(error))
-            return KernelCheck(candidate.name, candidate.language, None, (finding,))
-        return self.judged(tried, self.watched(tried, sizes, seed))
-
-    def watched(self, tried: Tried, sizes: Sizes, seed: int) -> Seen:
-        """What runs with every access watched show."""
-        run = self.candidate.watched()
-        if run is None or tried.hangs:
-            return Seen()
-        some = list(islice(attempts(self.op, sizes, seed, self.accepts), WATCHED))
-        return watched(run, some, partial(self.inputs, tried=Tried()), min(WATCHED_S, self.budget_s))
-
-    def tried(self, sizes: Sizes, seed: int) -> Tried:
-        """Every attempt, until enough is wrong or the time is used up."""
-        tried, end_s, first = Tried(), time.monotonic() + self.budget_s, None
-        for number, attempt in enumerate(attempts(self.op, sizes, seed, self.accepts)):
-            arrays = self.inputs(attempt, attempt.sizes, tried)
-            if arrays is None:
-                continue
-            is_new = attempt.instance not in tried.instances
-            if is_new:
-                self.require_dtypes(attempt.instance, arrays)
-                tried.instances[attempt.instance] = None
-            right = self.judge(attempt, "contiguous", arrays, number, tried)
-            first = first or (attempt if right else None)
-            if is_new and right:
-                self.judge_layouts(attempt, arrays, number, tried, end_s)
-            if self.is_enough(tried) or time.monotonic() > end_s:
-                break
-        if first is not None and not self.is_enough(tried):
-            for larger in grown(first):
-                self.judge_large(larger, tried, end_s)
-        if tried.untaken and not tried.outcomes:
-            raise UnsupportedError(self.candidate.reason)
-        if not tried.findings and not any(outcome.cells for outcome in tried.outcomes):
-            told = f": {tried.refused}" if tried.refused else ""
-            raise InputError(f"{self.op.name}: no inputs could be made up that its reference takes{told}; give inputs=")
-        return tried
-
-    def is_enough(self, tried: Tried) -> bool:
-        return tried.hangs or tried.broken >= ENOUGH
-
-    def accepts(self, instance: Instance) -> bool:
-        """Whether the kernel takes arrays of these dtypes and ranks."""
-        try:
-            self.candidate.open(instance)
-        except SignatureError:
-            return False
-        return True
-
-    def inputs(self, attempt: Attempt, sizes: Sizes, tried: Tried) -> tuple[Array, ...] | None:
-        """Inputs of these sizes that the reference takes, or None."""
-        try:
-            arrays = attempt.make(sizes)
-            if arrays is not None:
-                named = dict(zip((node.output for node in attempt.graph.inputs), arrays, strict=True))
-                evaluate(attempt.graph, named)
-            if arrays is not None and not self.candidate.takes(attempt.instance, arrays):
-                tried.untaken += 1
-                return None
-            return arrays
-        except (InputError, SignatureError) as refusal:
-            if isinstance(refusal, SignatureError) and not tried.outcomes and sizes == attempt.sizes:
-                raise
-            tried.left_out, tried.refused = tried.left_out + 1, str(refusal)
-            return None
-
-    def require_dtypes(self, instance: Instance, arrays: Sequence[Array]) -> None:
-        """SignatureError where the reference, as it is, gives another dtype than it is signed to."""
-        results = self.reference.run(instance, arrays, self.reference.constants)
-        for result, value in zip(results, instance.outputs, strict=True):
-            narrowed(result, value, self.op.name)
-
-    def judge_layouts(
-        self, attempt: Attempt, arrays: tuple[Array, ...], number: int, tried: Tried, end_s: float
-    ) -> None:
-        """The same inputs in other places of memory, for what takes strided arrays."""
-        for name in self.candidate.layouts:
-            if time.monotonic() > end_s:
-                return
-            laid = replace(attempt, made_of=f"{name} arrays, {attempt.made_of}")
-            if name == "expanded":
-                laid = replace(laid, make=lambda sizes: _equal(attempt.make(sizes)))
-            given = _equal(arrays) if name == "expanded" else arrays
-            self.judge(laid, name, given or (), number, tried)
-
-    def judge_large(self, attempts: Iterator[Attempt], tried: Tried, end_s: float) -> None:
-        """The largest of some inputs that are quickly done with, run again and again, and with other numbers of
-        threads."""
-        largest = None
-        for attempt in attempts:
-            began_s = time.monotonic()
-            arrays = self.inputs(attempt, attempt.sizes, Tried()) if began_s < end_s else None
-            if arrays is None or max((array.size for array in arrays), default=0) > LARGE:
-                break
-            largest, runs = (attempt, arrays), TwoRuns(self.candidate, attempt.instance)
-            with suppress(NoyauError):  # what is wrong with it is found when it is judged
-                runs(arrays)
-            if time.monotonic() - began_s > LONG_S:
-                break
-        if largest is not None and not self.is_enough(tried):
-            self.judge(largest[0], "contiguous", largest[1], 0, tried, again=True)
-
-    def judge(
-        self,
-        attempt: Attempt,
-        layout: str,
-        arrays: tuple[Array, ...],
-        number: int,
-        tried: Tried,
-        *,
-        again: bool = False,
-    ) -> bool:
-        """Whether the kernel is right on these inputs; what fails is shrunk. `again`: they are large, and it runs more
-        than twice; lost precision is then a warning, as long as half of the digits are right."""
-        runs = TwoRuns(self.candidate, attempt.instance, layout)
-        outcome, given = self.outcome(attempt, runs, arrays, number)
-        tried.shapes[given] = None
-        slight = again and bool(outcome.failures) and is_slight(outcome.failures[0], attempt.instance)
-        if not slight:
-            tried.outcomes.append(outcome)
-        if outcome.broken:
-            tried.broken += 1
-            finding = self.explained(attempt, layout, number, outcome.failures[0], tried)
-            warns = slight and finding.kind == "precision"
-            tried.add(replace(finding, severity="warning") if warns else finding)
-        elif runs.second and tried.looks < LOOKS and (again or not runs.alike):
-            unlike = why_unlike(runs, arrays) if not runs.alike else thorough(runs, arrays)
-            if unlike is not None:
-                tried.looks += 1
-                tried.add(self.differing(attempt, unlike, arrays, number, given))
-        return not outcome.broken
-
-    def outcome(
-        self, attempt: Attempt, kernel: KernelFunction, arrays: tuple[Array, ...], number: int
-    ) -> tuple[Outcome, str]:
-        """The outcome of a case, and what the kernel was given, in words."""
-        case = Case(attempt.label, arrays)
-        judge = trial(attempt.graph, kernel, self.tolerance, attempt.spelt)
-        with np.errstate(all="ignore"):
-            outcome = judge.outcome(case, number)
-        failures = tuple(replace(f, note=f.note.removeprefix("ended with CheckError: ")) for f in outcome.failures)
-        return replace(outcome, failures=failures), judge.given(case)
-
-    def explained(self, attempt: Attempt, layout: str, number: int, failure: Failure, tried: Tried) -> Finding:
-        """A failure at the smallest sizes that show it, and what it shows."""
-        tried.hangs = "did not answer" in failure.note
-
-        def failure_at(sizes: Sizes) -> Failure | None:
-            return self.failure_at(replace(attempt, sizes=sizes), layout, number)
-
-        found = Smallest(failure, attempt.sizes)
-        found = found if tried.hangs else shrunk(found, failure_at)
-        unlike = None if failure.cell is None else self.unlike_at(replace(attempt, sizes=found.sizes), layout)
-        diagnosis = diagnosed(found, attempt.instance, layout, unlike, failure_at)
-        if diagnosis.kind == "race" and not self.has_threads:
-            diagnosis = replace(diagnosis, kind="order-dependent")
-        made = self.finding(diagnosis.kind, found.failure.given, diagnosis.message(found.failure))
-        return replace(made, cell=found.failure.cell)
+    op: Op[..., Any]
+    form: Op[..., Any]
+    wishes: Wishes
+    what: HandKernel | FromReference | None
 
     @property
-    def has_threads(self) -> bool:
-        """Whether it may run in more than one thread, as far as is known."""
-        return bool(self.candidate.threads) or self.candidate.language != "python"
+    def is_slow(self) -> bool:
+        """Whether it takes seconds to compile: what is loaded for it should be loaded by one process."""
+        return isinstance(self.what, FromReference) and self.what.language == "numba"
 
-    def failure_at(self, attempt: Attempt, layout: str, number: int) -> Failure | None:
-        """How it fails at the sizes of an attempt, or None."""
-        arrays = self.inputs(attempt, attempt.sizes, Tried())
-        if arrays is None:
-            return None
-        outcome, _ = self.outcome(attempt, TwoRuns(self.candidate, attempt.instance, layout), arrays, number)
-        return outcome.failures[0] if outcome.broken else None
+    def run(self, apart: Callable[[Op[..., Any], float], Apart]) -> list[KernelCheck]:
+        """Its checks, whose names bear the signature where it is one of several."""
+        form, wishes = self.form, self.wishes
+        if self.what is None:
+            found = check_gradients(form, wishes.sizes, wishes.seed, wishes.budget_s)
+        else:
+            one = OneKernel(form, self.candidate(apart), wishes.tolerance, wishes.budget_s, wishes.declared)
+            found = [one.run(wishes.sizes, wishes.seed)]
+        return found if form is self.op else [replace(each, name=f"{each.name}: {form.signature}") for each in found]
 
-    def unlike_at(self, attempt: Attempt, layout: str) -> Unlike | None:
-        """How two runs differ at the sizes of an attempt, or None."""
-        arrays = self.inputs(attempt, attempt.sizes, Tried())
-        runs = TwoRuns(self.candidate, attempt.instance, layout)
-        if arrays is None:
-            return None
-        with suppress(NoyauError):
-            runs(arrays)
-            return None if runs.alike else why_unlike(runs, arrays)
-        return None
-
-    def differing(
-        self, attempt: Attempt, unlike: Unlike, arrays: tuple[Array, ...], number: int, given: str
-    ) -> Finding:
-        """What two runs that differ show, where the first of them is right."""
-        outcome, _ = self.outcome(attempt, lambda _: unlike.results, arrays, number)
-        if outcome.broken:
-            failure = outcome.failures[0]
-            is_race = unlike.kind == "order-dependent" and self.has_threads
-            told = f"{failure}; another run on the same inputs is right: {unlike}"
-            return replace(self.finding("race" if is_race else unlike.kind, given, told), cell=failure.cell)
-        made = self.finding(unlike.kind, given, f"{unlike}; for {given} ({attempt.label})")
-        severity = "warning" if unlike.kind == "order-dependent" else "error"
-        return replace(made, cell=unlike.spread.cell, severity=severity)
-
-    def judged(self, tried: Tried, seen: Seen) -> KernelCheck:
-        """The record, and where nothing is wrong, the note that it was checked."""
-        candidate, findings = self.candidate, explained(list(tried.findings.values()), seen)
-        alike = None if "order-dependent" in tried.findings else True
-        certificate = Certificate(candidate.called, tuple(tried.outcomes), order_independent=alike)
-        if not any(finding.severity == "error" for finding in findings):
-            if certificate.ok:
-                candidate.passed([instance.dtypes for instance in tried.instances], certificate)
-            else:
-                failure = certificate.failures[0]
-                findings.append(replace(self.finding(kind_of(failure), failure.given, str(failure)), cell=failure.cell))
-        shapes, notes = tuple(tried.shapes), candidate.notes()
-        if tried.left_out:
-            notes.append(f"{tried.left_out} cases left out that the reference refuses")
-        if tried.untaken:
-            notes.append(f"{tried.untaken} cases left out that have no kernel: {candidate.reason}")
-        told = tuple(findings), shapes, tuple(notes)
-        return KernelCheck(
-            candidate.name, candidate.language, certificate, *told, "", seen.accesses or None, seen.lines
-        )
-
-    def finding(self, kind: str, size: str, message: str) -> Finding:
-        candidate = self.candidate
-        return Finding(self.op.name, candidate.name, candidate.language, kind, candidate.place, size, message)
+    def candidate(self, apart: Callable[[Op[..., Any], float], Apart]) -> Candidate:
+        match self.what:
+            case HandKernel() as kernel:
+                return ByHand(kernel, self.form.description.reference, apart(self.form, self.wishes.patience_s))
+            case made:
+                assert made is not None
+                return made
 
 
-def _equal(arrays: tuple[Array, ...] | None) -> tuple[Array, ...] | None:
-    """The arrays, each with its first cell everywhere."""
-    if arrays is None:
-        return None
-    return tuple(np.full_like(array, array.flat[0]) if array.size else array for array in arrays)
+def check_together(
+    asked: Sequence[tuple[Op[..., Any], Wishes]], say: Say = _nobody, *, share: bool = False
+) -> list[Checked]:
+    """The checks of several ops; `say` takes a line for each kernel. `share`: with a copy of this process, which has
+    done nothing but load them, on another core. Errors as of `check`."""
+    parts = [[part for form in op.forms for part in _parts(op, form, wishes)] for op, wishes in asked]
+    every = [part for own in parts for part in own]
+    order = sorted(range(len(every)), key=lambda number: every[number].is_slow)
+    if share and sum(part.is_slow for part in every) > 1:
+        begin()
+    patience_s = SLOW_S + sum(wishes.patience_s + 9 * wishes.budget_s for _, wishes in asked)
+    run = partial(_run, [every[number] for number in order], say)
+    each = shared(len(every), run, "a copy of this process", patience_s) if share else run(range(len(every)))
+    found = dict(zip(order, each, strict=True))
+    results = iter([found[number] for number in range(len(every))])
+    kernels = [tuple(check for _ in own for check in next(results)) for own in parts]
+    return [
+        Checked(op.name, op.description.place, each, wishes.tolerance)
+        for (op, wishes), each in zip(asked, kernels, strict=True)
+    ]
+
+
+def _parts(op: Op[..., Any], form: Op[..., Any], wishes: Wishes) -> Iterator[_Part]:
+    """The kernels of an op with one signature, and its gradient where that is asked for, or was written by hand."""
+    require_sizes(form, wishes.sizes)
+    require_declared(wishes.declared, op.signature.sizes if op.signature is not None else (), op.name)
+    wishes = replace(wishes, budget_s=wishes.budget_s / len(op.forms))
+    kernels: list[HandKernel | FromReference] = [*form.kernels.values()]
+    kernels += from_reference(form) if wishes.generated else []
+    yield from (_Part(op, form, wishes, each) for each in kernels)
+    if form.description.gradient is not None if wishes.gradient is None else wishes.gradient:
+        yield _Part(op, form, wishes, None)
+
+
+def parts_of(op: Op[..., Any]) -> int:
+    """How many parts the check of an op has, of those that share its time."""
+    return sum(1 for form in op.forms for _ in _parts(op, form, Wishes()))
+
+
+def _run(parts: Sequence[_Part], say: Say, numbers: Iterable[int]) -> Iterator[list[KernelCheck]]:
+    """The checks of some parts. Neighbours of one op share the process that its kernels run in."""
+    with ExitStack() as stack:
+        opened: list[Apart] = []
+
+        def apart(form: Op[..., Any], patience_s: float) -> Apart:
+            if not opened or opened[-1].op is not form:
+                stack.close()
+                opened[:] = [stack.enter_context(Apart(form, patience_s))]
+                opened[-1].begin()
+            return opened[-1]
+
+        for part in map(parts.__getitem__, numbers):
+            say(f"checking {part.op.name}")
+            yield part.run(apart)

@@ -42,9 +42,21 @@ Array = np.ndarray
 _FACTORY = f"{__name__}:served"
 _LOADING_S = 60.0  # for a file that is loaded again, and for a kernel of numba that compiles itself
 _HELD: dict[str, Op[..., Any]] = {}  # what a copy of this process finds there
+_IS_YOUNG = [False]  # of this process: whether it only loads ops and checks them
 _OPENMP: list[ctypes.CDLL] = []  # libraries of this process that bring the threads of OpenMP
 _LEAST_BYTES = 1 << 30
 _NOT_COPIED = ("torch", "tensorflow", "jax")  # their threads are not there in a copy, and calls may wait for them
+
+
+@contextmanager
+def young() -> Iterator[None]:
+    """Within the block this process does nothing but load ops and check them, so that a copy of it, which is there at
+    once, is as good as another process that loads them again."""
+    _IS_YOUNG[0] = True
+    try:
+        yield
+    finally:
+        _IS_YOUNG[0] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +74,7 @@ class Apart:
 
     def __init__(self, op: Op[..., Any], patience_s: float) -> None:
         self.op, self.patience_s = op, patience_s
-        self.native = Worker(op.name, patience_s)
+        self.native = self.copy(patience_s) if _IS_YOUNG[0] and not _no_copy(op) else Worker(op.name, patience_s)
         self.way: Way | None = None
         self.triton: Way | None = None
         self.seen: set[tuple[str, Instance, str]] = set()  # what numba has compiled by now
@@ -161,9 +173,15 @@ class Apart:
         """The ways there are, the best first: a script is not run again if that can be avoided."""
         home = home_of(self.op)
         again = [self.again(home)] if home else []
-        copied = [] if _no_copy(self.op) else [Way(ForkedWorker(self.op.name), {"held": str(self.folder)}, "")]
-        yield from (*copied, *again) if runs_as_script(self.op) else (*again, *copied)
+        copied = [] if _no_copy(self.op) else [Way(self.copy(), {"held": str(self.folder)}, "")]
+        yield from (*copied, *again) if _IS_YOUNG[0] or runs_as_script(self.op) else (*again, *copied)
         yield Way(None, {}, "it ran in this process, which it could have ended")
+
+    def copy(self, patience_s: float = _LOADING_S) -> Worker:
+        """A process that begins as a copy of this one."""
+        if _IS_YOUNG[0] and any(kernel.language == "numba" for kernel in self.op.kernels.values()):
+            import_module("noyau.builders.numba").begin()
+        return ForkedWorker(self.op.name, patience_s)
 
     def again(self, home: Home) -> Way:
         return Way(Worker(self.op.name), {"home": asdict(home)}, "")

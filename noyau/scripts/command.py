@@ -56,7 +56,7 @@ def check_and_print(arguments: argparse.Namespace) -> int:
     from noyau.checking.findings import LIMITS
     from noyau.checking.sarif import sarif
     from noyau.checking_command import plain_lines
-    from noyau.differing import write_json
+    from noyau.reports.records import write_json
     from noyau.scripts.running import check_script
 
     path = Path(arguments.target)

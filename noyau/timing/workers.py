@@ -15,9 +15,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from noyau import errors
 from noyau.errors import CheckError, NoyauError
@@ -44,7 +44,7 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._told: Any = None
 
-    def __enter__(self) -> Worker:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -60,10 +60,29 @@ class Worker:
     def ask(self, command: str, **arguments: Any) -> Any:
         """The answer to a command. What noyau refuses there is raised here; CheckError where the process crashes, does
         not answer in time, or fails in another way. It is then ended, and starts anew with the next command."""
+        self.begin(command, **arguments)
+        return self.answer()
+
+    def begin(self, command: str, **arguments: Any) -> None:
+        """Give a command, and do not wait for its answer."""
         process = self._process or self._started()
-        try:
+        with self._faults():
             self._send(process, {"command": command, **arguments})
-            answer = json.loads(self._line(process))
+
+    def answer(self) -> Any:
+        """The answer to the command that was given last, as of `ask`."""
+        assert self._process is not None
+        with self._faults():
+            answer = json.loads(self._line(self._process))
+        if "fault" in answer:
+            raise _error(answer["kind"], f"{self.name}: {answer['fault']}")
+        return answer["result"]
+
+    @contextlib.contextmanager
+    def _faults(self) -> Iterator[None]:
+        """What goes wrong between the two processes as one clear error, after which there is none."""
+        try:
+            yield
         except TimeoutError:
             self.end()
             raise CheckError(f"{self.name} did not answer within {self.patience_s:g} s and was ended") from None
@@ -72,9 +91,6 @@ class Worker:
         except BaseException:  # Ctrl-C: half an answer may lie in the pipe
             self.end()
             raise
-        if "fault" in answer:
-            raise _error(answer["kind"], f"{self.name}: {answer['fault']}")
-        return answer["result"]
 
     def start(self) -> None:
         """Start the process, if there is none, and do not wait for it."""

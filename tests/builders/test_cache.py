@@ -227,13 +227,22 @@ def test_clear_counts_and_leaves_what_is_not_an_entry(empty_cache):
     assert [path.name for path in empty_cache.iterdir()] == ["notes.txt"]
 
 
+def test_room_is_made_at_every_64th_entry(empty_cache, monkeypatch):
+    monkeypatch.setattr(cache, "_stored", itertools.count(1))
+    monkeypatch.setattr(cache, "LIMIT_BYTES", 200)
+    for number in range(64):
+        assert len(list(empty_cache.glob("*"))) == number
+        cache.store(cache.digest(str(number)), ".o", writer(bytes(10)), limit_bytes=200)
+    assert cache.size_bytes() == 200
+
+
 def test_workspaces_of_killed_processes_go(empty_cache):
     cache.folder()
     for name, seconds in (("new-old", 7200), ("new-busy", 60)):
         (empty_cache / name).mkdir()
         (empty_cache / name / "half.so").touch()
         age(empty_cache / name, seconds)
-    cache.store(KEY, ".so", writer(b"x"))
+    cache.store(KEY, ".so", writer(b"x"), limit_bytes=1000)
     assert {path.name for path in empty_cache.glob("new-*")} == {"new-busy"}
 
 

@@ -48,9 +48,10 @@ class Region:
 
 @dataclass(slots=True)
 class Run:
-    """What the rewritten text calls, and what its pranges have shown so far."""
+    """What the rewritten text calls, and what its pranges have shown so far. `made`: the functions that run here."""
 
     recorder: Recorder
+    made: dict[tuple[Callable[..., Any], bool], Callable[..., Any]] = field(default_factory=dict)
     loops: dict[tuple[str, int], Loop] = field(default_factory=dict)
     regions: list[Region] = field(default_factory=list)
     kept: set[int] = field(default_factory=set)  # memories that were there before the present region
@@ -104,13 +105,18 @@ class Run:
 
     def called(self, function: Callable[..., Any], *, parallel: bool) -> Callable[..., Any]:
         """A plain function of Numba's, made to run here."""
-        text = _rewritten(function, parallel)
+        key = function, parallel
+        if key not in self.made:
+            self.made[key] = self.executed(rewritten_of(function, parallel))
+        return self.made[key]
+
+    def executed(self, text: Rewritten) -> Callable[..., Any]:
         self.loops |= {(loop.file, loop.line): loop for loop in text.loops}
         self.recorder.files.add(text.file)
         self.recorder.signed |= {(text.file, line) for line in text.signed}
         scope = self.scope(text)
         exec(text.code, scope)  # noqa: S102  the user's own function, which would run anyway
-        made: Callable[..., Any] = scope[function.__name__]
+        made: Callable[..., Any] = scope[text.function.__name__]
         return made
 
     def scope(self, text: Rewritten) -> dict[str, Any]:
@@ -215,7 +221,8 @@ def _compiled(intrinsic: Any) -> Any:
 
 
 @lru_cache(maxsize=256)
-def _rewritten(function: Callable[..., Any], parallel: bool) -> Rewritten:
+def rewritten_of(function: Callable[..., Any], parallel: bool) -> Rewritten:
+    """The function as Python runs it. UnsupportedError as from `rewritten`."""
     return rewritten(function, lambda node: is_prange(node, function), parallel=parallel)
 
 

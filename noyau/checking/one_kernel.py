@@ -1,0 +1,308 @@
+"""The check of one kernel: everything that is tried on it, and what comes of that."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from noyau.advice.ops import warned
+from noyau.checking.attempts import Attempt, Sizes, attempts, grown
+from noyau.checking.candidates import Candidate
+from noyau.checking.certificate import Certificate, Failure, Outcome
+from noyau.checking.diagnosing import diagnosed, is_slight
+from noyau.checking.findings import Finding, KernelCheck, kind_of
+from noyau.checking.runs import TwoRuns, Unlike, thorough, why_unlike
+from noyau.checking.shrinking import Smallest, shrunk
+from noyau.checking.tolerances import trial
+from noyau.checking.values import Case, KernelFunction
+from noyau.checking.watched import Seen, explained, watched
+from noyau.errors import BuildError, InputError, NoyauError, SignatureError, UnsupportedError
+from noyau.ir.evaluation import evaluate
+from noyau.ops import Op
+from noyau.references import narrowed
+from noyau.signatures.types import Instance
+
+Array = np.ndarray
+ENOUGH = 3  # broken cases after which a kernel is not tried further
+LARGE, LONG_S = 1 << 18, 0.03  # cells of an input, and seconds of two runs with the reference, that large ones have
+WATCHED, WATCHED_S = 60, 2.0  # attempts that are watched, and for how long
+LOOKS = 2  # cases of which it is found out why two runs differ
+
+
+@dataclass(slots=True)
+class Tried:
+    """What came of the attempts so far. `refused`: the last reason why the reference took none of the inputs."""
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    findings: dict[str, Finding] = field(default_factory=dict)
+    shapes: dict[str, None] = field(default_factory=dict)
+    instances: dict[Instance, None] = field(default_factory=dict)
+    broken: int = 0
+    looks: int = 0
+    hangs: bool = False
+    left_out: int = 0
+    untaken: int = 0
+    refused: str = ""
+
+    def add(self, finding: Finding) -> None:
+        """Keep the first finding of each kind."""
+        self.findings.setdefault(finding.kind, finding)
+
+
+class OneKernel:
+    """The check of one kernel."""
+
+    def __init__(
+        self, op: Op[..., Any], candidate: Candidate, tolerance: float | None, budget_s: float, declared: Sizes
+    ) -> None:
+        self.op, self.candidate, self.tolerance, self.budget_s = op, candidate, tolerance, budget_s
+        self.declared = declared
+        self.reference = op.description.reference
+
+    def run(self, sizes: Sizes, seed: int) -> KernelCheck:
+        candidate = self.candidate
+        if candidate.skipped:
+            return KernelCheck(candidate.name, candidate.language, None, (), skipped=candidate.skipped)
+        try:
+            tried = self.tried(sizes, seed)
+        except UnsupportedError as error:
+            return KernelCheck(candidate.name, candidate.language, None, (), skipped=str(error))
+        except BuildError as error:
+            finding = self.finding("launch", "", str(error))
+            return KernelCheck(candidate.name, candidate.language, None, (finding,))
+        first = next(attempts(self.op, sizes, seed, self.accepts), None)
+        found = self.judged(tried, self.watched(tried, sizes, seed))
+        return warned(found, self.op, self.candidate, first, self.declared, is_usual=bool(sizes))
+
+    def watched(self, tried: Tried, sizes: Sizes, seed: int) -> Seen:
+        """What runs with every access watched show."""
+        run = self.candidate.watched()
+        if run is None or tried.hangs:
+            return Seen()
+        some = list(islice(attempts(self.op, sizes, seed, self.accepts), WATCHED))
+        return watched(run, some, partial(self.inputs, tried=Tried()), min(WATCHED_S, self.budget_s / 2))
+
+    def tried(self, sizes: Sizes, seed: int) -> Tried:
+        """Every attempt, until enough is wrong or the time is used up."""
+        tried, end_s, first = Tried(), time.monotonic() + self.budget_s, None
+        for number, attempt in enumerate(attempts(self.op, sizes, seed, self.accepts)):
+            arrays = self.inputs(attempt, attempt.sizes, tried)
+            if arrays is None:
+                continue
+            is_new = attempt.instance not in tried.instances
+            if is_new:
+                self.require_dtypes(attempt.instance, arrays)
+                tried.instances[attempt.instance] = None
+            right = self.judge(attempt, "contiguous", arrays, number, tried)
+            first = first or (attempt if right else None)
+            if is_new and right:
+                self.judge_layouts(attempt, arrays, number, tried, end_s)
+            if self.is_enough(tried) or time.monotonic() > end_s:
+                break
+        if first is not None and not self.is_enough(tried):
+            for larger in grown(first):
+                self.judge_large(larger, tried, end_s)
+        if tried.untaken and not tried.outcomes:
+            raise UnsupportedError(self.candidate.reason)
+        if not tried.findings and not any(outcome.cells for outcome in tried.outcomes):
+            told = f": {tried.refused}" if tried.refused else ""
+            raise InputError(f"{self.op.name}: no inputs could be made up that its reference takes{told}; give inputs=")
+        return tried
+
+    def is_enough(self, tried: Tried) -> bool:
+        return tried.hangs or tried.broken >= ENOUGH
+
+    def accepts(self, instance: Instance) -> bool:
+        """Whether the kernel takes arrays of these dtypes and ranks."""
+        try:
+            self.candidate.open(instance)
+        except SignatureError:
+            return False
+        return True
+
+    def inputs(self, attempt: Attempt, sizes: Sizes, tried: Tried) -> tuple[Array, ...] | None:
+        """Inputs of these sizes that the reference takes, or None."""
+        try:
+            arrays = attempt.make(sizes)
+            if arrays is not None:
+                named = dict(zip((node.output for node in attempt.graph.inputs), arrays, strict=True))
+                evaluate(attempt.graph, named)
+            if arrays is not None and not self.candidate.takes(attempt.instance, arrays):
+                tried.untaken += 1
+                return None
+            return arrays
+        except (InputError, SignatureError) as refusal:
+            if isinstance(refusal, SignatureError) and not tried.outcomes and sizes == attempt.sizes:
+                raise
+            tried.left_out, tried.refused = tried.left_out + 1, str(refusal)
+            return None
+
+    def require_dtypes(self, instance: Instance, arrays: Sequence[Array]) -> None:
+        """SignatureError where the reference, as it is, gives another dtype than it is signed to."""
+        results = self.reference.run(instance, arrays, self.reference.constants)
+        for result, value in zip(results, instance.outputs, strict=True):
+            narrowed(result, value, self.op.name)
+
+    def judge_layouts(
+        self, attempt: Attempt, arrays: tuple[Array, ...], number: int, tried: Tried, end_s: float
+    ) -> None:
+        """The same inputs in other places of memory, for what takes strided arrays."""
+        for name in self.candidate.layouts:
+            if time.monotonic() > end_s:
+                return
+            laid = replace(attempt, made_of=f"{name} arrays, {attempt.made_of}")
+            if name == "expanded":
+                laid = replace(laid, make=lambda sizes: _equal(attempt.make(sizes)))
+            given = _equal(arrays) if name == "expanded" else arrays
+            self.judge(laid, name, given or (), number, tried)
+
+    def judge_large(self, attempts: Iterator[Attempt], tried: Tried, end_s: float) -> None:
+        """The largest of some inputs that are quickly done with, run again and again, and with other numbers of
+        threads."""
+        largest = None
+        for attempt in attempts:
+            began_s = time.monotonic()
+            arrays = self.inputs(attempt, attempt.sizes, Tried()) if began_s < end_s else None
+            if arrays is None or max((array.size for array in arrays), default=0) > LARGE:
+                break
+            largest, runs = (attempt, arrays), TwoRuns(self.candidate, attempt.instance)
+            with suppress(NoyauError):  # what is wrong with it is found when it is judged
+                runs(arrays)
+            if time.monotonic() - began_s > LONG_S:
+                break
+        if largest is not None and not self.is_enough(tried):
+            self.judge(largest[0], "contiguous", largest[1], 0, tried, again=True)
+
+    def judge(
+        self,
+        attempt: Attempt,
+        layout: str,
+        arrays: tuple[Array, ...],
+        number: int,
+        tried: Tried,
+        *,
+        again: bool = False,
+    ) -> bool:
+        """Whether the kernel is right on these inputs; what fails is shrunk. `again`: they are large, and it runs more
+        than twice; lost precision is then a warning, as long as half of the digits are right."""
+        runs = TwoRuns(self.candidate, attempt.instance, layout)
+        outcome, given = self.outcome(attempt, runs, arrays, number)
+        tried.shapes[given] = None
+        slight = again and bool(outcome.failures) and is_slight(outcome.failures[0], attempt.instance)
+        if not slight:
+            tried.outcomes.append(outcome)
+        if outcome.broken:
+            tried.broken += 1
+            finding = self.explained(attempt, layout, number, outcome.failures[0], tried)
+            warns = slight and finding.kind == "precision"
+            tried.add(replace(finding, severity="warning") if warns else finding)
+        elif runs.second and tried.looks < LOOKS and (again or not runs.alike):
+            unlike = why_unlike(runs, arrays) if not runs.alike else thorough(runs, arrays)
+            if unlike is not None:
+                tried.looks += 1
+                tried.add(self.differing(attempt, unlike, arrays, number, given))
+        return not outcome.broken
+
+    def outcome(
+        self, attempt: Attempt, kernel: KernelFunction, arrays: tuple[Array, ...], number: int
+    ) -> tuple[Outcome, str]:
+        """The outcome of a case, and what the kernel was given, in words."""
+        case = Case(attempt.label, arrays)
+        judge = trial(attempt.graph, kernel, self.tolerance, attempt.spelt)
+        with np.errstate(all="ignore"):
+            outcome = judge.outcome(case, number)
+        failures = tuple(replace(f, note=f.note.removeprefix("ended with CheckError: ")) for f in outcome.failures)
+        return replace(outcome, failures=failures), judge.given(case)
+
+    def explained(self, attempt: Attempt, layout: str, number: int, failure: Failure, tried: Tried) -> Finding:
+        """A failure at the smallest sizes that show it, and what it shows."""
+        tried.hangs = "did not answer" in failure.note
+
+        def failure_at(sizes: Sizes) -> Failure | None:
+            return self.failure_at(replace(attempt, sizes=sizes), layout, number)
+
+        found = Smallest(failure, attempt.sizes)
+        found = found if tried.hangs else shrunk(found, failure_at)
+        unlike = None if failure.cell is None else self.unlike_at(replace(attempt, sizes=found.sizes), layout)
+        diagnosis = diagnosed(found, attempt.instance, layout, unlike, failure_at)
+        if diagnosis.kind == "race" and not self.has_threads:
+            diagnosis = replace(diagnosis, kind="order-dependent")
+        made = self.finding(diagnosis.kind, found.failure.given, diagnosis.message(found.failure))
+        return replace(made, cell=found.failure.cell)
+
+    @property
+    def has_threads(self) -> bool:
+        """Whether it may run in more than one thread, as far as is known."""
+        return bool(self.candidate.threads) or self.candidate.language != "python"
+
+    def failure_at(self, attempt: Attempt, layout: str, number: int) -> Failure | None:
+        """How it fails at the sizes of an attempt, or None."""
+        arrays = self.inputs(attempt, attempt.sizes, Tried())
+        if arrays is None:
+            return None
+        outcome, _ = self.outcome(attempt, TwoRuns(self.candidate, attempt.instance, layout), arrays, number)
+        return outcome.failures[0] if outcome.broken else None
+
+    def unlike_at(self, attempt: Attempt, layout: str) -> Unlike | None:
+        """How two runs differ at the sizes of an attempt, or None."""
+        arrays = self.inputs(attempt, attempt.sizes, Tried())
+        runs = TwoRuns(self.candidate, attempt.instance, layout)
+        if arrays is None:
+            return None
+        with suppress(NoyauError):
+            runs(arrays)
+            return None if runs.alike else why_unlike(runs, arrays)
+        return None
+
+    def differing(
+        self, attempt: Attempt, unlike: Unlike, arrays: tuple[Array, ...], number: int, given: str
+    ) -> Finding:
+        """What two runs that differ show, where the first of them is right."""
+        outcome, _ = self.outcome(attempt, lambda _: unlike.results, arrays, number)
+        if outcome.broken:
+            failure = outcome.failures[0]
+            is_race = unlike.kind == "order-dependent" and self.has_threads
+            told = f"{failure}; another run on the same inputs is right: {unlike}"
+            return replace(self.finding("race" if is_race else unlike.kind, given, told), cell=failure.cell)
+        made = self.finding(unlike.kind, given, f"{unlike}; for {given} ({attempt.label})")
+        severity = "warning" if unlike.kind == "order-dependent" else "error"
+        return replace(made, cell=unlike.spread.cell, severity=severity)
+
+    def judged(self, tried: Tried, seen: Seen) -> KernelCheck:
+        """The record, and where nothing is wrong, the note that it was checked."""
+        candidate, findings = self.candidate, explained(list(tried.findings.values()), seen)
+        alike = None if "order-dependent" in tried.findings else True
+        certificate = Certificate(candidate.called, tuple(tried.outcomes), order_independent=alike)
+        if not any(finding.severity == "error" for finding in findings):
+            if certificate.ok:
+                candidate.passed([instance.dtypes for instance in tried.instances], certificate)
+            else:
+                failure = certificate.failures[0]
+                findings.append(replace(self.finding(kind_of(failure), failure.given, str(failure)), cell=failure.cell))
+        shapes, notes = tuple(tried.shapes), candidate.notes()
+        if tried.left_out:
+            notes.append(f"{tried.left_out} cases left out that the reference refuses")
+        if tried.untaken:
+            notes.append(f"{tried.untaken} cases left out that have no kernel: {candidate.reason}")
+        told = tuple(findings), shapes, tuple(notes)
+        return KernelCheck(
+            candidate.name, candidate.language, certificate, *told, "", seen.accesses or None, seen.lines
+        )
+
+    def finding(self, kind: str, size: str, message: str) -> Finding:
+        candidate = self.candidate
+        return Finding(self.op.name, candidate.name, candidate.language, kind, candidate.place, size, message)
+
+
+def _equal(arrays: tuple[Array, ...] | None) -> tuple[Array, ...] | None:
+    """The arrays, each with its first cell everywhere."""
+    if arrays is None:
+        return None
+    return tuple(np.full_like(array, array.flat[0]) if array.size else array for array in arrays)
