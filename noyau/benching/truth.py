@@ -72,4 +72,4 @@ def _count(outputs: Arrays, wanted: int) -> str:
 
 def _short(summary: str) -> str:
     """What the certificate of one run says, without how many runs it is of."""
-    return summary.removeprefix("tried on 1 cases: ")
+    return summary.removeprefix("tried on 1 case: ")

@@ -177,7 +177,8 @@ class Certificate:
     def summary(self) -> str:
         """One line: on how many cases, how exact, and beside what."""
         kinds = "model activations" if self.captured and not self.made_up else "activations of made-up inputs"
-        where = f"{len(self.outcomes)} cases, {kinds} among them" if self.captured else f"{len(self.outcomes)} cases"
+        cases = several(len(self.outcomes), "case")
+        where = f"{cases}, {kinds} among them" if self.captured else cases
         if not self.ok:
             return f"tried on {where}: {self._reason()}"
         errors = f"error {self.kernel.worst_relative:.1e}, mean {self.kernel.mean_ulp:.2g} ulp"
@@ -218,3 +219,8 @@ def _total(errors: Iterable[Errors]) -> Errors:
 def _number(value: float) -> float | str:
     """The number itself, or its name: JSON has no infinities and no NaN."""
     return value if math.isfinite(value) else str(value)
+
+
+def several(number: int, noun: str) -> str:
+    """So many of something, in words: `1 case`, `12 shapes`."""
+    return f"{number} {noun}{'s' * (number != 1)}"

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from noyau.checking.certificate import several
 from noyau.checking.findings import Finding, KernelCheck
 from noyau.checking.gradients_cases import Arrays, GradientCase, Subject, cases_of, told
 from noyau.checking.gradients_kernels import kernels_checked
@@ -76,7 +77,7 @@ def _formula(op: Op[..., Any], sizes: Mapping[str, int], seed: int) -> KernelChe
     if not shapes:
         raise InputError(f"{op.name}: no inputs could be made up for its gradient; give inputs=")
     beside = "the derivative of the reference and central differences" if written else "central differences"
-    notes = (f"its formula is right on {len(shapes)} cases, beside {beside}",)
+    notes = (f"its formula is right on {several(len(shapes), 'case')}, beside {beside}",)
     return KernelCheck("gradient", language, None, tuple(findings.values()), tuple(shapes), notes)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from noyau.checking.certificate import several
 from noyau.checking.findings import Finding, KernelCheck
 from noyau.checking.gradients import NEAR, finding_of, first_wrong
 from noyau.checking.gradients_cases import Array, GradientCase, Subject, cases_of, told
@@ -50,7 +51,7 @@ def tensors_checked(op: Op[..., Any], sizes: Mapping[str, int], seed: int, place
             shapes[told(subject, case)] = None
     except UnsupportedError as error:
         return KernelCheck(NAME, "torch", None, (), skipped=str(error))
-    note = f"autograd is right on {len(shapes)} cases, on {', '.join(LAYOUTS)} tensors, and by gradcheck"
+    note = f"autograd is right on {several(len(shapes), 'case')}, on {', '.join(LAYOUTS)} tensors, and by gradcheck"
     return KernelCheck(NAME, "torch", None, tuple(findings.values()), tuple(shapes), (note,))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from noyau.checking.attempts import Attempt, Sizes
+from noyau.checking.certificate import several
 from noyau.checking.findings import Finding
 from noyau.checking.inputs import printable
 from noyau.errors import CheckError, NoyauError
@@ -49,7 +50,8 @@ class Seen:
             return ()
         kinds = {each.kind for each in self.findings.values()}
         none = "" if kinds & {"race", "written-twice"} else "no race found "
-        many = f"{none or 'watched '}on {len(self.shapes)} shapes, {counted(self.accesses)} accesses"
+        accesses = f"{counted(self.accesses)} access{'es' * (self.accesses != 1)}"
+        many = f"{none or 'watched '}on {several(len(self.shapes), 'shape')}, {accesses}"
         return (many, *self.allowed, *self.notes.values())
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from noyau.errors import CheckError, MissingExtraError, NoyauError, SignatureError, UnsupportedError
 from noyau.frontends.torch.dtypes import TO_TORCH
-from noyau.handwritten.asking import ask
+from noyau.handwritten.asking import ask, parameters_of
 from noyau.handwritten.buffers import GPU, Buffer, Device
 from noyau.handwritten.kernels import HandKernel, check_init, python_function
 from noyau.handwritten.triton_parameters import (
@@ -78,6 +78,8 @@ class TritonKernel:
             configs = configs_of(kernel.function)
             self.function, self.chosen = untuned(kernel.function), settings_of(configs[config % len(configs)])
         self.plans: dict[Any, Plan] = {}
+        said = (kernel.usage.launch, kernel.usage.args, kernel.usage.init)
+        self.asked = {name for each in said if callable(each) for name in parameters_of(each, kernel.called)}
         self.require_constants()
 
     def __call__(self, *given: Any) -> list[torch.Tensor]:
@@ -136,7 +138,7 @@ class TritonKernel:
 
     def plan(self, given: Sequence[Any], device: torch.device) -> Plan:
         """What a call with these shapes is, found once."""
-        key = (device, *map(_told, given))
+        key = (device, *map(_told, given), *self.asked_numbers(given).items())
         found = self.plans.get(key)
         if found is None:
             require_free(self.kernel.called)
@@ -148,7 +150,7 @@ class TritonKernel:
         sizes = bind_sizes(self.instance, [_shaped(each) for each in given])
         shapes = shapes_of(self.instance.outputs, sizes)
         numbers = {name: int(dim.evaluate(sizes)) for name, dim in self.instance.sizes}
-        numbers |= _integers(self.instance, given)
+        numbers |= _integers(self.instance, given) | self.asked_numbers(given)
         buffers = self.buffers(given, shapes, device_told(device))
         constants = {**self.kernel.numbers(self.constants), **self.chosen}
         offers = {**buffers, **numbers, **constants, "device": device_told(device)}
@@ -157,6 +159,11 @@ class TritonKernel:
         grid = None if is_tuned else as_grid(self.asked_grid(offers), self.kernel.called)
         arguments = self.arguments(offers)
         return Plan(tuple(shapes), self.init(offers), arguments, self.by_name(named, arguments), grid, offers)
+
+    def asked_numbers(self, given: Sequence[Any]) -> dict[str, Any]:
+        """The run-time scalars that the author's functions ask for, by name."""
+        pairs = zip(self.instance.inputs, given, strict=True)
+        return {v.name: _number(v, each) for v, each in pairs if v.scalar and v.name in self.asked}
 
     def buffers(self, given: Sequence[Any], shapes: Sequence[tuple[int, ...]], device: Device) -> dict[str, Buffer]:
         """The inputs and the outputs as the author's functions see them."""

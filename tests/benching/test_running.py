@@ -76,6 +76,16 @@ def test_a_sum_in_another_order_is_right_in_float64_too():
     assert found.at[0].rows[2].fault.startswith("wrong at output 0[]")
 
 
+def test_a_reference_that_returns_a_view_is_timed_with_memory_of_its_own():
+    def turned(x):
+        return x.T
+
+    op = noyau.op("f32[m, n] -> f32[n, m]")(turned)
+    found = noyau.bench(op, sizes={"m": 3, "n": 40}, budget_s=0.05, peers={"np": lambda x: x.T.copy()})
+    (at,) = found.at
+    assert found.ok and {row.name for row in at.ranked} >= {"reference", "np"}
+
+
 def test_the_reference_is_not_judged_by_itself_in_another_order_of_memory():
     op = noyau.op("f32[m, n] -> f32[m]")(lambda x: x.sum(1))
     x = np.random.default_rng(0).random((30, 3000), np.float32)

@@ -34,3 +34,11 @@ def test_what_is_watched_stands_in_place_of_what_comes_of_it(found, watched, tol
 @pytest.mark.parametrize(("number", "told"), [(0, "0"), (9_999, "9999"), (43_210, "43 k"), (2_100_000, "2.1 M")])
 def test_counts_are_short(number, told):
     assert counted(number) == told
+
+
+@pytest.mark.parametrize(
+    ("shapes", "accesses", "told"),
+    [(1, 1, "on 1 shape, 1 access"), (1, 7, "on 1 shape, 7 accesses"), (3, 20_000, "on 3 shapes, 20 k accesses")],
+)
+def test_how_much_was_seen_is_told_in_words(shapes, accesses, told):
+    assert Seen(accesses=accesses, shapes=["n = 1"] * shapes).lines == (f"no race found {told}",)

@@ -5,6 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+import noyau  # noqa: E402
 from noyau.errors import SignatureError, UnsupportedError  # noqa: E402
 from noyau.handwritten.buffers import GPU  # noqa: E402
 from noyau.handwritten.kernels import settled  # noqa: E402
@@ -26,6 +27,13 @@ def made(op, name, *given, constants=(), **known):
 
 def vector(count):
     return torch.arange(count, dtype=torch.float32, device=DEVICE)
+
+
+def test_a_grid_may_hang_on_a_run_time_scalar():
+    op, x = noyau.op("f32[n], f32 -> f32[n]")(ops.scaled.reference), vector(5)
+    op.kernel(ops.blocks, name="k", launch=lambda by: (int(by),), constants={"BLOCK": 64})
+    kernel = made(op, "k", x, 3.0)
+    assert [kernel.plan([x, by], x.device).grid for by in (3.0, 2.0, 3.0)] == [(3,), (2,), (3,)]
 
 
 @can_run
