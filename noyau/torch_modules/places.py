@@ -16,12 +16,13 @@ from noyau.ir.dims import Dim, index_name
 from noyau.ir.graph import Constant, Graph, Input, Node, View
 from noyau.lowering.nest import lower
 from noyau.passes.normal import normalise
-from noyau.passes.partition import Cut, Group, Model, Partition, Place, group_of, partition, worth
+from noyau.passes.partition import Cut, Group, Model, Partition, Place, Spelt, group_of, partition, worth
 from noyau.passes.places import Wires
 
 RESULT = "it is what the graph returns"
 _LAID = "_as_laid_out"
-ELSEWHERE = "it is not on the CPU, where noyau's kernels of modules run"
+ELSEWHERE = "it is not on the device that the graph runs on, or noyau has no kernels for modules there"
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class Traced:
     model: Model
     nodes: tuple[fx.Node, ...]
     givers: Mapping[str, fx.Node]
+    device: torch.device = CPU
 
     @property
     def operators(self) -> tuple[str, ...]:
@@ -43,7 +45,7 @@ class Traced:
 
 def traced(program: fx.Graph) -> Traced:
     """A graph whose nodes carry fake tensors. UnsupportedError where an input is no dense tensor of noyau's dtypes."""
-    imported = import_graph(program)
+    imported, device = import_graph(program), device_of(program)
     nodes = tuple(node for node in program.nodes if _is_place(node))
     places = [
         Place(at, told(node), tuple(_read(node, imported)), _made(node, imported)) for at, node in enumerate(nodes)
@@ -53,19 +55,28 @@ def traced(program: fx.Graph) -> Traced:
     arithmetic = frozenset(at[node.name] for node in nodes if is_size(node))
     opaque = {at[name]: reason for name, reason in imported.opaque.items() if name in at}
     for node in nodes:
-        reason = _apart(node)
+        reason = _apart(node, device)
         if reason:
             opaque[at[node.name]] = reason
     demands = {at[name]: each for name, each in imported.demands.items() if name in at and each}
     givers = {value: node for node in program.nodes for value in imported.results.get(node.name, ())[:2]}
     givers = {value: node for value, node in givers.items() if imported.results[node.name] == (value,)}
-    return Traced(program, imported, Model(imported.graph, places, made_at, arithmetic, opaque, demands), nodes, givers)
+    model = Model(imported.graph, places, made_at, arithmetic, opaque, demands)
+    return Traced(program, imported, model, nodes, givers, device)
 
 
-def cut(found: Traced) -> Partition:
+def device_of(program: fx.Graph) -> torch.device:
+    """The GPU that the tensors of a graph are on, the first of several; the CPU where there is none."""
+    found = [node.meta.get("val") for node in program.nodes if node.op == "placeholder"]
+    found += [node.meta.get("val") for node in program.nodes if node.op == "call_function"]
+    gpus = (each.device for each in found if isinstance(each, torch.Tensor) and each.device.type == "cuda")
+    return next(gpus, CPU)
+
+
+def cut(found: Traced, spelt: Spelt | None = None, *, reasons: bool = True) -> Partition:
     """The groups that are worth a kernel, which writes each value as torch would lay it out. What only shows a value in
-    another way stays torch's: there it is free."""
-    made = partition(found.model)
+    another way stays torch's: there it is free. `spelt`, `reasons`: as `partition` takes them."""
+    made = partition(found.model, spelt=spelt, reasons=reasons)
     groups, cuts, wires = list[Group](), list(made.cuts), Wires(found.model)
     for group in made.groups:
         positions = trimmed(found, frozenset(group.positions), wires)
@@ -198,7 +209,7 @@ def _made(node: fx.Node, imported: Imported) -> tuple[str, ...]:
     return imported.results.get(node.name, (node.name,) if is_size(node) else ())
 
 
-def _apart(node: fx.Node) -> str:
+def _apart(node: fx.Node, device: torch.device) -> str:
     """Why a node is in no group whatever it means, or nothing."""
     if node.op == "output":
         return RESULT
@@ -206,5 +217,5 @@ def _apart(node: fx.Node) -> str:
         return "it makes no tensor"
     fakes = [each.meta.get("val") for each in (node, *node.all_input_nodes)]
     tensors = [each for fake in fakes for each in (fake if isinstance(fake, tuple | list) else [fake])]
-    devices = {each.device.type for each in tensors if isinstance(each, torch.Tensor)}
-    return ELSEWHERE if devices - {"cpu"} else ""
+    devices = {each.device for each in tensors if isinstance(each, torch.Tensor)}
+    return ELSEWHERE if devices - {device} else ""

@@ -13,6 +13,7 @@ from noyau.frontends.torch.dtypes import TO_TORCH
 from noyau.ir.binding import plan
 from noyau.ir.graph import Graph
 from noyau.passes.partition import Group
+from noyau.runtimes.torch.registering import DEVICES
 from noyau.torch_modules.kernels import scalars_of
 
 _LIBRARY = torch.library.Library("noyau", "FRAGMENT")
@@ -39,7 +40,8 @@ def _registered(name: str, given: Sequence[bool], graph: Graph, kernel: Callable
     count, results = sum(given), len(graph.outputs)
     made = "Tensor" if results == 1 else f"({', '.join(['Tensor'] * results)})"
     _LIBRARY.define(f"{name}({', '.join(f'Tensor x{at}' for at in range(count))}) -> {made}")
-    _LIBRARY.impl(name, kernel, "CPU")
+    for device in DEVICES:
+        _LIBRARY.impl(name, kernel, device)
     torch.library.register_fake(f"noyau::{name}", fake_of(graph, given), lib=_LIBRARY)
     return getattr(torch.ops.noyau, name).default
 

@@ -124,6 +124,8 @@ class _Importing:
         if node.target is operator.getitem:
             source, place = node.args
             assert isinstance(source, fx.Node) and isinstance(place, int)
+            if isinstance(node.meta.get("val"), torch.SymInt | int):
+                return self.sized(node)  # as attention has them beside its tensors
             whole = self.values[source]
             assert isinstance(whole, tuple)
             return whole[place]
@@ -208,7 +210,7 @@ class _Importing:
             return self.tape.emit(kind, operands, _dtype(results), shape_from(results))
         whole = self.tape.emit(kind, operands, DType.OTHER, shape_of([]))
         return tuple(
-            None if each is None else self.tape.emit(Part(at), [whole], _dtype(each), shape_from(each))
+            self.tape.emit(Part(at), [whole], _dtype(each), shape_from(each)) if isinstance(each, torch.Tensor) else None
             for at, each in enumerate(results)
         )
 
@@ -222,6 +224,8 @@ class _Importing:
                 return self.tape.emit(*_same(made)).output
             case Dim():
                 return self.tape.size(made, DType.I64).output
+            case int():
+                return self.tape.size(Dim.of(made), DType.I64).output
             case _:
                 raise UnsupportedError(f"the result {given} is no tensor and no size")
 

@@ -1,0 +1,247 @@
+"""Is a LLaMA on a GPU faster with noyau than with torch.compile, forward and backward, and sooner there?
+
+`python benchmarks/gpu_llama.py [--part decode|prefill|backward|error ...] [-o FILE]` makes a LLaMA of random weights
+(hidden 2048, 8 layers, 16 heads, 32000 tokens) in bfloat16:
+
+- decode: one token of one sequence after 512 others, whose keys and values lie in a cache of 1024 (transformers alone);
+  token: one token alone, without a cache; prefill: 4 sequences of 2048 tokens; backward: the step of training, forward
+  and backward, of 4 sequences of 2048 tokens. Each is compiled by noyau and by inductor, as torch.compile has them by
+  default, and timed step by step in pairs, in an order drawn anew for each, the device idle before and after;
+- of each, the seconds from the first call to its result, in processes of their own, with empty caches, both at once;
+- error: of logits and gradients against float64, beside eager's and inductor's.
+
+The model is that of transformers, where it is installed, else the same modules in plain torch. A part that was asked
+for replaces what the file had of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from noyau.builders.records import today
+from noyau.timing.comparing import compare
+from noyau.timing.torch_cuda import device_text
+
+RESULTS = Path(__file__).parent / "results" / "gpu_llama.json"
+SIZES = {
+    "hidden_size": 2048,
+    "intermediate_size": 5632,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 16,
+    "vocab_size": 32000,
+}
+TOKENS = {"decode": (1, 1), "token": (1, 1), "prefill": (4, 2048), "backward": (4, 2048), "error": (1, 256)}
+PARTS = tuple(TOKENS)
+SIDES = ("noyau", "inductor")
+PAIRS, BUDGET_S = 20, 5.0
+CACHE, BEFORE = 1024, 512
+
+
+def llama(dtype: torch.dtype = torch.bfloat16) -> torch.nn.Module:
+    """The model, the same in each process."""
+    torch.manual_seed(0)
+    try:
+        from transformers import LlamaConfig, LlamaForCausalLM
+    except ImportError:
+        from gpu_llama_plain import Llama
+
+        return Llama(SIZES).to("cuda", dtype).eval()
+    with torch.device("cuda"):
+        return LlamaForCausalLM(LlamaConfig(use_cache=False, **SIZES)).to(dtype).eval()
+
+
+def compiled(model: torch.nn.Module, side: str) -> Callable[..., Any]:
+    """The model as one side runs it."""
+    if side == "eager":
+        return model
+    if side == "inductor":
+        return torch.compile(model)
+    from noyau.torch_modules.backend import backend
+
+    return torch.compile(model, backend=backend)
+
+
+def tokens(part: str) -> torch.Tensor:
+    noise = torch.Generator().manual_seed(1)
+    return torch.randint(0, SIZES["vocab_size"], TOKENS[part], generator=noise).cuda()
+
+
+def step_of(model: torch.nn.Module, run: Callable[..., Any], part: str) -> Callable[[], Any]:
+    """One step, to its end on the device: logits, or the loss with the gradients."""
+    ids = tokens(part)
+    if part == "decode":
+        return decoding(model, run, ids)
+
+    def forward() -> Any:
+        with torch.no_grad():
+            made = run(ids).logits
+        torch.cuda.synchronize()
+        return made
+
+    def backward() -> Any:
+        model.zero_grad()
+        loss = run(ids, labels=ids).loss
+        loss.backward()
+        torch.cuda.synchronize()
+        return loss
+
+    return backward if part == "backward" else forward
+
+
+def decoding(model: torch.nn.Module, run: Callable[..., Any], ids: torch.Tensor) -> Callable[[], Any]:
+    """One more token, to its end on the device; when the cache is full, it goes on where it began."""
+    from transformers import StaticCache
+
+    cache = StaticCache(config=model.config, max_cache_len=CACHE)
+    with torch.no_grad():
+        model(ids.expand(1, BEFORE), past_key_values=cache, use_cache=True)
+    at, taken = torch.full((1, 1), BEFORE, device=ids.device), [0]
+
+    def step() -> Any:
+        taken[0] += 1
+        if not taken[0] % (CACHE - BEFORE):
+            for layer in cache.layers:
+                layer.cumulative_length.fill_(BEFORE)
+        with torch.no_grad():
+            made = run(ids, past_key_values=cache, position_ids=at, use_cache=True).logits
+        torch.cuda.synchronize()
+        return made
+
+    return step
+
+
+def first(part: str, side: str) -> dict[str, Any]:
+    """Seconds to the first result, of this process."""
+    model = llama()
+    torch.cuda.synchronize()
+    start_s = time.perf_counter()
+    step = step_of(model, compiled(model, side), part)
+    step()
+    made = {"first_s": time.perf_counter() - start_s}
+    start_s = time.perf_counter()
+    step()
+    return {**made, "second_s": time.perf_counter() - start_s}
+
+
+def pairs(part: str) -> dict[str, Any]:
+    """inductor, before, against noyau, after."""
+    steps = {}
+    for side in ("inductor", "noyau"):
+        torch._dynamo.reset()
+        model = llama()
+        steps[side] = step_of(model, compiled(model, side), part)
+        for _ in range(3):
+            steps[side]()
+    found = compare(steps["inductor"], steps["noyau"], budget_s=BUDGET_S, fewest=PAIRS)
+    made = {"verdict": found.verdict.value, "speedup": found.speedup, "low": found.low, "high": found.high}
+    made |= {"inductor_s": found.before_median_s, "noyau_s": found.after_median_s, "pairs": found.pairs}
+    for side, step in steps.items():
+        made[f"{side}_device_s"] = device_s(step)
+    return made
+
+
+def device_s(step: Callable[[], Any]) -> float:
+    """Seconds that the kernels of one step take together on the device."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as seen:
+        step()
+    rows = sorted(seen.key_averages(), key=lambda each: -each.self_device_time_total)
+    for row in rows[:12]:
+        print(f"    {row.self_device_time_total:9.0f} us {row.count:5d}  {row.key[:100]}")
+    return sum(row.self_device_time_total for row in rows) / 1e6
+
+
+def errors() -> dict[str, Any]:
+    """Errors against the model in float64, of logits and of all gradients, over the largest of them."""
+    ids, model, made = tokens("error"), llama(), dict[str, Any]()
+    wide = llama().double()
+    loss = wide(ids, labels=ids).loss
+    loss.backward()
+    with torch.no_grad():
+        logits = wide(ids).logits
+    want = {name: each.grad for name, each in wide.named_parameters()}
+    for side in ("eager", *SIDES):
+        torch._dynamo.reset()
+        run = compiled(model, side)
+        with torch.no_grad():
+            off = run(ids).logits.double() - logits
+        model.zero_grad()
+        run(ids, labels=ids).loss.backward()
+        gradients = [float(_off(each.grad, want[name])) for name, each in model.named_parameters()]
+        made[side] = {
+            "logits": float(off.norm() / logits.norm()),
+            "logits_worst": float(off.abs().max() / logits.abs().max()),
+            "gradients_worst": max(gradients),
+            "gradients_mean": sum(gradients) / len(gradients),
+        }
+    return made
+
+
+def _off(got: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
+    return (got.double() - want).norm() / want.norm()
+
+
+def alone(*words: str, folder: str, side: str = "") -> subprocess.Popen[str]:
+    """A process of its own, whose caches are in a folder."""
+    places = {"XDG_CACHE_HOME": folder, "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor{side}"}
+    environment = {**os.environ, **places, "TRITON_CACHE_DIR": f"{folder}/triton{side}"}
+    command = [sys.executable, __file__, "--alone", *words]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def told(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """What a process found; the rest of what it says is shown."""
+    out, _ = process.communicate()
+    *lines, last = out.splitlines() or [""]
+    print("\n".join(lines))
+    try:
+        found: dict[str, Any] = json.loads(last)
+    except ValueError:
+        found = {"failed": process.returncode}
+    return found
+
+
+def run_part(part: str) -> dict[str, Any]:
+    """One part, by processes of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        if part == "error":
+            return told(alone(part, "pairs", folder=folder))
+        firsts = {side: alone(part, side, folder=folder, side=side) for side in SIDES}
+        made: dict[str, Any] = {side: told(process) for side, process in firsts.items()}
+        return {**made, **told(alone(part, "pairs", folder=folder))}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("-o", type=Path, default=RESULTS)
+    parser.add_argument("--alone", nargs=2, metavar=("PART", "SIDE"))
+    wanted = parser.parse_args()
+    if wanted.alone:
+        part, side = wanted.alone
+        made = errors() if part == "error" else pairs(part) if side == "pairs" else first(part, side)
+        print(json.dumps(made))
+        return
+    record = json.loads(wanted.o.read_text("ascii")) if wanted.o.exists() else {}
+    record |= {"machine": device_text(), "model": {**SIZES, "dtype": "bfloat16"}, "tokens": TOKENS, "day": today()}
+    for part in wanted.part:
+        record[part] = run_part(part)
+        print(part, json.dumps(record[part], indent=2), flush=True)
+        wanted.o.write_text(json.dumps(record, indent=2) + "\n", "ascii")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,256 @@
+"""The certificate of a kernel on a GPU, made there: on tensors of the very shapes that torch saw.
+
+The truth is torch's own nodes on tensors that are widened to float64, all casts among floats dropped; what is allowed
+follows, cell by cell and by the one rule of noyau.checking.values, from runs of those nodes as they are, and with their
+inputs moved by an ulp. Every cell is looked at for poison, so that none stays unwritten; as many as NumPy judges in
+little time are judged, among them the first and the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, fx
+from torch.utils import _pytree as pytree
+
+from noyau.builders.guards import PLAIN, poison_of
+from noyau.checking.adversarial import FULL, Effort
+from noyau.checking.certificate import Certificate, Failure, Outcome
+from noyau.checking.continuity import stepped
+from noyau.checking.values import MORE_RUNS, MOVED_RUNS, RARE, Case, combined, judge_of
+from noyau.frontends.torch.dtypes import FROM_TORCH
+from noyau.passes.partition import Group
+from noyau.runtimes.torch.arrays import array_of, tensor_of
+from noyau.timing.torch_rotating import same_bits
+from noyau.torch_modules.alone import alone
+from noyau.torch_modules.device_drawing import PATTERNS, Drawer, moved
+from noyau.torch_modules.device_kernels import DeviceCall
+from noyau.torch_modules.kernels import input_names
+from noyau.torch_modules.places import Traced, order_of, plain
+
+JUDGED = 1 << 15  # cells of an output that are judged in a case
+ENDS = 1 << 10  # of them at either end
+_HALF_TO_FLOAT = (torch.ops.aten._softmax.default, torch.ops.aten._log_softmax.default)
+
+
+class Widened(fx.Interpreter):  # type: ignore[misc]  # torch's class has no types
+    """The nodes of a part on tensors in float64: casts to other floats are casts to float64."""
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """A node, its dtypes widened."""
+        args, kwargs = pytree.tree_map(_widened, (args, kwargs))
+        if target in _HALF_TO_FLOAT:
+            args = (*args[:2], False)
+        return super().call_function(target, args, kwargs)
+
+
+def _widened(value: Any) -> Any:
+    return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
+
+
+def widened(tensor: Any) -> Any:
+    """A float tensor in float64; anything else as it is."""
+    return tensor.double() if isinstance(tensor, Tensor) and tensor.dtype.is_floating_point else tensor
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A kernel in its first place, and torch's nodes there."""
+
+    call: DeviceCall
+    group: Group
+    found: Traced
+
+    @cached_property
+    def part(self) -> tuple[fx.GraphModule, list[fx.Node]]:
+        """Torch's nodes alone, and what they read."""
+        return alone(self.found, self.group)
+
+    @cached_property
+    def orders(self) -> list[list[int] | None]:
+        """Of each result, the order in which the kernel writes its axes."""
+        return [order_of(self.found.givers[plain(name)].meta["val"]) for name in self.group.outputs]
+
+    def certificate(self, drawer: Drawer, effort: Effort) -> Certificate:
+        """What comes of every pattern, or of the first few where somebody waits."""
+        patterns = PATTERNS if effort == FULL else PATTERNS[:2]
+        outcomes, alike = list[Outcome](), True
+        with torch.no_grad():
+            for number, pattern in enumerate(patterns):
+                given = drawer.drawn(pattern, number)
+                outcome, same = self.outcome(Case(pattern, ()), given, effort, number)
+                outcomes.append(outcome)
+                alike &= same
+        return Certificate(f"{self.call.name}[triton]", tuple(outcomes), made_up=True, order_independent=alike)
+
+    def outcome(self, case: Case, given: Mapping[str, Any], effort: Effort, seed: int) -> tuple[Outcome, bool]:
+        """One case, judged, and whether two runs of the kernel gave the same bits."""
+        own = [given[name] for name in input_names(self.group)]
+        before = [each.clone() for each in own]
+        room, other = Room(0), Room(PLAIN)
+        results, again = self.run(own, room), self.run(own, other)
+        fault = room.fault() or other.fault() or _changed(own, before)
+        if fault:
+            return self.failed(case, given, fault), True
+        truth = self.truth(given)
+        same = all(same_bits(one, two) for one, two in zip(results, again, strict=True))
+        fault = _unwritten(again, truth)
+        if fault:
+            return self.failed(case, given, fault), same
+        return self.judged(case, given, results, truth, effort, seed), same
+
+    def run(self, own: Sequence[Tensor], room: Room) -> tuple[Tensor, ...]:
+        """The results of the kernel in poisoned memory."""
+        from noyau.runtimes.torch.triton_launching import TAPE
+
+        before, TAPE.empty = TAPE.empty, room.empty
+        try:
+            launcher = self.call.launcher
+            made = launcher.function(*self.call.in_memory(own))
+        finally:
+            TAPE.empty = before
+        return made if isinstance(made, tuple) else (made,)
+
+    def truth(self, given: Mapping[str, Any]) -> list[Tensor]:
+        """What torch's nodes give in float64."""
+        part, reads = self.part
+        made = Widened(part).run(*[widened(given[node.name]) for node in reads])
+        return self.in_order(made)
+
+    def unfused(self, given: Mapping[str, Any]) -> list[Tensor]:
+        """What torch's nodes give as they are."""
+        part, reads = self.part
+        return self.in_order(part(*[given[node.name] for node in reads]))
+
+    def in_order(self, made: Sequence[Tensor]) -> list[Tensor]:
+        """Results with their axes as the kernel writes them."""
+        pairs = zip(made, self.orders, strict=True)
+        return [each if order is None else each.permute(order) for each, order in pairs]
+
+    def judged(
+        self,
+        case: Case,
+        given: Mapping[str, Any],
+        results: Sequence[Tensor],
+        truth: Sequence[Tensor],
+        effort: Effort,
+        seed: int,
+    ) -> Outcome:
+        """Cells of each output by the rule of all certificates."""
+        noise = torch.Generator(results[0].device).manual_seed(seed)
+        cells = [chosen(each.numel(), noise) for each in results]
+        graph = self.group.original
+        steps = stepped(graph)
+        skipped = [np.zeros(len(where), bool) for where in cells]
+        judges = [
+            judge_of(graph[name], picked(got, where), picked(true, where), skip, name in steps)
+            for name, got, true, where, skip in zip(graph.outputs, results, truth, cells, skipped, strict=True)
+        ]
+        first, done, outcome = effort.runs, 0, Outcome(case.label, False)
+        for until in (1 + first, 1 + MOVED_RUNS, 1 + MORE_RUNS):
+            for run in range(done, until):
+                moves = {name: moved(each, noise) for name, each in given.items()} if run else given
+                for judge, got, where in zip(judges, self.unfused(moves), cells, strict=True):
+                    judge.see(picked(got, where))
+            done = until
+            parts = [judge.outcome(case, self.told(given)) for judge in judges]
+            outcome = combined(case, [_placed(*each) for each in zip(parts, cells, results, strict=True)])
+            if not outcome.beyond or (until > MOVED_RUNS and outcome.beyond > max(1, outcome.cells // RARE)):
+                break
+        return outcome
+
+    def failed(self, case: Case, given: Mapping[str, Any], fault: str) -> Outcome:
+        return Outcome(case.label, False, failures=(Failure(case.label, self.told(given), fault),))
+
+    def told(self, given: Mapping[str, Any]) -> str:
+        """The inputs in words."""
+        found = [(name, given[name]) for name in input_names(self.group)]
+        return ", ".join(f"{name}: {_dtype(each)}{list(each.shape)}" for name, each in found)
+
+
+def _dtype(tensor: Tensor) -> str:
+    return FROM_TORCH[tensor.dtype].value
+
+
+def _placed(outcome: Outcome, where: Tensor, result: Tensor) -> Outcome:
+    """The outcome of cells that were picked, its failures at the places that they have in the result."""
+    failures = []
+    for each in outcome.failures:
+        if each.cell is None:
+            failures.append(each)
+            continue
+        flat = int(where[each.cell[0]])
+        cell = tuple(int(at) for at in np.unravel_index(flat, tuple(result.shape) or (1,)))
+        failures.append(replace(each, cell=cell[: result.dim()], note=f"{each.note}, of cells that were picked"))
+    return replace(outcome, failures=tuple(failures))
+
+
+def chosen(count: int, noise: torch.Generator) -> Tensor:
+    """Places among so many cells: all where they are few, else the first, the last, and some between."""
+    if count <= JUDGED:
+        return torch.arange(count, device=noise.device)
+    ends = torch.arange(ENDS, device=noise.device)
+    between = torch.randint(count, (JUDGED - 2 * ENDS,), generator=noise, device=noise.device)
+    return torch.cat([ends, between, count - 1 - ends])
+
+
+def picked(tensor: Tensor, where: Tensor) -> np.ndarray:
+    """Cells of a tensor, counted in the order of its axes."""
+    return array_of(tensor.contiguous().reshape(-1)[where].cpu())
+
+
+def _changed(now: Sequence[Tensor], before: Sequence[Tensor]) -> str:
+    for number, (one, other) in enumerate(zip(now, before, strict=True)):
+        if not same_bits(one, other):
+            return f"changed its input {number}"
+    return ""
+
+
+def _unwritten(poisoned: Sequence[Tensor], truth: Sequence[Tensor]) -> str:
+    """What shows that cells were left as they were, in a run whose memory held a number: there it is still, and is not
+    even near the truth."""
+    for number, (got, true) in enumerate(zip(poisoned, truth, strict=True)):
+        poison = float(poison_cell(got.dtype, PLAIN))
+        wide = got.double()
+        left = int(((wide == poison) & ((wide - true).abs() > 0.25 * true.abs())).sum()) if got.numel() else 0
+        if left:
+            return f"left {left} cells of its output {number} as they were"
+    return ""
+
+
+def poison_cell(dtype: torch.dtype, which: int) -> Any:
+    """One cell of poison."""
+    own = FROM_TORCH[dtype]
+    return np.frombuffer(poison_of(own, which), own.numpy)[0]
+
+
+class Room:
+    """Memory for results whose cells hold a poison, with room before and behind."""
+
+    around = 64  # cells
+
+    def __init__(self, poison: int) -> None:
+        self.poison, self.rooms = poison, list[Tensor]()
+
+    def empty(self, shape: tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """As torch.empty."""
+        cells = torch.Size(shape).numel()
+        room = torch.empty(cells + 2 * self.around, dtype=dtype, device=device)
+        room.copy_(tensor_of(np.full(1, poison_cell(dtype, self.poison))).to(device))
+        self.rooms.append(room)
+        return room[self.around : self.around + cells].view(shape)
+
+    def fault(self) -> str:
+        """What was written beside what was asked for, or nothing."""
+        for room in self.rooms:
+            bits = room.view(torch.uint8).view(-1, room.element_size())
+            poison = bits.new_tensor(list(np.asarray(poison_cell(room.dtype, self.poison)).tobytes()))
+            for side, ends in (("before", bits[: self.around]), ("behind", bits[-self.around :])):
+                if bool((ends != poison).any()):
+                    return f"wrote {side} an output"
+        return ""

@@ -1,0 +1,28 @@
+"""One graph of ATen operators on a GPU: cut into groups that Triton takes, judged there."""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+
+from noyau.passes.partition import Partition
+from noyau.planning import Plan
+from noyau.torch_modules import device_judging, device_kernels, places, running
+from noyau.torch_modules.judging import Clock, Judged
+from noyau.torch_modules.places import Traced
+from noyau.torch_modules.wishes import CERTIFICATES, Wishes
+
+log = logging.getLogger("noyau")
+
+
+def judged_on(device: torch.device, found: Traced, wishes: Wishes) -> tuple[Partition, Plan, tuple[Judged, ...]]:
+    """The groups of a graph on a device, their kernels, and each of these with its evidence. BuildError where nothing
+    in Triton runs there."""
+    device_judging.require_device(device)
+    cut = places.cut(found, device_kernels.spelt)
+    plan = device_kernels.plan(cut.groups, found)
+    judged = device_judging.checked(plan.kernels, found, device, log.info, CERTIFICATES[wishes.certificate])
+    clock, rest = Clock(wishes.budget_s), running.RIVALS[wishes.rival]
+    made = [device_judging.timed(one, found, device, wishes.rival, rest, wishes.keep, clock) for one in judged]
+    return cut, plan, tuple(made)

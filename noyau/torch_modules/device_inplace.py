@@ -1,0 +1,57 @@
+"""Updates of a graph's own arguments made where they lie.
+
+AOTAutograd writes `cache.index_copy_(...)` as a copy of all of the cache, and copies that back at the end. Where
+nothing reads the cache as it was any more, the update itself goes into it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import fx
+
+aten = torch.ops.aten
+IN_PLACE: dict[Any, Any] = {
+    aten.index_copy.default: aten.index_copy_.default,
+    aten.index_put.default: aten.index_put_.default,
+    aten.index_add.default: aten.index_add_.default,
+    aten.index_fill.int_Scalar: aten.index_fill_.int_Scalar,
+    aten.scatter.src: aten.scatter_.src,
+    aten.scatter.value: aten.scatter_.value,
+    aten.scatter_add.default: aten.scatter_add_.default,
+}
+
+
+def update_in_place(graph: fx.Graph) -> None:
+    """Make each update of an argument, which is copied to it at the end, in the argument itself."""
+    order = {node: at for at, node in enumerate(graph.nodes)}
+    for back in list(_copied_back(graph)):
+        argument, update = back.args[:2]
+        is_update = isinstance(update, fx.Node) and update.target in IN_PLACE and update.args[0] is argument
+        if is_update and _is_free(argument, update, back, order):
+            update.target = IN_PLACE[update.target]
+            back.replace_all_uses_with(update)
+            graph.erase_node(back)
+    graph.lint()
+
+
+def _copied_back(graph: fx.Graph) -> Iterator[fx.Node]:
+    for node in graph.nodes:
+        if node.target is aten.copy_.default and getattr(node.args[0], "op", "") == "placeholder":
+            yield node
+
+
+def _is_free(argument: fx.Node, update: fx.Node, back: fx.Node, order: dict[fx.Node, int]) -> bool:
+    """Whether nothing reads an argument as it was, from the update on, and the update is no result of its own."""
+    if any(user.op == "output" for user in update.users):
+        return False
+    others = [user for user in argument.users if user not in (update, back)]
+    return all(order[user] < order[update] and not _shows(user) for user in others)
+
+
+def _shows(node: fx.Node) -> bool:
+    """Whether a node may give memory of what it reads."""
+    schema = getattr(node.target, "_schema", None)
+    return schema is None or any(each.alias_info is not None for each in schema.returns)

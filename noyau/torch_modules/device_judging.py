@@ -1,0 +1,182 @@
+"""The kernels of a graph on a GPU judged: certified there, and timed against what torch runs otherwise."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from noyau.builders.records import today
+from noyau.checking.adversarial import FULL, Effort
+from noyau.checking.certificate import Certificate
+from noyau.dispatching.records import machine_of
+from noyau.errors import BuildError, InputError, NoyauError
+from noyau.judging.deciding import Timing, decide
+from noyau.judging.remembering import (
+    certificate_key,
+    keep_certificate,
+    keep_timing,
+    recall_certificate,
+    recall_timing,
+    timing_key,
+)
+from noyau.passes.traffic import traffic
+from noyau.planning import Planned
+from noyau.timing.comparing import Comparison
+from noyau.torch_modules.alone import alone
+from noyau.torch_modules.device_certifying import Trial
+from noyau.torch_modules.device_drawing import PATTERNS, Drawer
+from noyau.torch_modules.device_kernels import DeviceCall, call_of, layouts_of
+from noyau.torch_modules.judging import Clock, Judged, Known, Rest, sizes_in, sizes_of
+from noyau.torch_modules.kernels import input_names
+from noyau.torch_modules.places import Traced
+
+Say = Callable[[str], None]
+MOST_AT_ONCE = 16  # threads: Triton's compiler works without Python's lock
+ROUNDS = 10  # of a timing
+KNOWN = Known()
+
+
+def checked(
+    kernels: Sequence[Planned],
+    found: Traced,
+    device: torch.device,
+    say: Say,
+    effort: Effort = FULL,
+    known: Known = KNOWN,
+) -> list[Judged]:
+    """Each kernel compiled and certified on the device, several at once; one that is wrong has the reason. BuildError
+    where there is no device that Triton compiles for, and it does not interpret."""
+    require_device(device)
+    fresh = [kernel for kernel in kernels if known.of(kernel, effort) is None]
+    if fresh:
+        say(f"compiling and checking {len(fresh)} kernels on {device}")
+        count = min(len(fresh), os.cpu_count() or 1, MOST_AT_ONCE) if device.type == "cuda" else 1
+        with ThreadPoolExecutor(count) as pool:
+            for one in pool.map(lambda kernel: _checked(kernel, found, device, effort), fresh):
+                known.keep(one, effort)
+    return [judged for kernel in kernels if (judged := known.of(kernel, effort))]
+
+
+def require_device(device: torch.device) -> None:
+    """BuildError where nothing in Triton runs on a device."""
+    from noyau.builders.triton import interprets
+    from noyau.runtimes.torch.cuda_errors import lacking
+
+    if device.type == "cpu" and not interprets():
+        raise BuildError(
+            "kernels in Triton run on a GPU; TRITON_INTERPRET=1, set before triton is imported, has them interpreted"
+        )
+    lacks = lacking(device)
+    if lacks:
+        raise BuildError(lacks)
+
+
+def _checked(kernel: Planned, found: Traced, device: torch.device, effort: Effort) -> Judged:
+    judged = Judged(kernel)
+    try:
+        certificate = _certificate(kernel, found, device, effort)
+    except NoyauError as error:
+        return replace(judged, reason=f"cannot be checked: {error}")
+    except RuntimeError as error:  # of torch, or of Triton's compiler
+        return replace(judged, reason=f"does not run: {_first_line(error)}")
+    return replace(judged, certificate=certificate, reason="" if certificate.ok else certificate.summary())
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def _certificate(kernel: Planned, found: Traced, device: torch.device, effort: Effort) -> Certificate:
+    group, call = kernel.groups[0], kernel_of(kernel, found)
+    sizes = sizes_of(group, found)
+    key = certificate_key(
+        f"{kernel.text} {machine_on(device)} {sorted(sizes.items())} {effort} {_code()}", group.original, (), True, 0
+    )
+    known = recall_certificate(key, f"{kernel.operator}[triton]")
+    if known is not None:
+        return known
+    with _on(device):
+        made = Trial(call, group, found).certificate(Drawer(group, found, device), effort)
+    keep_certificate(key, made)
+    return made
+
+
+def machine_on(device: torch.device) -> str:
+    """What a record depends on of a device."""
+    return "; ".join(machine_of(str(device))) if device.type == "cuda" else "Triton's interpreter"
+
+
+@cache
+def _code() -> str:
+    """A digest of the files that certify on a device."""
+    files = sorted(Path(__file__).parent.glob("device_*.py"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
+def _on(device: torch.device) -> Any:
+    from noyau.runtimes.torch.triton_launching import guard
+
+    return guard(device)
+
+
+def kernel_of(kernel: Planned, found: Traced) -> DeviceCall:
+    """A kernel as a function of the tensors that its group reads."""
+    return call_of(kernel, layouts_of(kernel.groups[0], found))
+
+
+def timed(
+    judged: Judged, found: Traced, device: torch.device, against: str, rest: Rest, keep: str, clock: Clock
+) -> Judged:
+    """The kernel timed in its first place against torch's own nodes there, by the device's clock; kept by one of
+    noyau.judging.deciding.KEEPS."""
+    if judged.reason:
+        return judged
+    if keep == "all":
+        return replace(judged, kept=True)
+    try:
+        timing = _timing(judged.planned, found, device, against, rest, clock)
+    except (NoyauError, RuntimeError) as error:
+        return replace(judged, reason=f"not timed: {_first_line(error)}")
+    decision = decide([timing], keep)
+    return replace(judged, timings=(timing,), kept=decision.kept, reason=decision.reason)
+
+
+def _timing(kernel: Planned, found: Traced, device: torch.device, against: str, rest: Rest, clock: Clock) -> Timing:
+    group, call = kernel.groups[0], kernel_of(kernel, found)
+    part, reads = alone(found, group)
+    sizes, moved = sizes_of(group, found), traffic(kernel.graph, sizes_in(kernel.graph, found))
+    shapes = [
+        str((each.meta["val"].shape, each.meta["val"].dtype)) for each in reads if hasattr(each.meta["val"], "shape")
+    ]
+    key = timing_key((kernel.text, against, machine_on(device), part.code, *shapes), {}, 1)
+    recalled = recall_timing(key)
+    if recalled is not None:
+        return Timing(sizes, recalled.comparison, None, moved, timed_on=recalled.timed_on, recalled=True)
+    if clock.left_s <= 0:
+        raise InputError("there is no time left; a larger budget_s would do")
+    start_s = time.perf_counter()
+    given = Drawer(group, found, device).drawn(PATTERNS[0], 0)
+    own, others = [given[name] for name in input_names(group)], [given[node.name] for node in reads]
+    before = rest(part, others)
+    with torch.no_grad(), _on(device):
+        comparison = compared(device, lambda: before(*others), lambda: call(*own))
+    clock.left_s -= time.perf_counter() - start_s
+    keep_timing(key, comparison)
+    return Timing(sizes, comparison, None, moved, timed_on=today())
+
+
+def compared(device: torch.device, before: Callable[[], Any], after: Callable[[], Any]) -> Comparison:
+    """Two calls by the clock of a device: what they take there, and not what Python takes to launch them."""
+    from noyau.timing.torch_cuda import time_calls
+
+    times = time_calls({"before": before, "after": after}, rounds=ROUNDS, cold=False)
+    return Comparison(times["before"].samples_s, times["after"].samples_s)

@@ -1,0 +1,148 @@
+"""A graph on a GPU as one flat Python function, made as it first runs: launches, allocations and views by numbers that
+are known, so that little is done by Python between two of them.
+
+A graph whose sizes are numbers does the same in every call but for addresses. So the first call runs node by node and
+is noted: what a kernel launches (triton_launching), what torch's own functions are called with, and how views lie. The
+text that is made of the notes does that again. Views are made where a function of torch asks for them; kernels get
+addresses.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from noyau.errors import DeviceError
+from noyau.torch_modules.device_inplace import update_in_place
+from noyau.torch_modules.device_kernels import DeviceCall
+from noyau.torch_modules.device_text import Text
+from noyau.torch_modules.running import Boxed, eager, shorten
+
+
+def flat(module: fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
+    """A graph as a function of a list of tensors, which it empties. Where sizes are names, node by node."""
+    update_in_place(module.graph)
+    if not is_static(module.graph):
+        return eager(module, inputs)
+    shorten(module.graph)
+    made = Flat(module)
+
+    def run(arguments: list[Any]) -> Any:
+        return made(arguments)
+
+    run._boxed_call = True  # type: ignore[attr-defined]  # AOTAutograd asks for it
+    run.flat = made  # type: ignore[attr-defined]
+    return run
+
+
+def is_static(graph: fx.Graph) -> bool:
+    """Whether every size in a graph is a number."""
+    return not any(_is_symbolic(node.meta.get("val")) for node in graph.nodes)
+
+
+def _is_symbolic(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return any(map(_is_symbolic, value))
+    if isinstance(value, Tensor):
+        sizes = (*value.shape, *value.stride(), value.storage_offset())
+        return any(not isinstance(size, int) for size in sizes)
+    return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+class Flat:
+    """A graph whose sizes are numbers. `known` is the function that the first call on a GPU made; `slowly` does the
+    same node by node, for arguments that lie otherwise than those did."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        self.module = module
+        self.slowly = eager(fx.GraphModule(module, _copied(module.graph)), [])
+        self.known: Callable[[list[Any]], Any] | None = None
+        self.text = ""
+
+    def __call__(self, arguments: list[Any]) -> Any:
+        if self.known is None:
+            return self.first(arguments)
+        try:
+            return self.known(arguments)
+        except RuntimeError as error:
+            raise self.fault(error) from error
+
+    def first(self, arguments: list[Any]) -> Any:
+        """A call that is noted."""
+        given = list(arguments)
+        arguments.clear()
+        noting = Noting(self.module, given)
+        results = noting.run(*given)
+        self.text = noting.text.finished()
+        self.known = noting.text.function(self.slowly)
+        return results
+
+    def fault(self, error: RuntimeError) -> RuntimeError:
+        """The same error, or one that says what became of the device."""
+        from noyau.runtimes.torch.cuda_errors import fault_of
+
+        told = fault_of(error, "a compiled graph", "the GPU")
+        return error if told is None else DeviceError(told)
+
+
+def _copied(graph: fx.Graph) -> fx.Graph:
+    made = fx.Graph()
+    made.output(made.graph_copy(graph, {}))
+    return made
+
+
+class Noting(fx.Interpreter):  # type: ignore[misc]  # torch's class has no types
+    """The nodes of a graph one by one, each noted in a text."""
+
+    def __init__(self, module: fx.GraphModule, given: Sequence[Any]) -> None:
+        super().__init__(module)
+        names = [node.name for node in module.graph.nodes if node.op == "placeholder"]
+        self.text = Text(names, given)
+        self.now: fx.Node | None = None
+
+    def run_node(self, n: fx.Node) -> Any:
+        """A node, noted by how it is run."""
+        self.now = n
+        made = super().run_node(n)
+        match n.op:
+            case "get_attr":
+                self.text.constant(n, made)
+            case "call_function":
+                self.note(n, made)
+            case "output":
+                self.text.returned(n.args[0])
+            case _:
+                pass
+        return made
+
+    def note(self, node: fx.Node, made: Any) -> None:
+        """A call of a function."""
+        target, text = node.target, self.text
+        if isinstance(target, DeviceCall):
+            tensors = target.in_memory([self.env_of(each) for each in node.args])
+            plan = target.launcher.known(tensors)
+            if plan is not None and text.launched(node, plan, made):
+                return
+        elif target is operator.getitem:
+            text.picked(node)
+            return
+        elif self.is_view(node, made):
+            text.view(node, self.env_of(node.args[0]), made)
+            return
+        text.called(node, made)
+
+    def is_view(self, node: fx.Node, made: Any) -> bool:
+        """Whether a node shows the memory of its first argument, in the same dtype."""
+        base = self.env_of(node.args[0]) if node.args and isinstance(node.args[0], fx.Node) else None
+        if not isinstance(made, Tensor) or not isinstance(base, Tensor) or base.dtype is not made.dtype:
+            return False
+        changes = getattr(getattr(node.target, "_schema", None), "is_mutable", True)
+        same = base.numel() and base.untyped_storage().data_ptr() == made.untyped_storage().data_ptr()
+        return bool(same) and not changes
+
+    def env_of(self, node: Any) -> Any:
+        return self.env[node] if isinstance(node, fx.Node) else node

@@ -1,0 +1,251 @@
+"""The text of a flat function: lines in order, what each reads and makes, and when each value is let go of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+_ALIGNED = 15  # Triton looks whether memory begins at a multiple of 16 bytes
+_GUARDS = getattr(torch._C._dynamo, "guards", None)
+_SHOWS = getattr(_GUARDS, "_reinterpret_tensor", torch.as_strided)
+aten = torch.ops.aten
+# Functions of torch that do what an operator does, and take less long to be called.
+DIRECT: dict[Any, Callable[..., Any]] = {
+    aten.mm.default: torch.mm,
+    aten.addmm.default: torch.addmm,
+    aten.bmm.default: torch.bmm,
+    aten.linear.default: torch._C._nn.linear,
+    aten.add.Tensor: torch.add,
+    aten.mul.Tensor: torch.mul,
+    aten.sub.Tensor: torch.sub,
+    aten.clone.default: torch.clone,
+    aten.cat.default: torch.cat,
+    aten.index_select.default: torch.index_select,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A value that shows the memory of another, `root`, or is all of it where `lies` is None: sizes, strides, and by
+    how many cells it begins later; `cell` is bytes."""
+
+    root: str
+    lies: tuple[tuple[int, ...], tuple[int, ...], int] | None = None
+    cell: int = 1
+
+
+@dataclass(slots=True)
+class Line:
+    """A line, the names that it reads, and the one that it makes."""
+
+    words: str
+    reads: tuple[str, ...]
+    makes: str = ""
+
+
+@dataclass(slots=True)
+class Text:
+    """What is noted of a call. `values`: what stands for a node; `made`: views that were made, by name; `placed`: the
+    nodes that are arguments and whose address a kernel gets."""
+
+    placeholders: Sequence[str]
+    given: Sequence[Any]
+    lines: list[Line] = field(default_factory=list)
+    values: dict[str, Any] = field(default_factory=dict)
+    made: dict[Shown, str] = field(default_factory=dict)
+    names: dict[str, Any] = field(default_factory=dict)
+    placed: set[str] = field(default_factory=set)
+    results: str = "()"
+    count: int = 0
+    device: int = 0
+
+    def __post_init__(self) -> None:
+        for at, name in enumerate(self.placeholders):
+            self.values[name] = Shown(f"a{at}")
+
+    def fresh(self, letter: str = "v") -> str:
+        """A name that no value has."""
+        self.count += 1
+        return f"{letter}{self.count}"
+
+    def held(self, value: Any, letter: str = "c") -> str:
+        """The name of an object that the text holds."""
+        for name, known in self.names.items():
+            if known is value:
+                return name
+        name = self.fresh(letter)
+        self.names[name] = value
+        return name
+
+    def constant(self, node: fx.Node, value: Any) -> None:
+        """A tensor that the graph holds."""
+        self.values[node.name] = Shown(self.held(value))
+
+    def view(self, node: fx.Node, base: Tensor, made: Tensor) -> None:
+        """A value that shows another one."""
+        source = self.values[node.args[0].name]
+        before = source.lies[2] if source.lies else 0
+        begins = before + made.storage_offset() - base.storage_offset()
+        lies = tuple(made.shape), tuple(made.stride()), begins
+        same = source.lies is None and (tuple(base.shape), tuple(base.stride()), 0) == lies
+        self.values[node.name] = source if same else Shown(source.root, lies, made.element_size())
+
+    def picked(self, node: fx.Node) -> None:
+        """One of several results."""
+        source, at = node.args
+        found = self.values[source.name]
+        if isinstance(found, tuple):
+            self.values[node.name] = found[at]
+            return
+        name = self.fresh()
+        self.lines.append(Line(f"{name} = {found.root}[{at}]", (found.root,), name))
+        self.values[node.name] = Shown(name)
+
+    def called(self, node: fx.Node, made: Any) -> None:
+        """A call of a function of torch's, or of a kernel that is not launched by numbers."""
+        reads: list[str] = []
+        function = self.held(DIRECT.get(node.target, node.target), "f")
+        words = [self.spelt(each, reads) for each in node.args]
+        words += [f"{key}={self.spelt(each, reads)}" for key, each in node.kwargs.items()]
+        name = self.fresh()
+        self.lines.append(Line(f"{name} = {function}({', '.join(words)})", tuple(reads), name))
+        self.values[node.name] = Shown(name)
+
+    def spelt(self, value: Any, reads: list[str]) -> str:
+        """An argument."""
+        match value:
+            case fx.Node():
+                name = self.there(self.values[value.name])
+                reads.append(name)
+                return name
+            case list() | tuple():
+                inner = ", ".join(self.spelt(each, reads) for each in value)
+                return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' if len(value) == 1 else ''})"
+            case bool() | int() | None:
+                return repr(value)
+            case float() if math.isfinite(value):
+                return repr(value)
+            case _:
+                return self.held(value)
+
+    def there(self, shown: Any) -> str:
+        """The name of a value that is made if it is a view and not there yet."""
+        if isinstance(shown, tuple):
+            names = [self.there(each) for each in shown]
+            return f"({', '.join(names)},)"
+        if shown.lies is None:
+            return str(shown.root)
+        if shown not in self.made:
+            size, stride, begins = shown.lies
+            name = self.made[shown] = self.fresh()
+            self.lines.append(Line(f"{name} = shows({shown.root}, {size}, {stride}, {begins})", (shown.root,), name))
+        return self.made[shown]
+
+    def launched(self, node: fx.Node, plan: Any, results: Any) -> bool:
+        """The launches of a kernel, by numbers; False where an argument does not begin as it must."""
+        given = [self.values[each.name] for each in node.args]
+        if not all(self.begins_well(shown) for shown in given):
+            return False
+        self.device = plan.index
+        places = list(given)
+        for at, (shape, dtype) in enumerate(plan.made):
+            name = self.fresh("b")
+            words = f"empty({tuple(shape)}, {_packed(shape)}, {self.held(dtype)})"
+            words += ".zero_()" if len(given) + at in plan.zeroed else ""
+            self.lines.append(Line(f"{name} = {words}", (), name))
+            places.append(Shown(name))
+        for run, grid, function, packed, _, arguments, at_places in plan.launched:
+            where = {at: places[place] for at, place in at_places}
+            given_to = [self.address(where[at]) if at in where else self.told(one) for at, one in enumerate(arguments)]
+            head = [*map(str, grid), "stream", self.told(function), self.held(packed), "None, None, None"]
+            reads = tuple(shown.root for shown in where.values())
+            self.lines.append(Line(f"{self.held(run, 'k')}({', '.join([*head, *given_to])})", reads))
+        made = tuple(places[at] for at in plan.results)
+        self.values[node.name] = made if isinstance(results, tuple) else made[0]
+        return True
+
+    def begins_well(self, shown: Shown) -> bool:
+        """Whether the address of a value is known to be a multiple of 16 bytes; of an argument, that is asked in each
+        call."""
+        late = (shown.lies[2] if shown.lies else 0) * shown.cell
+        if shown.root.startswith("a"):
+            if self.given[int(shown.root[1:])].data_ptr() & _ALIGNED:
+                return False
+            self.placed.add(shown.root)
+        elif shown.root in self.names and self.names[shown.root].data_ptr() & _ALIGNED:
+            return False
+        return not late & _ALIGNED
+
+    def address(self, shown: Shown) -> str:
+        late = (shown.lies[2] if shown.lies else 0) * shown.cell
+        return f"{shown.root}.data_ptr(){f' + {late}' if late else ''}"
+
+    def told(self, value: Any) -> str:
+        """A number or a word in a launch."""
+        return repr(value) if type(value) in (int, bool, str) or value is None else self.held(value)
+
+    def returned(self, results: Any) -> None:
+        """What the graph gives."""
+        many = results if isinstance(results, tuple | list) else (results,)
+        names = [self.there(self.values[each.name]) if isinstance(each, fx.Node) else repr(each) for each in many]
+        self.results = f"({', '.join(names)}{',' if len(names) == 1 else ''})" if many is results else names[0]
+
+    def finished(self) -> str:
+        """The text."""
+        arguments = [f"a{at}" for at in range(len(self.placeholders))]
+        body = [f"{', '.join(arguments)}, = arguments"] if arguments else []
+        body += self.asked()
+        body += ["arguments.clear()", "stream = raw_stream(device)"]
+        last = {name: at for at, line in enumerate(self.lines) for name in (*line.reads, line.makes) if name}
+        kept = set(self.results.replace("(", " ").replace(")", " ").replace(",", " ").split()) | set(self.names)
+        body += (
+            [f"del {', '.join(free)}"] if (free := [n for n in arguments if n not in last and n not in kept]) else []
+        )
+        for at, line in enumerate(self.lines):
+            body.append(line.words)
+            free = sorted({n for n in (*line.reads, line.makes) if n and last[n] == at and n not in kept})
+            body += [f"del {', '.join(free)}"] if free else []
+        inner = "\n".join(f"    {line}" for line in [*body, f"return {self.results}"])
+        return f"def call(arguments):\n{inner}\n"
+
+    def asked(self) -> list[str]:
+        """What arguments must be like."""
+        placed = sorted(self.placed, key=lambda name: int(name[1:]))
+        parts = [f"({' | '.join(f'{name}.data_ptr()' for name in placed)}) & {_ALIGNED}"] if placed else []
+        for at, name in enumerate(self.placeholders):
+            if name.startswith("tangents") and isinstance(self.given[at], Tensor):
+                parts.append(f"a{at}.stride() != {tuple(self.given[at].stride())}")
+        if any(line.words.startswith("k") for line in self.lines):
+            parts += ["current_device() != device", "watched()"]
+        return [f"if {' or '.join(parts)}:", "    return slowly(arguments)"] if parts else []
+
+    def function(self, slowly: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+        """The function of the text; `slowly` is what it calls where arguments are otherwise."""
+        from noyau.runtimes.torch.triton_launching import watched
+
+        names = {
+            **self.names,
+            "shows": _SHOWS,
+            "empty": getattr(_GUARDS, "_empty_strided_cuda", None),
+            "raw_stream": getattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 0),
+            "current_device": getattr(torch._C, "_cuda_getDevice", lambda: -1),
+            "watched": watched,
+            "device": self.device,
+            "slowly": slowly,
+        }
+        exec(compile(self.finished(), "<noyau: a compiled graph>", "exec"), names)  # noqa: S102  numbers and own names
+        made: Callable[[list[Any]], Any] = names["call"]
+        return made
+
+
+def _packed(shape: Sequence[int]) -> tuple[int, ...]:
+    steps, step = list[int](), 1
+    for extent in reversed(shape):
+        steps.append(step)
+        step *= max(extent, 1)
+    return tuple(steps[::-1])
