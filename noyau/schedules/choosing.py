@@ -21,6 +21,7 @@ from noyau.schedules.rows import folds_of, row
 from noyau.schedules.scans import scan
 from noyau.schedules.scatters import merges, scatter
 from noyau.schedules.short import short_rows
+from noyau.schedules.stages import in_stages
 from noyau.schedules.steps import Statements, carries, chain, flatten, loads_of, nested, stride_of, with_bodies
 from noyau.schedules.together import are_alike, lets_of_folds
 from noyau.schedules.transposes import transpose
@@ -30,16 +31,18 @@ from noyau.schedules.transposes import transpose
 class Options:
     """What a schedule may choose: how many partial states a fold has, 0 for as many as suit its length, whether a row
     is kept, from how many bytes on an output is written around the caches, 0 for never, whether short rows, where
-    it is not known that there are none, have a launch of their own, and whether a lane does two cells of bfloat16."""
+    it is not known that there are none, have a launch of their own, whether a lane does two cells of bfloat16, and
+    whether long computations of a cell go in stages."""
 
     lanes: int = 0
     kept: bool = True
     around_bytes: int = 1 << 22
     short: bool = True
     pairs: bool = True
+    stages: bool = False
 
 
-USUAL = Options()
+USUAL = Options(stages=True)
 
 
 def schedule(kernel: Kernel, options: Options = USUAL) -> Kernel:
@@ -48,7 +51,8 @@ def schedule(kernel: Kernel, options: Options = USUAL) -> Kernel:
     made = each(flat, [launch.body for launch in flat.launches], partial(_one, options=options))
     made = fetch_ahead(made)
     made = in_whole_tiles(write_around(made, options.around_bytes) if options.around_bytes else made)
-    return in_pairs(made) if options.pairs else made
+    made = in_pairs(made) if options.pairs else made
+    return in_stages(made) if options.stages else made
 
 
 def _one(kernel: Kernel, options: Options) -> Kernel:

@@ -1,0 +1,139 @@
+"""Long computations of a cell in stages: a tile of cells goes through one stage before it goes through the next.
+
+What a processor computes at the same time is what it finds among the next hundred or so instructions. Where each cell
+takes forty that wait for each other, that is three vectors of cells, and the units idle most of the time. A tile that
+goes through a part of the computation after the other has many short ones side by side; what lies between two stages
+stays in the nearest cache. (Measured: bias and GELU 1.3 times as fast.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from noyau.dtypes import DType
+from noyau.ir.dims import Dim
+from noyau.ir.loops import Alloc, Axis, Call, Expr, If, Kernel, Let, Load, Loop, Space, Statement, Store, Var
+from noyau.ir.operators import OPERATORS
+from noyau.ir.walk import every_expression, operands
+from noyau.schedules.ahead import DEAR
+from noyau.schedules.steps import Statements, counted, drop_unused, loads_of, split, with_bodies
+
+TILE = 64  # cells: few, so that memory brings the next ones while these are computed, but several vectors
+DEEP = 5  # flops that wait for each other, from which a function that is dear has a stage of its own
+
+
+def in_stages(kernel: Kernel) -> Kernel:
+    """The loops in lanes over many cells of which each takes long, in tiles that go through stages."""
+    halves = {buffer.name for buffer in kernel.buffers if buffer.dtype is DType.BF16}  # those go in pairs
+    return with_bodies(kernel, lambda body: _block(body, halves))
+
+
+def _block(body: Iterable[Statement], halves: set[str]) -> Statements:
+    made: list[Statement] = []
+    for statement in body:
+        match statement:
+            case Loop() if _is_long(statement, halves) and len(stages := stages_of(statement.body)) > 1:
+                made += _in_tiles(statement, [len(stage) for stage in stages])
+            case Loop() | If():
+                made.append(replace(statement, body=_block(statement.body, halves)))
+            case _:
+                made.append(statement)
+    return tuple(made)
+
+
+def _is_long(loop: Loop, halves: set[str]) -> bool:
+    """Whether a loop may have many rounds, which do nothing but to compute values of cells and to store them."""
+    stores = [s for s in loop.body if isinstance(s, Store)]
+    values = all(isinstance(s, Let) and not s.name.startswith("#") for s in loop.body if not isinstance(s, Store))
+    if loop.axis is not Axis.LANES or not stores or not values or any(s.merge for s in stores):
+        return False
+    stored = {name for s in stores for name in s.buffers}
+    loaded = {load.buffer for load in loads_of(loop.body)}
+    count = loop.extent.constant
+    return (count is None or count >= 2 * TILE) and not stored & loaded and not halves & (stored | loaded)
+
+
+def stages_of(body: Statements) -> list[Statements]:
+    """The statements in stages: a dear function begins one where it waits for much, or where there is another one."""
+    stages: list[list[Statement]] = [[]]
+    depths: dict[str, int] = {}
+    dear = False
+    for statement in body:
+        wait = _depth(statement, depths)
+        if isinstance(statement, Let) and _is_dear(statement.value):
+            if dear or wait >= DEEP:
+                stages.append([])
+                depths, wait = {}, 0
+            dear = True
+        if isinstance(statement, Let):
+            depths[statement.name] = wait + _flops(statement.value)
+        stages[-1].append(statement)
+    return [tuple(stage) for stage in stages]
+
+
+def _is_dear(expr: Expr) -> bool:
+    return isinstance(expr, Call) and OPERATORS[expr.function].flops >= DEAR
+
+
+def _depth(statement: Statement, depths: Mapping[str, int]) -> int:
+    """The flops that a statement waits for, in its stage."""
+    names = [expr.name for expr in every_expression((statement,)) if isinstance(expr, Var)]
+    return max((depths.get(name, 0) for name in names), default=0)
+
+
+def _flops(expr: Expr) -> int:
+    """The flops of an expression that wait for each other."""
+    own = OPERATORS[expr.function].flops if isinstance(expr, Call) else 0
+    return own + max(map(_flops, operands(expr)), default=0)
+
+
+def _in_tiles(loop: Loop, lengths: Sequence[int]) -> Statements:
+    """The loop in tiles, each of which goes through stages of so many statements."""
+    tiles = split(loop, TILE, f"{loop.var}g", loop.var)
+    (tile,) = tiles.body
+    assert isinstance(tile, Loop)
+    before, tile = counted(tile, f"{loop.var}g_count")
+    stages: list[Statements] = []
+    for length in lengths:
+        at = sum(map(len, stages))
+        stages.append(tile.body[at : at + length])
+    kept = _kept(stages)
+    memory = tuple(Alloc(f"{let.name}_stage", let.value.dtype, (Dim.of(TILE),), Space.REGISTER) for let in kept)
+    made = [
+        replace(tile, axis=Axis.LANES, body=_stage(stages[:number], stage, kept, Dim.of(tile.var)))
+        for number, stage in enumerate(stages)
+    ]
+    return (replace(tiles, axis=Axis.SERIAL, body=(*before, *memory, *made)),)
+
+
+def _kept(stages: Sequence[Statements]) -> list[Let]:
+    """The values that a later stage reads; what is only loaded is loaded again."""
+    found: list[Let] = []
+    for number, stage in enumerate(stages):
+        after = [statement for later in stages[number + 1 :] for statement in later]
+        read = {expr.name for expr in every_expression(after) if isinstance(expr, Var)}
+        found += [s for s in stage if isinstance(s, Let) and s.name in read and not _is_loaded(s)]
+    return found
+
+
+def _is_loaded(statement: Statement) -> bool:
+    return isinstance(statement, Let) and isinstance(statement.value, Load) and statement.value.where is None
+
+
+def _stage(before: Sequence[Statements], stage: Statements, kept: Sequence[Let], cell: Dim) -> Statements:
+    """The body of one stage: what it reads of those before it, its own statements, and what it leaves."""
+    given: list[Statement] = []
+    for statement in (statement for earlier in before for statement in earlier):
+        if _is_loaded(statement):
+            given.append(statement)
+        elif isinstance(statement, Let) and statement in kept:
+            left = Load(f"{statement.name}_stage", (cell,), statement.value.dtype)
+            given.append(replace(statement, value=left))
+    own: list[Statement] = []
+    for statement in stage:
+        own.append(statement)
+        if isinstance(statement, Let) and statement in kept:
+            value = Var(statement.name, statement.value.dtype)
+            own.append(Store((f"{statement.name}_stage",), (cell,), (value,)))
+    return drop_unused((*given, *own))
