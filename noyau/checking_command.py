@@ -43,6 +43,7 @@ def declare_check(parser: argparse.ArgumentParser) -> None:
     add("--tolerance", type=float, metavar="T", help="of an op: allow |got - want| <= T * max(1, |want|) instead")
     add("--gradient", action="store_true", help="of an op: check what it gives back too, also where that is derived")
     declare_record(parser, "value by value")
+    add("--sanitizer", action="store_true", help="of ops and scripts: ask compute-sanitizer too, where there is a GPU")
     add("--strict", action="store_true", help="of ops and scripts: warnings make the status 1 too")
     add("--sarif", type=Path, metavar="F", help="write the findings of ops or scripts here, for editors and code hosts")
 

@@ -80,6 +80,8 @@ class Reader:
                     self.kernels.add(name)
                 elif made.startswith(("numpy.", "np.")):
                     self.on_host.add(name)
+            case _:
+                return
 
     def _is_grid(self, mark: ast.AST) -> bool:
         return self._full(mark.func if isinstance(mark, ast.Call) else mark).endswith(_GRIDS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +58,8 @@ class Finding:
     """One thing that is wrong with a kernel: what kind, where, for which inputs, and what would mend it.
 
     `severity`: an error speaks against the kernel, a warning does not. Where every access was watched: `other_place`,
-    the line of the other access; `owners`, who they were; `digest`, of what the lines say; `mend`, what would do."""
+    the line of the other access; `owners`, who they were; `digest`, of what the lines say; `mend`, what would do.
+    `witnesses`: who has seen it, where that is not noyau alone."""
 
     op: str
     kernel: str
@@ -73,6 +74,7 @@ class Finding:
     owners: tuple[str, ...] = ()
     digest: str = ""
     mend: str = ""
+    witnesses: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
@@ -89,6 +91,7 @@ class Finding:
     def to_json(self) -> dict[str, Any]:
         file, _, line = self.place.rpartition(":")
         known, other = line.isdigit(), self.other_place.rpartition(":")[2]
+        seen = {"witnesses": list(self.witnesses)} if self.witnesses else {}
         return {
             "id": self.id,
             "op": self.op,
@@ -104,7 +107,15 @@ class Finding:
             "size": self.size,
             "message": self.message,
             "remedy": self.remedy,
+            **seen,
         }
+
+
+def restored(held: Mapping[str, Any]) -> Finding:
+    """A finding from its fields as JSON has kept them."""
+    cell = None if held["cell"] is None else tuple(held["cell"])
+    lists = {name: tuple(held[name]) for name in ("owners", "witnesses")}
+    return Finding(**{**held, **lists, "cell": cell})
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +228,8 @@ def told_of(finding: Finding) -> list[str]:
     if not finding.digest:
         return [f"{warns}{finding}"]
     at = f" (for {finding.size})" if finding.size else ""
-    return [f"{warns}{finding.kind}: {finding.message}{at}\n" + "\n".join(excerpt(finding))]
+    by = f" [seen by {' and '.join(finding.witnesses)}]" if finding.witnesses else ""
+    return [f"{warns}{finding.kind}: {finding.message}{at}{by}\n" + "\n".join(excerpt(finding))]
 
 
 def excerpt(finding: Finding) -> list[str]:

@@ -70,6 +70,10 @@ def check_and_print(arguments: argparse.Namespace) -> int:
             require_place(place, path)
     launch = None if arguments.launch is None else launch_of(arguments.launch)
     found = check_script(path, arguments.arguments, launch)
+    if arguments.sanitizer:
+        from noyau.sanitizing.scripts import second_opinion
+
+        found = second_opinion(found, path, arguments.arguments)
     if arguments.json is not None:
         write_json(found.to_json(), arguments.json)
     if arguments.sarif is not None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import noyau
 from noyau.advice.scripts import advised
-from noyau.checking.findings import Finding
+from noyau.checking.findings import Finding, restored
 from noyau.errors import InputError
 from noyau.scripts.hooking import hooked
 from noyau.scripts.notebooks import cells_of, remembered, run_cells
@@ -72,11 +72,7 @@ def _read(record: Path, path: Path) -> ScriptCheck:
 
 
 def _findings(kernel: dict[str, Any]) -> tuple[Finding, ...]:
-    made = []
-    for each in kernel["findings"]:
-        cell = None if each["cell"] is None else tuple(each["cell"])
-        made.append(Finding(**{**each, "cell": cell, "owners": tuple(each["owners"])}))
-    return tuple(made)
+    return tuple(restored(each) for each in kernel["findings"])
 
 
 def main() -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from noyau.checking.findings import Finding
+from noyau.checking.findings import restored
 from noyau.errors import NoyauError, UnsupportedError
 from noyau.handwritten.isolation import read, write
 from noyau.handwritten.kernels import HandKernel, python_function, settled
@@ -82,12 +82,9 @@ def _op_with(kernel: HandKernel) -> Op[..., Any]:
 
 def _watched(told: Mapping[str, Any]) -> Watched:
     """The record that the other end has told."""
-    findings = []
-    for each in told["findings"]:
-        cell = None if each["cell"] is None else tuple(each["cell"])
-        findings.append(Finding(**{**each, "cell": cell, "owners": tuple(each["owners"])}))
+    findings = tuple(restored(each) for each in told["findings"])
     outputs = tuple(read(each) for each in told["outputs"])
-    return Watched(tuple(findings), told["accesses"], tuple(told["allowed"]), tuple(told["notes"]), outputs)
+    return Watched(findings, told["accesses"], tuple(told["allowed"]), tuple(told["notes"]), outputs)
 
 
 def served(

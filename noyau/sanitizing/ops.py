@@ -1,0 +1,92 @@
+"""The kernels of an op for a GPU, launched there while compute-sanitizer looks."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from noyau.checking.attempts import attempts
+from noyau.checking.findings import Checked, Finding, KernelCheck
+from noyau.errors import NoyauError
+from noyau.handwritten.isolation import write
+from noyau.handwritten.kernels import HandKernel
+from noyau.ops import Op
+from noyau.sanitizing.driving import ENVIRONMENT, WISH
+from noyau.sanitizing.merging import merged
+from noyau.sanitizing.programs import compiled, written
+from noyau.sanitizing.reading import Reported
+from noyau.sanitizing.tool import TOOLS, missing, sanitized
+from noyau.signatures.types import Instance
+
+LANGUAGES = ("cuda", "numba_cuda", "triton")
+_SMALLEST = 30  # cells of the largest array of what is launched, at least
+
+
+def second_opinion(op: Op[..., Any], checked: Checked, target: str, tools: Sequence[str] = TOOLS) -> Checked:
+    """A check with what compute-sanitizer reports of the same kernels beside what noyau has seen; why it was not asked
+    stands in the note."""
+    if not any(each.language in LANGUAGES for each in checked.kernels):
+        return checked
+    why = missing()
+    if why:
+        return replace(checked, note="; ".join(filter(None, [checked.note, why])))
+    kernels = tuple(_looked_at(op, each, target, tools) for each in checked.kernels)
+    return replace(checked, kernels=kernels)
+
+
+def _looked_at(op: Op[..., Any], known: KernelCheck, target: str, tools: Sequence[str]) -> KernelCheck:
+    kernel = op.kernels.get(known.name)
+    if kernel is None or kernel.language not in LANGUAGES:
+        return known
+    try:
+        found, size = _findings(op, kernel, target, tools)
+    except NoyauError as error:
+        return replace(known, notes=(*known.notes, f"compute-sanitizer: {error}"))
+    seen = f"compute-sanitizer: {', '.join(tools)} on {size}"
+    return replace(known, findings=merged(known.findings, found), seen=(*known.seen, seen))
+
+
+def _findings(op: Op[..., Any], kernel: HandKernel, target: str, tools: Sequence[str]) -> tuple[list[Finding], str]:
+    instance, arrays, size = _usual(op)
+    with tempfile.TemporaryDirectory(prefix="noyau-") as name:
+        folder = Path(name)
+        if kernel.language == "cuda":
+            program, held = written(kernel, instance, arrays, {}, folder)
+            told = sanitized([str(compiled(program, kernel)), str(held)], tools=tools)
+        else:
+            told = sanitized(*_process(op, kernel, arrays, target, folder), tools=tools)
+    made = [_of(each, op.name, kernel, size) for each in told]
+    return [each for each in made if each is not None], size
+
+
+def _process(
+    op: Op[..., Any], kernel: HandKernel, arrays: Sequence[np.ndarray], target: str, folder: Path
+) -> tuple[list[str], dict[str, str]]:
+    """The command that launches a kernel of Python, and its environment."""
+    given = [write(folder / f"{k}.in", np.asarray(array)) for k, array in enumerate(arrays)]
+    wish = {"target": target.partition("::")[0], "op": op.name, "kernel": kernel.name, "given": given}
+    return [sys.executable, "-m", "noyau.sanitizing.driving"], {**ENVIRONMENT, WISH: json.dumps(wish)}
+
+
+def _usual(op: Op[..., Any]) -> tuple[Instance, list[np.ndarray], str]:
+    """Inputs of the first sizes that are no edge, and these in words."""
+    for attempt in attempts(op, {}, 0, lambda instance: True):
+        arrays = attempt.make(attempt.sizes)
+        if arrays is not None and max((array.size for array in arrays), default=_SMALLEST) >= _SMALLEST:
+            size = ", ".join(f"{name} = {value}" for name, value in attempt.sizes.items())
+            return attempt.instance, list(arrays), size
+    raise NoyauError(f"{op.name} has no inputs to launch it on")
+
+
+def _of(told: Reported, op: str, kernel: HandKernel, size: str) -> Finding | None:
+    """A report as a finding, unless a mark on its line allows it."""
+    if any(site is not None and site.allows(told.kind) is not None for site in (told.site, told.other)):
+        return None
+    return told.finding(op, kernel.name, kernel.language, kernel.place, size)
