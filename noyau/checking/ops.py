@@ -10,6 +10,7 @@ from typing import Any
 
 from noyau.advice.ops import require_declared
 from noyau.checking.attempts import Sizes, require_sizes
+from noyau.checking.bare import check_bare, is_bare
 from noyau.checking.beside import shared
 from noyau.checking.candidates import ByHand, Candidate
 from noyau.checking.findings import Checked, KernelCheck
@@ -31,6 +32,7 @@ def check(
     op: Op[..., Any] | Callable[..., Any],
     args: Sequence[Any] | None = None,
     *,
+    launch: Any = None,
     reference: Callable[..., Any] | None = None,
     sizes: Mapping[str, int] | None = None,
     tolerance: float | None = None,
@@ -55,8 +57,11 @@ def check(
     warnings say where a launch or the arithmetic of a kernel does not do there. SignatureError and InputError where the
     reference or the inputs do not fit the signature.
 
-    A function of torch of one's own is checked with `args`, tensors and numbers, and `reference=`: see
-    `noyau.checking.torch_functions.check_function`."""
+    A kernel that is on no op is checked on one's own arguments: `noyau.check(kernel, args, launch=, reference=f)`; see
+    `noyau.checking.bare.check_bare`. A function of torch of one's own is checked with `args`, tensors and numbers, and
+    `reference=`: see `noyau.checking.torch_functions.check_function`."""
+    if is_bare(op):
+        return check_bare(op, args, launch=launch, reference=reference, tolerance=tolerance)
     if not isinstance(op, Op) or args is not None or reference is not None:
         return of_torch(op, args, reference, tolerance, seed)
     end_loading()
