@@ -109,6 +109,7 @@ def _checked(arguments: argparse.Namespace) -> list[Checked]:
     from noyau.handwritten.apart import young
     from noyau.loading import load_ops
     from noyau.runtimes.numpy.allotted import processors
+    from noyau.sanitizing.ops import second_opinion
 
     sizes = {name: values[0] for name, values in sizes_of(arguments.dim).items()}
     with progress() as say:
@@ -131,10 +132,13 @@ def _checked(arguments: argparse.Namespace) -> list[Checked]:
         with young():
             found = dict(zip(asked, check_together(list(asked.values()), say, share=True), strict=True))
     note = "it has no signature, so it cannot be checked; give it one"
-    return [
+    told = [
         found[number] if number in found else Checked(op.name, op.description.place, (), note=note)
         for number, op in enumerate(ops)
     ]
+    if not arguments.sanitizer:
+        return told
+    return [second_opinion(op, each, arguments.target) for op, each in zip(ops, told, strict=True)]
 
 
 def _require_sizes(sizes: Mapping[str, int], known: Collection[str], target: str, option: str = "--dim") -> None:
