@@ -63,25 +63,29 @@ NOYAU_INLINE float noyau_from_bits_f32(uint32_t x) {
     return cell.value;
 }
 
-/* Every float16 is a float. The exponent moves by 112; infinity and NaN move twice, and a denormal
-   is made normal by a subtraction. 0.0 ulp. */
+/* Every float16 is a float: the exponent moves by 112, that of infinity and NaN by 224, and a denormal is made
+   normal by a subtraction. The sign is spread over the bits that the exponent does not have. 0.0 ulp. */
 NOYAU_INLINE float noyau_f16_to_f32(uint16_t x) {
-    const int32_t size = (x & 0x7fff) << 13;
-    const int32_t normal = size + (size >= 0x0f800000 ? 224 << 23 : 112 << 23);
+    const int32_t cell = (int32_t)((uint32_t)x << 16) >> 3;
+    const int32_t size = cell & 0x0fffe000;
     const float denormal = noyau_from_bits_f32(size + (113 << 23)) - 0x1p-14f;
-    const uint32_t bits = size < 0x00800000 ? noyau_bits_f32(denormal) : (uint32_t)normal;
-    return noyau_from_bits_f32(bits | (uint32_t)(x & 0x8000) << 16);
+    const float normal = noyau_from_bits_f32(size + (112 << 23));
+    const float finite = size < 0x00800000 ? denormal : normal;
+    const float number = size >= 0x0f800000 ? noyau_from_bits_f32(size + (224 << 23)) : finite;
+    return noyau_from_bits_f32(noyau_bits_f32(number) | ((uint32_t)cell & 0x80000000));
 }
 
-/* To the nearest, halves to even. A denormal is rounded by an addition whose last bit is 2^-24. 0.5 ulp. */
+/* To the nearest, halves to even, by the addition of a power of two whose last bit is that of the result: 2^13 times
+   the float's own, and of a denormal that of the least normal number. What is left is the significand. 0.5 ulp. */
 NOYAU_INLINE uint16_t noyau_f32_to_f16(float x) {
     const uint32_t bits = noyau_bits_f32(x);
-    const int32_t size = bits & 0x7fffffff;
-    const int32_t normal = (size - (112 << 23) + 0xfff + (size >> 13 & 1)) >> 13;
-    const int32_t denormal = noyau_bits_f32(noyau_from_bits_f32(size) + 0.5f) - 0x3f000000;
-    const int32_t finite = size < 113 << 23 ? denormal : normal;
-    const int32_t other = size > 0x7f800000 ? 0x7e00 : 0x7c00;
-    return (size >= 143 << 23 ? other : finite) | (bits >> 16 & 0x8000);
+    const uint32_t size = bits & 0x7fffffff;
+    const uint32_t power = size < 0x38800000 ? 0x38800000 : size & 0x7f800000;
+    const float large = noyau_from_bits_f32(power + (13 << 23));
+    const uint32_t significand = noyau_bits_f32(noyau_from_bits_f32(size) + large) - noyau_bits_f32(large);
+    const uint32_t code = significand + ((power - 0x38800000) >> 13);
+    const uint32_t finite = code > 0x7c00 ? 0x7c00 : code;
+    return (size > 0x7f800000 ? 0x7e00 : finite) | (bits >> 16 & 0x8000);
 }
 
 static inline int64_t noyau_maximum_i64(int64_t a, int64_t b)
