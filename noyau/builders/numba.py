@@ -1,9 +1,9 @@
 """A kernel of language `numba` as a Python function of NumPy arrays, and the same between guards.
 
-The text's own function runs its launches in a prange. Here that function only lists what is to be called: the launches
-are compiled, and run by threads of Python, which Numba lets run side by side. So a kernel compiles in half the time and
-needs none of Numba's threading layers: of these, one ends the process where two threads use it at once, another after a
-fork.
+The text's own function runs its launches in a prange. Here that function only lists what is to be called, once for
+inputs of the same shapes: the launches are compiled, and run by threads of Python, which Numba lets run side by side.
+So a kernel compiles in half the time and needs none of Numba's threading layers: of these, one ends the process where
+two threads use it at once, another after a fork.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
-from types import FunctionType, ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,8 @@ import numpy as np
 from noyau.builders import cache as disk
 from noyau.builders.guards import PLAIN, SCRATCH_POISONS, Guarded, poison_of
 from noyau.builders.native import Empty, Order, has_layout
+from noyau.builders.numba_plans import Plan, parameters_of, plan
+from noyau.builders.numba_threads import shared
 from noyau.dtypes import DType
 from noyau.errors import BuildError, CheckError, InputError, MissingExtraError
 from noyau.ir.loops import Buffer, Kernel, Role
@@ -32,15 +33,41 @@ from noyau.ir.running import bind_sizes
 
 try:
     import numba
+    from numba.core.cpu import CPUTargetOptions
 except ImportError as error:
     raise MissingExtraError("numba is not installed; run: pip install 'noyau[numba]'") from error
 
 HALVES = (DType.F16, DType.BF16)
 KEPT = 512  # modules on disk
+FORM = "apart"  # how a text is compiled: another word for another way
+PLANS = 64  # of one kernel that are kept
+WAKING_BYTES = 1 << 19  # of a call that is shared: to wake a thread takes 50 us
+PIECE_BYTES = 1 << 15  # that a thread is worth
 _STATUSES = {1: "an index is outside the axis that it looks into"}
 _SCRATCH = re.compile(r"^    (\w+) = np\.empty\(\(", re.MULTILINE)
 
-Calls = list[tuple[Callable[..., int | None], tuple[Any, ...]]]
+Cut = Callable[[Callable[..., int | None], int], Iterable[int | None]]
+
+
+class _Arguments(CPUTargetOptions):  # type: ignore[misc]
+    """The options of a launch, whose arrays are never the same memory where one of them is written: with that, LLVM
+    asks nothing before a loop."""
+
+    def finalize(self, flags: Any, options: Any) -> None:
+        super().finalize(flags, options)
+        flags.noalias = True
+
+
+class _Apart:
+    """What Numba compiles for, with these options."""
+
+    options = _Arguments
+
+    def __init__(self, target: Any) -> None:
+        self._target = target
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)
 
 
 class Compiled:
@@ -49,13 +76,19 @@ class Compiled:
     BuildError where Numba refuses the text."""
 
     def __init__(self, text: str, kernel: Kernel) -> None:
-        self.kernel, self.name = kernel, kernel.name
+        self.kernel, self.name, self._text = kernel, kernel.name, text
         self.path, self._module = load(text)
         self._caller: Any = self._module[kernel.name].py_func
-        self._launches = [self._module[f"{kernel.name}_{number}"] for number in range(len(kernel.launches))]
+        self._names = [f"{kernel.name}_{number}" for number in range(len(kernel.launches))]
+        self._launches = [self._module[name] for name in self._names]
+        self._dtypes = [buffer.dtype.numpy for buffer in kernel.of(Role.OUTPUT)]
+        self._strided = [buffer.strides is not None for buffer in kernel.of(Role.INPUT)]
+        self._plans: dict[tuple[object, ...], Plan] = {}
         types = self._types(text)
-        for launch in self._launches:
-            self._compile(launch, [types.get(name, numba.int64) for name in _parameters(launch.py_func)])
+        self._entries = [
+            self._compile(launch, [types.get(name, numba.int64) for name in parameters_of(launch.py_func)])
+            for launch in self._launches
+        ]
 
     def __call__(
         self,
@@ -73,11 +106,16 @@ class Compiled:
         has another dtype, rank or shape than the kernel takes, or an index in one is out of bounds.
         """
         inputs = self._laid_out(arrays)
-        sizes = bind_sizes(self.kernel, inputs, {})
-        shapes = self._shapes(sizes)
-        dtypes = [buffer.dtype.numpy for buffer in self.kernel.of(Role.OUTPUT)]
-        outputs = list(map(empty or np.empty, shapes, dtypes)) if out is None else self._accept(out, shapes, inputs)
-        self._run(inputs, outputs, max(pieces, threads), order, threads)
+        shapes = self._planned(inputs).outputs
+        outputs = (
+            list(map(empty or np.empty, shapes, self._dtypes)) if out is None else self._accept(out, shapes, inputs)
+        )
+        moved = sum(array.nbytes for array in (*inputs, *outputs))
+        threads = min(threads, moved // PIECE_BYTES) if moved >= WAKING_BYTES else 1
+        in_pieces = pieces > 1 or threads < 2
+        self._run(
+            inputs, outputs, partial(one_by_one, pieces, order) if in_pieces else partial(shared, threads=threads)
+        )
         return outputs
 
     def call_guarded(self, *arrays: np.ndarray, pieces: int = 1, order: Order = range) -> list[np.ndarray]:
@@ -98,13 +136,12 @@ class Compiled:
         return [output.array for output in first]
 
     def opened(self, arrays: Sequence[np.ndarray]) -> tuple[Any, list[np.ndarray], list[np.ndarray]]:
-        """The text's own function, the inputs that it takes for these, and outputs that it would write; halves are as
-        their bits."""
+        """The text's own function as Python can run it, the inputs that it takes for these, and outputs that it would
+        write; halves are as their bits."""
         inputs = self._laid_out(arrays)
-        shapes = self._shapes(bind_sizes(self.kernel, inputs, {}))
-        dtypes = [buffer.dtype.numpy for buffer in self.kernel.of(Role.OUTPUT)]
-        outputs = [np.zeros(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
-        return self._module[self.kernel.name], list(map(bits_of, inputs)), outputs
+        shapes = self._planned(inputs).outputs
+        outputs = [np.zeros(shape, dtype) for shape, dtype in zip(shapes, self._dtypes, strict=True)]
+        return plainly(self._text)[self.kernel.name], list(map(bits_of, inputs)), outputs
 
     # Building.
 
@@ -112,10 +149,12 @@ class Compiled:
         """The types of the text's buffers, by the names that they have in it."""
         buffers = self.kernel.buffers
         begin = text.index(f"\ndef {self.name}(")
-        names = [*_parameters(self._caller), *_SCRATCH.findall(text[begin:].partition("\n\n\n")[0])]
+        names = [*parameters_of(self._caller), *_SCRATCH.findall(text[begin:].partition("\n\n\n")[0])]
         return {name: _type(buffer) for name, buffer in zip(names, buffers, strict=True)}
 
-    def _compile(self, launch: Any, types: list[Any]) -> None:
+    def _compile(self, launch: Any, types: list[Any]) -> Callable[..., int | None]:
+        """A launch as what Numba makes of it, which takes arrays without looking at their dtypes."""
+        launch._compiler.targetdescr = _Apart(launch._compiler.targetdescr)
         with contextlib.suppress(RuntimeError):  # no folder can be written: it is compiled in each process
             launch.enable_caching()
         try:
@@ -125,6 +164,9 @@ class Compiled:
             told = next((line for line in lines if line and not line.startswith("Failed in")), type(error).__name__)
             raise BuildError(f"Numba does not compile {self.name} ({self.path}): {told}") from error
         launch.disable_compile()
+        (compiled,) = launch.overloads.values()
+        entry: Callable[..., int | None] = compiled.entry_point
+        return entry
 
     # Arrays.
 
@@ -168,41 +210,36 @@ class Compiled:
         self,
         inputs: Sequence[np.ndarray],
         outputs: Sequence[np.ndarray],
-        pieces: int,
-        order: Order,
-        threads: int,
-        empty: Empty = np.empty,
+        cut: Cut,
+        empty: Callable[[tuple[int, ...], Any], np.ndarray] = np.empty,
     ) -> None:
-        for calls in self._plan(inputs, outputs, pieces, order, empty):
-            for status in _each(calls, threads):
-                self._refuse(status)
+        """The launches in order, their items cut into spans that run one after the other, or are shared."""
+        planned = self._planned(inputs)
+        self._refuse(planned.status)
+        scratch = [empty(*each) for each in planned.scratch]
+        values = planned.values([*map(bits_of, inputs), *map(bits_of, outputs), *scratch])
+        for step in planned.steps:
+            call = partial(self._entries[step.launch], *(values[place] for place in step.places))
+            if step.items is None:
+                self._refuse(call())
+            elif step.items:
+                for status in cut(call, step.items):
+                    self._refuse(status)
 
-    def _plan(
-        self,
-        inputs: Sequence[np.ndarray],
-        outputs: Sequence[np.ndarray],
-        pieces: int,
-        order: Order,
-        empty: Empty,
-    ) -> list[Calls]:
-        """The calls of each launch: the text's function runs in Python, and each call that it makes is noted."""
-        planned: list[Calls] = [[] for _ in self._launches]
-
-        def note(number: int, *arguments: Any) -> int:
-            planned[number].append((self._launches[number], arguments))
-            return 0
-
-        scope = {
-            **self._module,
-            **{f"{self.name}_{number}": partial(note, number) for number in range(len(planned))},
-            "prange": order,
-            "numba": SimpleNamespace(get_num_threads=lambda: max(pieces, 1)),
-            "np": SimpleNamespace(empty=empty, **{kind: getattr(np, kind) for kind in _KINDS}),
-        }
-        arrays = [bits_of(_read_only(array)) for array in inputs] + [bits_of(array) for array in outputs]
-        status = FunctionType(self._caller.__code__, scope)(*arrays)
-        self._refuse(status)
-        return planned
+    def _planned(self, inputs: Sequence[np.ndarray]) -> Plan:
+        """What is called for arrays of these shapes. InputError where they do not fit."""
+        key = tuple(
+            (array.shape, array.dtype, array.strides if strided else ())
+            for array, strided in zip(inputs, self._strided, strict=True)
+        )
+        found = self._plans.get(key)
+        if found is None:
+            if len(self._plans) >= PLANS:
+                self._plans.clear()
+            outputs = self._shapes(bind_sizes(self.kernel, inputs, {}))
+            found = plan(self._caller, self._names, [array.shape for array in inputs], outputs)
+            self._plans[key] = found
+        return found
 
     def _run_guarded(self, inputs: Sequence[np.ndarray], pieces: int, order: Order, poison: int) -> list[Guarded]:
         """One run between guards; the outputs, once nothing else is found to be touched."""
@@ -210,19 +247,21 @@ class Compiled:
         taken, given = self.kernel.of(Role.INPUT), list[Guarded]()
         for number, (array, buffer) in enumerate(zip(inputs, taken, strict=True)):
             given.append(Guarded.alike(f"input {number}", array, buffer.dtype, around))
-        shapes = self._shapes(bind_sizes(self.kernel, [guarded.array for guarded in given], {}))
+        shapes = self._planned([guarded.array for guarded in given]).outputs
         made = [
             Guarded.poisoned(f"output {number}", shape, buffer.dtype, poison_of(buffer.dtype, poison))
             for number, (shape, buffer) in enumerate(zip(shapes, self.kernel.of(Role.OUTPUT), strict=True))
         ]
         scratch: list[Guarded] = []
 
-        def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
             size = math.prod(shape) * np.dtype(dtype).itemsize  # the text gives np.float32 and its like
             scratch.append(Guarded.poisoned(f"scratch {len(scratch)}", (size,), DType.U8, SCRATCH_POISONS[poison]))
-            return scratch[-1].array.view(dtype).reshape(shape)
+            viewed: np.ndarray = scratch[-1].array.view(dtype).reshape(shape)
+            return viewed
 
-        self._run([g.array for g in given], [g.array for g in made], pieces, order, 1, empty)
+        cut = partial(one_by_one, pieces, order)
+        self._run([g.array for g in given], [g.array for g in made], cut, empty)
         for guarded in [*given, *made, *scratch]:
             if (fault := guarded.fault()) is not None:
                 raise CheckError(f"{self.name} {fault}")
@@ -243,13 +282,10 @@ class Compiled:
             raise CheckError(f"{self.name} never wrote {missed.sum()} cells of output {number}; the first is {where}")
 
 
-@cache
+@lru_cache(maxsize=1)
 def begin() -> None:
     """Compile a function of next to nothing: what that takes the first time, copies of this process have done then."""
     numba.njit(lambda x: x + 1).compile((numba.float32,))
-
-
-_KINDS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)] + ["float32", "float64", "bool_"]
 
 
 def load(text: str) -> tuple[Path, dict[str, Any]]:
@@ -262,9 +298,33 @@ def load(text: str) -> tuple[Path, dict[str, Any]]:
     return path, module.__dict__
 
 
+@lru_cache(maxsize=16)
+def plainly(text: str) -> dict[str, Any]:
+    """The names of a text, with Python in the place of what only LLVM has words for: as its functions are watched."""
+    path = _file(text)
+    scope: dict[str, Any] = {"__name__": f"noyau_plain_{path.parent.name}", "__file__": str(path)}
+    exec(compile(text, str(path), "exec"), scope)  # noqa: S102  made by languages/numba.py
+    scope.update((name, each) for name, each in _PLAIN.items() if name in scope)
+    return scope
+
+
+def _write_plainly(cells: Any, at: int, tile: Any, count: int) -> None:
+    flat = cells.reshape(-1)
+    for k in range(count):
+        flat[at + k] = tile[k]
+
+
+_PLAIN: dict[str, Callable[..., Any]] = {
+    "noyau_cells": np.empty,
+    "noyau_write_around": _write_plainly,
+    "noyau_written_around": lambda: None,
+    "noyau_fetch": lambda cells, at: None,
+}
+
+
 def _file(text: str) -> Path:
     """A file that holds the text, in a folder of its own in the cache."""
-    home = disk.folder() / disk.MODULES / disk.digest(text, numba.__version__)
+    home = disk.folder() / disk.MODULES / disk.digest(text, numba.__version__, FORM)
     path = home / "kernel.py"
     if not path.exists() or path.read_text("ascii") != text:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -286,12 +346,6 @@ def _shrink(home: Path, newest: Path) -> None:
                 folder.rmdir()
 
 
-def _parameters(function: Any) -> Sequence[str]:
-    code = function.__code__
-    names: tuple[str, ...] = code.co_varnames[: code.co_argcount]
-    return names
-
-
 def _type(buffer: Buffer) -> Any:
     """What a launch takes for a buffer: an array, or a number for an input without axes."""
     kind = numba.from_dtype(np.dtype(np.uint16) if buffer.dtype in HALVES else buffer.dtype.numpy)
@@ -302,28 +356,13 @@ def _type(buffer: Buffer) -> Any:
     return numba.types.Array(kind, axes, "C" if buffer.layout == "packed" else "A", readonly=read)
 
 
-def _read_only(array: np.ndarray) -> np.ndarray:
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
 def bits_of(array: np.ndarray) -> np.ndarray:
     """float16 and bfloat16 as their bits."""
     halves = array.dtype in [dtype.numpy for dtype in HALVES]
     return array.view(np.uint16) if halves else array
 
 
-def _each(calls: Calls, threads: int) -> Iterable[int | None]:
-    """The status of each call; with one thread, the first bad one ends it."""
-    if threads <= 1 or len(calls) < 2:
-        return (function(*arguments) for function, arguments in calls)
-    first, *others = calls
-    waiting = [_pool(os.getpid(), threads - 1).submit(function, *arguments) for function, arguments in others]
-    return [first[0](*first[1]), *(each.result() for each in waiting)]
-
-
-@cache
-def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """Threads that wait for work; `process` keeps a forked child from its parent's, which it has not."""
-    return ThreadPoolExecutor(threads, thread_name_prefix=f"noyau-numba-{process}")
+def one_by_one(pieces: int, order: Order, call: Callable[..., int | None], items: int) -> Iterator[int | None]:
+    """The status of each of so many pieces of the items, in the order that `order(count)` lists them."""
+    parts = min(items, max(pieces, 1))
+    return (call(part * items // parts, (part + 1) * items // parts) for part in order(parts))

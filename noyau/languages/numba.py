@@ -1,6 +1,6 @@
 """Language `numba`: Python that Numba compiles for the CPU, with loops on threads as prange; the text stands alone.
 
-float16 and bfloat16 are arrays of uint16, their bits. The hints for caches that language c has are left out.
+float16 and bfloat16 are arrays of uint16, their bits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from noyau.errors import GraphError
 from noyau.ir.dims import Dim
 from noyau.ir.loops import Buffer, Kernel, Launch, Role
-from noyau.languages import numba_math
+from noyau.languages import numba_math, numba_memory
 from noyau.languages.c_interface import extent_of
 from noyau.languages.numba_expressions import Expressions, is_number
 from noyau.languages.numba_launches import INDENT, Printer
@@ -23,10 +23,9 @@ from noyau.schedules.choosing import Options
 
 WIDTH = 118
 
-# Other than language c: more partial states, for each round of a fold waits until the one before has stored them; no
-# ways around the caches, for which Python has no word; and one text for rows of any length, for each takes a while to
-# compile.
-SCHEDULE = Options(lanes=64, around_bytes=0, short=False, pairs=False)
+# Other than language c: more partial states, for each round of a fold waits until the one before has stored them; and
+# one text for rows of any length, for each takes a while to compile.
+SCHEDULE = Options(lanes=64, short=False, pairs=False)
 
 
 def source(kernel: Kernel, comment: str = "") -> str:
@@ -50,7 +49,8 @@ def together(kernels: Sequence[Kernel], comment: str = "") -> str:
         functions |= caller.expressions.functions
         integers |= caller.expressions.integers
     scalars = [numba_math.text(functions), *(integer_function(*key) for key in sorted(integers))]
-    below = "\n\n\n".join(part for part in [*scalars, *bodies] if part)
+    words = numba_memory.words("\n".join(bodies))
+    below = "\n\n\n".join(part for part in [words, *scalars, *bodies] if part)
     head = [comment_text(comment), _imports(below), _kinds(below), numba_math.SCALAR if "@scalar" in below else ""]
     return "\n\n".join(part for part in head if part) + f"\n\n\n{below}\n"
 
@@ -60,8 +60,11 @@ def _imports(text: str) -> str:
     lines += ["import numba", "import numpy as np"]
     names = ["types"] if "types." in text else []
     names += ["prange"] if "prange(" in text else []
+    lines += ["from llvmlite import ir"] if "ir.IntType" in text else []
     lines += [f"from numba import {', '.join(sorted(names))}"] if names else []
+    lines += ["from numba.core import cgutils"] if "cgutils." in text else []
     lines += ["from numba.extending import intrinsic"] if "@intrinsic" in text else []
+    lines += ["from numba.np import arrayobj"] if "arrayobj." in text else []
     return "\n".join(lines)
 
 

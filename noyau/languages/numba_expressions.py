@@ -11,7 +11,7 @@ from noyau.ir.dims import Dim, Op, Shape, exact_part, strides_of
 from noyau.ir.loops import Alloc, Buffer, Call, Const, Expr, Fold, Index, Kernel, Load, Role, Var
 from noyau.languages.c_expressions import HALVES, is_variable
 from noyau.languages.c_tables import FLAT, SCALARS
-from noyau.languages.numba_indices import is_inside
+from noyau.languages.numba_indices import is_inside, out_of_tiles
 from noyau.languages.numba_names import Variables
 from noyau.languages.numba_tables import INFIX, INTEGER_FUNCTIONS, KINDS, OF_BOOLS, PREFIX, const_text, narrow
 from noyau.languages.spelling import closed, dim_text, opened
@@ -27,9 +27,12 @@ class Expressions:
         self.names = names
         self.memory: dict[str, Buffer | Alloc] = {buffer.name: buffer for buffer in kernel.buffers}
         self.extents: dict[str, Dim] = {}  # of the loops that are open: they run
+        self.lengths: dict[str, tuple[Dim, Dim]] = {}  # what `tile_of` says of those that have a name
+        self.tiles: dict[str, tuple[Dim, Dim]] = {}  # the same of the loops over them that are open
         self.required: dict[str, Dim] = {}  # of indices that were looked up, and are inside where they are used
         self.threads: frozenset[str] = frozenset()  # the variables of the loops on threads
         self.flat: set[str] = set()
+        self.rounds = False  # whether something must be rounded as it stands
         self.functions: set[str] = set()
         self.integers: set[tuple[str, str]] = set()
 
@@ -91,12 +94,16 @@ class Expressions:
         for stride in strides_of(shape)[:-1]:
             whole, offset = exact_part(offset, stride)
             tried = ((whole, offset), (whole - 1, offset + stride))  # the latter where the axis is flipped
-            inside = [pair for pair in tried if is_inside(pair[1], stride, self.required | self.extents)]
+            inside = [pair for pair in tried if self.is_inside(pair[1], stride)]
             if not inside:
                 return None
             whole, offset = inside[0]
             found.append(whole)
         return (*found, offset)
+
+    def is_inside(self, index: Dim, extent: Dim) -> bool:
+        index, extents = out_of_tiles(index, self.tiles, self.required | self.extents)
+        return is_inside(index, extent, extents)
 
     def place(self, dim: Dim, *, last: bool) -> str:
         """An index along an axis. What may be negative as far as LLVM can see is made unsigned: Numba would count it
@@ -144,7 +151,8 @@ class Expressions:
             return f"({chosen} if {self.condition(operands[0])} else {other})"
         if function == "is_inf":
             return f"(abs({self.top(operands[0])}) == {const_text(float('inf'), source)})"
-        if function == "rounded":  # as all is here: nothing is contracted
+        if function == "rounded":  # as all is in a launch that fuses nothing
+            self.rounds = True
             return self.expr(operands[0])
         if function in FLAT:
             return FLAT[function].format(*map(self.expr, operands))

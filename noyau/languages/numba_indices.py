@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from noyau.ir.dims import Dim, Op, never_negative
+from noyau.ir.dims import Atom, Dim, Op, never_negative
 from noyau.ir.ranges import at_least_one, highest, lowest
 
 
@@ -22,6 +22,36 @@ def is_inside(index: Dim, extent: Dim, extents: Mapping[str, Dim]) -> bool:
     running = frozenset[str]().union(*(at_least_one(of) for of in extents.values()))
     left = _least((extent - 1 - high).replace(known))
     return never_negative(low.replace(known), running) and never_negative(left, running)
+
+
+def tile_of(length: Dim) -> tuple[Dim, Dim] | None:
+    """Of the length of a tile, min(size, extent - begin): where it begins, and the extent that it is a part of."""
+    match length.terms:
+        case (((Op("max", left, right),), -1),):
+            for left_over in (-left, -right):
+                begin = Dim(tuple((atoms, -factor) for atoms, factor in left_over.terms if _moves(atoms)))
+                if begin.terms:
+                    return begin, left_over + begin
+        case _:
+            pass
+    return None
+
+
+def _moves(atoms: Sequence[Atom]) -> bool:
+    return any(isinstance(atom, str) and atom.startswith("#") for atom in atoms)
+
+
+def out_of_tiles(
+    index: Dim, tiles: Mapping[str, tuple[Dim, Dim]], extents: Mapping[str, Dim]
+) -> tuple[Dim, Mapping[str, Dim]]:
+    """An index by variables that count through whole axes, where it goes through these by tiles; and their extents."""
+    for name, (begin, extent) in tiles.items():
+        if name in index.names:
+            whole = f"{name}_whole"
+            changed = index.replace({name: Dim.of(whole) - begin})
+            if not any(moving in changed.names for moving in begin.names if moving.startswith("#")):
+                index, extents = changed, {**extents, whole: extent}
+    return index, extents
 
 
 def _plain(dim: Dim, known: dict[str, Dim]) -> Dim:

@@ -15,6 +15,7 @@ from noyau.ir.loops import (
     Call,
     Expr,
     If,
+    Index,
     Kernel,
     Launch,
     Let,
@@ -32,8 +33,18 @@ from noyau.ir.monoids import MONOIDS
 from noyau.ir.walk import every_statement, rewrite_expression
 from noyau.languages.c_expressions import is_variable
 from noyau.languages.c_names import wish_of
-from noyau.languages.c_short import begun_by, inlined, is_only_stored, one_by_one, otherwise, steps_of
+from noyau.languages.c_short import (
+    begun_by,
+    inlined,
+    is_copied_around,
+    is_only_stored,
+    one_by_one,
+    otherwise,
+    steps_of,
+)
 from noyau.languages.numba_expressions import Expressions
+from noyau.languages.numba_indices import tile_of
+from noyau.languages.numba_memory import STACK_CELLS
 from noyau.languages.numba_names import Variables
 from noyau.languages.numba_short import HALF, halving
 from noyau.languages.numba_tables import KINDS, NUMPY, const_text
@@ -71,9 +82,11 @@ class Printer:
             if flat == said.flat:
                 break
         parameters = ", ".join([*self.given, *(("begin", "end") if self.parallel else ())])
+        lines += ["noyau_written_around()"] if any("noyau_write_around(" in line for line in lines) else []
         lines += ["return 0"] if self.fails else []
         body = "\n".join(f"{INDENT}{line}" for line in lines or ["pass"])
-        head = '@numba.njit(error_model="numpy", nogil=True)'
+        fused = "" if said.rounds else ', fastmath={"contract"}'  # products with the sums that they are in, as in C
+        head = f'@numba.njit(error_model="numpy", nogil=True{fused})'
         return f"{head}\ndef {self.kernel.name}_{position}({parameters}):\n{body}"
 
     def taken(self) -> Iterator[str]:
@@ -142,7 +155,7 @@ class Printer:
             if key not in self.arrays:
                 with self.names.of(f"{KINDS[alloc.dtype]} array of one axis"):
                     self.arrays[key] = self.names.bind(f"{alloc.name} of {len(self.arrays)}", alloc.name)
-                yield f"{self.arrays[key]} = np.empty({key[2]}, {NUMPY.get(key[1], 'np.bool_')})"
+                yield f"{self.arrays[key]} = {taken(alloc, key[2])}"
 
     def key(self, alloc: Alloc) -> tuple[str, str, str]:
         return alloc.name, KINDS[alloc.dtype], self.expressions.dim(product(alloc.shape))
@@ -204,8 +217,10 @@ class Printer:
             case Alloc(name, _, _, space) if space in PRIVATE:
                 self.expressions.memory[name] = statement
                 self.names.blocks[-1]["value", name] = self.arrays[self.key(statement)]
+            case Prefetch(name, (at,)) if is_packed(self.expressions.memory[name]):
+                yield f"noyau_fetch({self.names.value(name)}, {self.expressions.dim(at)})"
             case Prefetch():
-                pass  # Python has no word for it
+                pass
             case Require():
                 yield from self.require(statement)
             case Alloc() | Sync():
@@ -229,6 +244,11 @@ class Printer:
             wish = f"{let.value.buffer}_i"
         if let.name.startswith("#"):
             wish = wish_of(let.name) or wish
+        match let.value:
+            case Index(dim) if (tile := tile_of(dim)) is not None:
+                self.expressions.lengths[let.name] = tile
+            case _:
+                pass
         with self.names.of(KINDS[let.value.dtype.compute]):
             return f"{self.names.bind(let.name, wish)} = {text}"
 
@@ -242,15 +262,31 @@ class Printer:
     def loop(self, loop: Loop) -> Iterator[str]:
         if loop.axis is Axis.THREADS:
             raise UnsupportedError("numba runs THREADS loops outermost only, each alone in the other")
-        extent, outside = self.expressions.dim(loop.extent), dict(self.expressions.extents)
-        self.expressions.extents[loop.var] = loop.extent
+        if is_copied_around(loop):
+            yield self.copied_around(loop)
+            return
+        said = self.expressions
+        extent, outside = said.dim(loop.extent), (dict(said.extents), dict(said.tiles))
+        said.extents[loop.var] = loop.extent
+        if (tile := said.lengths.get(str(loop.extent))) is not None:
+            said.tiles[loop.var] = tile
         with self.names.block():
             with self.names.of("i64"):
                 name = self.names.bind(loop.var, wish_of(loop.var))
             body = list(self.inner(loop.body))
-        self.expressions.extents = outside
+        said.extents, said.tiles = outside
         yield f"for {name} in range({extent}):"
         yield from body
+
+    def copied_around(self, loop: Loop) -> str:
+        """A loop that copies a tile to its place in an output."""
+        (store,) = loop.body
+        assert isinstance(store, Store)
+        (tile,), (output,), (at,) = store.values, store.buffers, store.index
+        assert isinstance(tile, Load)
+        said = self.expressions
+        start, count = said.dim(at.replace({loop.var: 0})), said.dim(loop.extent)
+        return f"noyau_write_around({self.names.value(output)}, {start}, {self.names.value(tile.buffer)}, {count})"
 
     def halves(self, merge: Loop, width: int) -> Iterator[str]:
         """The lanes merged into lane 0: the upper half into the lower one, again and again."""
@@ -306,3 +342,15 @@ class Printer:
                 finals.append(self.names.bind(f"next {buffer}"))
             yield f"{finals[-1]} = {text}"
         yield from (f"{place} = {final}" for place, final in zip(places, finals, strict=True))
+
+
+def taken(alloc: Alloc, cells: str) -> str:
+    """An array of the thread: on its stack where it is small, where LLVM knows that nothing else is the same memory."""
+    kind, count = KINDS[alloc.dtype], product(alloc.shape).constant
+    if count is not None and count <= STACK_CELLS:
+        return f"noyau_cells({count}, {kind if kind in NUMPY else 'np.bool_'})"
+    return f"np.empty({cells}, {NUMPY.get(kind, 'np.bool_')})"
+
+
+def is_packed(memory: Buffer | Alloc) -> bool:
+    return isinstance(memory, Buffer) and memory.strides is None

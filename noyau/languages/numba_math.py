@@ -31,7 +31,9 @@ KINDS = {
 INTRINSICS = {"noyau_bits_f32", "noyau_bits_f64", "noyau_from_bits_f32", "noyau_from_bits_f64"}
 SCALAR = """\
 # Always inlined: a call that is left in a loop keeps it from being vectorised.
-scalar = numba.njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)"""
+scalar = numba.njit(
+    error_model="numpy", fastmath={"contract"}, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True
+)"""
 BITS = """\
 def _bits(kind, result):
     \"\"\"The bits of a scalar as another type of the same width.\"\"\"
@@ -77,7 +79,7 @@ def function(name: str) -> Function:
     for parameter in parameters.split(", "):
         kind, _, own = parameter.rpartition(" ")
         (given if own.startswith("*") else taken)[own.lstrip("*")] = KINDS[kind]
-    comment = snippet.text[: found.start()].strip().removeprefix("/*").removesuffix("*/").strip()
+    comment = snippet.text[: found.start()].partition("*/")[0].strip().removeprefix("/*").strip()
     return Function(name, MappingProxyType(taken), KINDS[result], MappingProxyType(given), body, comment)
 
 

@@ -12,8 +12,8 @@ from noyau.languages.numba_tables import NUMPY
 
 # Beyond those that fitting() knows: what the text calls, and what it calls its own names.
 RESERVED = frozenset(
-    """numba np math types intrinsic prange scalar status items parts part range min max abs round print exit match case
-    type""".split()
+    """numba np math types ir cgutils arrayobj intrinsic prange scalar status items parts part range min max abs round
+    print exit match case type""".split()
 ) | frozenset(NUMPY)
 
 

@@ -8,7 +8,8 @@ from random import Random
 import pytest
 
 from noyau.ir.dims import Dim
-from noyau.languages.numba_indices import is_inside
+from noyau.languages.numba_indices import is_inside, out_of_tiles, tile_of
+from noyau.schedules.steps import minimum
 
 N, R, L = Dim.of("n"), Dim.of("#r"), Dim.of("#l")
 
@@ -47,3 +48,19 @@ def test_what_is_claimed_is_true():
             for r, l in product(*(range(count) for count in counts.values())):  # noqa: E741
                 assert 0 <= index.evaluate({"n": n, "#r": r, "#l": l}) < n
     assert claimed > 30
+
+
+def test_the_length_of_a_tile_tells_where_it_begins_and_in_what_it_lies():
+    tile, n = Dim.of("#tile"), Dim.of("n")
+    assert tile_of(minimum(Dim.of(256), n - tile * 256)) == (tile * 256, n)
+    for length in (n, Dim.of(256), n - tile, minimum(Dim.of(256), n)):
+        assert tile_of(length) is None
+
+
+def test_an_index_by_tiles_is_one_into_the_whole():
+    begin, cell, n = Dim.of("#tile") * 256, Dim.of("#cell"), Dim.of("n")
+    tiles, extents = {"#cell": (begin, n)}, {"#cell": Dim.of("#count"), "#tile": (n + 255) // 256}
+    index, found = out_of_tiles(begin + cell, tiles, extents)
+    assert is_inside(index, n, found)
+    assert not is_inside(*out_of_tiles(begin + cell + 1, tiles, extents)[:1], n, found)
+    assert out_of_tiles(cell, tiles, extents) == (cell, extents)  # of the tile alone

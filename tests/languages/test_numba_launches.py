@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -69,7 +71,7 @@ def test_conditions_and_memory():
         store("y", load("seen", 0), ROW),
     )
     text = body_of(loop("#i", "n", *body, axis=THREADS))
-    assert "    pair = np.empty(2, np.float32)\n    for i in range(begin, end):\n" in text
+    assert "    pair = noyau_cells(2, f32)\n    for i in range(begin, end):\n" in text
     assert "        else:\n            seen = f32(1.0)\n" in text
     made = of(kernel(loop("#i", "n", *body, axis=THREADS)))
     assert made.call_guarded(X8)[0].tolist() == [1, 1, 1, 3, 4, 5, 6, 7]
@@ -86,9 +88,13 @@ def test_what_is_required_ends_the_kernel():
             made(X8, np.array([0, wrong]))
 
 
-def test_a_hint_is_left_out():
+def test_a_hint_is_a_call_where_the_array_is_packed():
     body = loop("#i", "n", Prefetch("x", (ROW + 8,)), store("y", load("x", ROW), ROW))
-    assert body_of(body) == body_of(COPY)
+    assert body_of(body).replace("        noyau_fetch(x, i + 8)\n", "") == body_of(COPY)
+    assert of(kernel(body)).call_guarded(X8)[0].tolist() == X8.tolist()
+    (x, *others), made = kernel(body).buffers, kernel(body)
+    strided = replace(made, buffers=(replace(x, strides=(Dim.of("step"),)), *others))
+    assert "noyau_fetch" not in numba.source(strided)
 
 
 def test_variables_of_two_types_have_two_names():

@@ -10,10 +10,8 @@ f32 = np.float32
 f64 = np.float64
 
 
-@numba.njit(error_model="numpy", nogil=True)
+@numba.njit(error_model="numpy", nogil=True, fastmath={"contract"})
 def column_sums_0(x, v1_2_sum_of_block, rows, n, begin, end):
-    x_cells = x.reshape(-1)
-    v1_2_sum_of_block_cells = v1_2_sum_of_block.reshape(-1)
     v1_2_sum = np.empty(2048, np.float32)
     for item in range(begin, end):
         block = item // ((n + 2047) // 2048)
@@ -24,15 +22,14 @@ def column_sums_0(x, v1_2_sum_of_block, rows, n, begin, end):
             v1_2_sum[i0] = f32(0.0)
         for r1 in range(length_2):
             for i0 in range(length):
-                x_i = x_cells[u64((block * 256 + r1) * n + i0t * 2048 + i0)]
+                x_i = x[u64(block * 256 + r1), u64(i0t * 2048 + i0)]
                 v1_2_sum[i0] += x_i
         for i0 in range(length):
-            v1_2_sum_of_block_cells[u64(block * n + i0t * 2048 + i0)] = v1_2_sum[i0]
+            v1_2_sum_of_block[block, u64(i0t * 2048 + i0)] = v1_2_sum[i0]
 
 
-@numba.njit(error_model="numpy", nogil=True)
+@numba.njit(error_model="numpy", nogil=True, fastmath={"contract"})
 def column_sums_1(v1, v1_2_sum_of_block, rows, n, begin, end):
-    v1_2_sum_of_block_cells = v1_2_sum_of_block.reshape(-1)
     v1_2_sum = np.empty(2048, np.float64)
     for i0t in range(begin, end):
         length = min(2048, n - i0t * 2048)
@@ -40,7 +37,7 @@ def column_sums_1(v1, v1_2_sum_of_block, rows, n, begin, end):
             v1_2_sum[i0] = 0.0
         for block in range((rows + 255) // 256):
             for i0 in range(length):
-                v1_2_sum[i0] += f64(v1_2_sum_of_block_cells[u64(block * n + i0t * 2048 + i0)])
+                v1_2_sum[i0] += f64(v1_2_sum_of_block[block, u64(i0t * 2048 + i0)])
         for i0 in range(length):
             v1[u64(i0t * 2048 + i0)] = f32(v1_2_sum[i0])
 

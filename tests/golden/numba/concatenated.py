@@ -11,7 +11,9 @@ u64 = np.uint64
 f32 = np.float32
 
 # Always inlined: a call that is left in a loop keeps it from being vectorised.
-scalar = numba.njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+scalar = numba.njit(
+    error_model="numpy", fastmath={"contract"}, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True
+)
 
 
 def _bits(kind, result):
@@ -38,7 +40,23 @@ def noyau_exp_part_f32(r):
     p = p * r + f32(0.04166643)
     p = p * r + f32(0.16666518)
     p = p * r + f32(0.5)
-    return p * (r * r) + r + f32(1.0)
+    p = p * r + f32(1.0)
+    return p * r + f32(1.0)
+
+
+# x, rounded: no compiler knows this -0, so that a product in x is fused with the sum, which is x, and with nothing
+# that follows. 0.0 ulp.
+@scalar
+def noyau_rounded_f32(x):
+    return x + f32(-0.0)
+
+
+# x, but the limit where it is less; NaN stays. No compiler knows the limit: where it does, gcc computes what becomes
+# of it apart, and chooses between the two at the end of a function, by six instructions instead of one.
+@scalar
+def noyau_from_limit_f32(x, limit):
+    least = noyau_rounded_f32(limit)
+    return least if x < least else x
 
 
 # value 2^n, where shifted is n + 254 + 1.5 2^23, so that n is in its low bits.
@@ -50,24 +68,25 @@ def noyau_scale_f32(value, shifted):
     return value * noyau_from_bits_f32(u32(half << u32(23))) * noyau_from_bits_f32(u32(u32(bits - half) << u32(23)))
 
 
-# e^x = 2^n e^r with whole n and |r| <= log(2)/2, for x < 89.
+# x, but the limit where it is greater: as noyau_from_limit_f32.
 @scalar
-def noyau_exp_below_f32(x):
-    shifted = x * f32(1.442695) + (f32(12582912.0) + f32(254.0))
-    n = shifted - (f32(12582912.0) + f32(254.0))
-    r = x - n * f32(0.69314575) - n * f32(1.4286068e-06)  # log(2) in two parts
-    y = noyau_scale_f32(noyau_exp_part_f32(r), shifted)
-    return f32(0.0) if x < f32(-104.0) else y
+def noyau_to_limit_f32(x, limit):
+    most = noyau_rounded_f32(limit)
+    return most if x > most else x
 
 
-# e^x. 1.1 ulp.
+# e^x = 2^n e^r with whole n and |r| <= log(2)/2. At the limits the scale is 0, or overflows: masks are full of -inf,
+# and a product that is rounded to 0 takes a processor longer than one with 0. 1.2 ulp.
 @scalar
 def noyau_exp_f32(x):
-    low = noyau_exp_below_f32(x)
-    return f32(np.inf) if x > f32(89.0) else low
+    t = noyau_to_limit_f32(noyau_from_limit_f32(x, f32(-176.1)), f32(89.0))
+    shifted = t * f32(1.442695) + (f32(12582912.0) + f32(254.0))
+    n = shifted - (f32(12582912.0) + f32(254.0))
+    r = t - n * f32(0.69314575) - n * f32(1.4286068e-06)  # log(2) in two parts
+    return noyau_scale_f32(noyau_exp_part_f32(r), shifted)
 
 
-@numba.njit(error_model="numpy", nogil=True)
+@numba.njit(error_model="numpy", nogil=True, fastmath={"contract"})
 def concatenated_0(x, y, v3, a, b, begin, end):
     for i0 in range(begin, end):
         for i1 in range(a):

@@ -2,7 +2,10 @@
 
 import numba
 import numpy as np
-from numba import prange
+from numba import prange, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numba.np import arrayobj
 
 i64 = np.int64
 u64 = np.uint64
@@ -10,9 +13,27 @@ f32 = np.float32
 f64 = np.float64
 
 
-@numba.njit(error_model="numpy", nogil=True)
+@intrinsic(prefer_literal=True)
+def noyau_cells(context, count, kind):
+    """Cells of this call alone, on its stack: no array is the same memory, so loops over them are vectorised."""
+    result = types.Array(kind.instance_type, 1, "C")
+
+    def made(target, builder, signature, args):
+        cell = target.get_data_type(result.dtype)
+        numbers = (count.literal_value, target.get_abi_sizeof(cell))
+        memory = cgutils.alloca_once(builder, cell, count.literal_value)
+        memory.align = 64
+        extent, step = (target.get_constant(types.intp, number) for number in numbers)
+        array = arrayobj.make_array(result)(target, builder)
+        arrayobj.populate_array(array, memory, (extent,), (step,), step, None)
+        return array._getvalue()
+
+    return result(count, kind), made
+
+
+@numba.njit(error_model="numpy", nogil=True, fastmath={"contract"})
 def full_sum_0(x, v1_2_sum_of_block, n, begin, end):
-    v1_2_lanes_sum = np.empty(64, np.float32)
+    v1_2_lanes_sum = noyau_cells(64, f32)
     for block in range(begin, end):
         length = min(65536, n - block * 65536)
         v1_2_sum = 0.0
@@ -47,7 +68,7 @@ def full_sum_0(x, v1_2_sum_of_block, n, begin, end):
         v1_2_sum_of_block[u64(block)] = v1_2_sum
 
 
-@numba.njit(error_model="numpy", nogil=True)
+@numba.njit(error_model="numpy", nogil=True, fastmath={"contract"})
 def full_sum_1(v1, v1_2_sum_of_block, n):
     v1_2_sum = 0.0
     for block in range((n + 65535) // 65536):

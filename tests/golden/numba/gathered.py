@@ -2,20 +2,122 @@
 
 import numba
 import numpy as np
-from numba import prange
+from llvmlite import ir
+from numba import prange, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numba.np import arrayobj
 
 i64 = np.int64
 u64 = np.uint64
 f32 = np.float32
 f64 = np.float64
 
+# Always inlined: a call that is left in a loop keeps it from being vectorised.
+scalar = numba.njit(
+    error_model="numpy", fastmath={"contract"}, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True
+)
 
-@numba.njit(error_model="numpy", nogil=True)
-def gathered_0(table, ids, v5, v2, words, n, begin, end):
+
+def _place(target, builder, kind, array, at):
+    """The address of a cell of a packed array."""
+    return builder.gep(arrayobj.make_array(kind)(target, builder, array).data, [at])
+
+
+@intrinsic(prefer_literal=True)
+def noyau_cells(context, count, kind):
+    """Cells of this call alone, on its stack: no array is the same memory, so loops over them are vectorised."""
+    result = types.Array(kind.instance_type, 1, "C")
+
+    def made(target, builder, signature, args):
+        cell = target.get_data_type(result.dtype)
+        numbers = (count.literal_value, target.get_abi_sizeof(cell))
+        memory = cgutils.alloca_once(builder, cell, count.literal_value)
+        memory.align = 64
+        extent, step = (target.get_constant(types.intp, number) for number in numbers)
+        array = arrayobj.make_array(result)(target, builder)
+        arrayobj.populate_array(array, memory, (extent,), (step,), step, None)
+        return array._getvalue()
+
+    return result(count, kind), made
+
+
+@intrinsic
+def noyau_before_line(context, cells, at):
+    """How many cells of a packed array, from this one on, lie before a line of 64 bytes begins."""
+
+    def count(target, builder, signature, args):
+        address = builder.ptrtoint(_place(target, builder, cells, *args), ir.IntType(64))
+        size = target.get_abi_sizeof(target.get_data_type(cells.dtype))
+        return builder.udiv(builder.and_(builder.neg(address), address.type(63)), address.type(size))
+
+    return types.int64(cells, at), count
+
+
+@intrinsic
+def noyau_copy(context, cells, at, tile, start, count):
+    """Cells of a tile to a packed array."""
+
+    def copy(target, builder, signature, args):
+        to, given = _place(target, builder, cells, *args[:2]), _place(target, builder, tile, *args[2:4])
+        cgutils.raw_memcpy(builder, to, given, args[4], target.get_abi_sizeof(target.get_data_type(cells.dtype)))
+        return target.get_dummy_value()
+
+    return types.none(cells, at, tile, start, count), copy
+
+
+@intrinsic
+def noyau_line_around(context, cells, at, tile, start):
+    """64 bytes of a tile to a line of a packed array, around the caches."""
+
+    def store(target, builder, signature, args):
+        half = ir.VectorType(ir.IntType(8), 32)
+        to = builder.bitcast(_place(target, builder, cells, *args[:2]), half.as_pointer())
+        given = builder.bitcast(_place(target, builder, tile, *args[2:]), half.as_pointer())
+        for number in (ir.IntType(32)(0), ir.IntType(32)(1)):
+            value = builder.load(builder.gep(given, [number]), align=1)
+            stored = builder.store(value, builder.gep(to, [number]), align=32)
+            stored.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
+        return target.get_dummy_value()
+
+    return types.none(cells, at, tile, start), store
+
+
+@intrinsic
+def noyau_written_around(context):
+    """After the last of them, before another thread is told that they are there."""
+
+    def wait(target, builder, signature, args):
+        builder.fence("seq_cst")
+        return target.get_dummy_value()
+
+    return types.none(), wait
+
+
+# As many cells of a tile to their place in a packed array: what lies in whole lines is not read before it is written,
+# and pushes nothing out of the caches. Few cells that do not begin with a line go through them.
+@scalar
+def noyau_write_around(cells, at, tile, count):
+    line = 64 // tile.itemsize
+    done = min(noyau_before_line(cells, at), count)
+    if (done > 0) & (count < 8 * line):
+        done = count
+    if done > 0:
+        noyau_copy(cells, at, tile, 0, done)
+    while done + line <= count:
+        noyau_line_around(cells, at + done, tile, done)
+        done += line
+    if done < count:
+        noyau_copy(cells, at + done, tile, done, count - done)
+
+
+@numba.njit(error_model="numpy", nogil=True, fastmath={"contract"})
+def gathered_0(table, ids, v5, v2, words, n, b, s, begin, end):
     ids_cells = ids.reshape(-1)
     v5_cells = v5.reshape(-1)
     v2_cells = v2.reshape(-1)
-    v4_lanes_sum = np.empty(64, np.float32)
+    v4_lanes_sum = noyau_cells(64, f32)
+    v2_tile = noyau_cells(256, f32)
     for i1 in range(begin, end):
         ids_i = ids_cells[u64(i1)]
         at = ids_i
@@ -54,8 +156,16 @@ def gathered_0(table, ids, v5, v2, words, n, begin, end):
             half //= 2
         v4_sum += f64(v4_lanes_sum[0])
         v5_cells[u64(i1)] = f32(v4_sum)
-        for i2 in range(n):
-            v2_cells[u64(i1 * n + i2)] = table[at, i2]
+        if 4194304 <= (b * n * s * 4):
+            for i2w in range((n + 255) // 256):
+                i2_count = min(256, n - i2w * 256)
+                for i2 in range(i2_count):
+                    v2_tile[i2] = table[at, i2w * 256 + i2]
+                noyau_write_around(v2_cells, i1 * n + i2w * 256, v2_tile, i2_count)
+        else:
+            for i2 in range(n):
+                v2_cells[u64(i1 * n + i2)] = table[at, i2]
+    noyau_written_around()
     return 0
 
 
@@ -77,7 +187,7 @@ def gathered(table, ids, v5, v2):
     parts = min(items, numba.get_num_threads())
     status = 0
     for part in prange(parts):
-        status = max(status, gathered_0(table, ids, v5, v2, words, n, i64(part) * items // parts, (i64(part) + 1) * items // parts))
+        status = max(status, gathered_0(table, ids, v5, v2, words, n, b, s, i64(part) * items // parts, (i64(part) + 1) * items // parts))
     if status != 0:
         return status
     return 0

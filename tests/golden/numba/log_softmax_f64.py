@@ -2,8 +2,11 @@
 
 import numba
 import numpy as np
+from llvmlite import ir
 from numba import prange, types
+from numba.core import cgutils
 from numba.extending import intrinsic
+from numba.np import arrayobj
 
 i32 = np.int32
 i64 = np.int64
@@ -11,7 +14,116 @@ u64 = np.uint64
 f64 = np.float64
 
 # Always inlined: a call that is left in a loop keeps it from being vectorised.
-scalar = numba.njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+scalar = numba.njit(
+    error_model="numpy", fastmath={"contract"}, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True
+)
+
+
+def _place(target, builder, kind, array, at):
+    """The address of a cell of a packed array."""
+    return builder.gep(arrayobj.make_array(kind)(target, builder, array).data, [at])
+
+
+@intrinsic(prefer_literal=True)
+def noyau_cells(context, count, kind):
+    """Cells of this call alone, on its stack: no array is the same memory, so loops over them are vectorised."""
+    result = types.Array(kind.instance_type, 1, "C")
+
+    def made(target, builder, signature, args):
+        cell = target.get_data_type(result.dtype)
+        numbers = (count.literal_value, target.get_abi_sizeof(cell))
+        memory = cgutils.alloca_once(builder, cell, count.literal_value)
+        memory.align = 64
+        extent, step = (target.get_constant(types.intp, number) for number in numbers)
+        array = arrayobj.make_array(result)(target, builder)
+        arrayobj.populate_array(array, memory, (extent,), (step,), step, None)
+        return array._getvalue()
+
+    return result(count, kind), made
+
+
+@intrinsic
+def noyau_fetch(context, cells, at):
+    """A hint that the memory around a cell of a packed array is read soon; it may lie outside."""
+
+    def hint(target, builder, signature, args):
+        place = builder.bitcast(_place(target, builder, cells, *args), ir.IntType(8).as_pointer())
+        number = ir.IntType(32)
+        function = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
+        fetch = builder.module.declare_intrinsic("llvm.prefetch", [place.type], function)
+        builder.call(fetch, [place, number(0), number(3), number(1)])  # to read, into every cache, data
+        return target.get_dummy_value()
+
+    return types.none(cells, at), hint
+
+
+@intrinsic
+def noyau_before_line(context, cells, at):
+    """How many cells of a packed array, from this one on, lie before a line of 64 bytes begins."""
+
+    def count(target, builder, signature, args):
+        address = builder.ptrtoint(_place(target, builder, cells, *args), ir.IntType(64))
+        size = target.get_abi_sizeof(target.get_data_type(cells.dtype))
+        return builder.udiv(builder.and_(builder.neg(address), address.type(63)), address.type(size))
+
+    return types.int64(cells, at), count
+
+
+@intrinsic
+def noyau_copy(context, cells, at, tile, start, count):
+    """Cells of a tile to a packed array."""
+
+    def copy(target, builder, signature, args):
+        to, given = _place(target, builder, cells, *args[:2]), _place(target, builder, tile, *args[2:4])
+        cgutils.raw_memcpy(builder, to, given, args[4], target.get_abi_sizeof(target.get_data_type(cells.dtype)))
+        return target.get_dummy_value()
+
+    return types.none(cells, at, tile, start, count), copy
+
+
+@intrinsic
+def noyau_line_around(context, cells, at, tile, start):
+    """64 bytes of a tile to a line of a packed array, around the caches."""
+
+    def store(target, builder, signature, args):
+        half = ir.VectorType(ir.IntType(8), 32)
+        to = builder.bitcast(_place(target, builder, cells, *args[:2]), half.as_pointer())
+        given = builder.bitcast(_place(target, builder, tile, *args[2:]), half.as_pointer())
+        for number in (ir.IntType(32)(0), ir.IntType(32)(1)):
+            value = builder.load(builder.gep(given, [number]), align=1)
+            stored = builder.store(value, builder.gep(to, [number]), align=32)
+            stored.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
+        return target.get_dummy_value()
+
+    return types.none(cells, at, tile, start), store
+
+
+@intrinsic
+def noyau_written_around(context):
+    """After the last of them, before another thread is told that they are there."""
+
+    def wait(target, builder, signature, args):
+        builder.fence("seq_cst")
+        return target.get_dummy_value()
+
+    return types.none(), wait
+
+
+# As many cells of a tile to their place in a packed array: what lies in whole lines is not read before it is written,
+# and pushes nothing out of the caches. Few cells that do not begin with a line go through them.
+@scalar
+def noyau_write_around(cells, at, tile, count):
+    line = 64 // tile.itemsize
+    done = min(noyau_before_line(cells, at), count)
+    if (done > 0) & (count < 8 * line):
+        done = count
+    if done > 0:
+        noyau_copy(cells, at, tile, 0, done)
+    while done + line <= count:
+        noyau_line_around(cells, at + done, tile, done)
+        done += line
+    if done < count:
+        noyau_copy(cells, at + done, tile, done, count - done)
 
 
 def _bits(kind, result):
@@ -96,11 +208,12 @@ def noyau_log_f64(x):
     return most if x > 0.0 else none
 
 
-@numba.njit(error_model="numpy", nogil=True)
-def log_softmax_f64_0(x, v10, n, begin, end):
-    v1_max = np.empty(64, np.float64)
-    v1_nan = np.empty(64, np.int32)
-    v6_lanes_sum = np.empty(64, np.float64)
+@numba.njit(error_model="numpy", nogil=True, fastmath={"contract"})
+def log_softmax_f64_0(x, v10, rows, n, begin, end):
+    v1_max = noyau_cells(64, f64)
+    v1_nan = noyau_cells(64, i32)
+    v6_lanes_sum = noyau_cells(64, f64)
+    v10_tile = noyau_cells(256, f64)
     for i0 in range(begin, end):
         for lane in range(64):
             v1_max[lane] = -np.inf
@@ -126,6 +239,14 @@ def log_softmax_f64_0(x, v10, n, begin, end):
             for lane in range(64):
                 v6_lanes_sum[lane] = 0.0
             for r2 in range(8):
+                noyau_fetch(x, (i0 + 1) * n + block * 512 + r2 * 64)
+                noyau_fetch(x, (i0 + 1) * n + block * 512 + r2 * 64 + 8)
+                noyau_fetch(x, (i0 + 1) * n + block * 512 + r2 * 64 + 16)
+                noyau_fetch(x, (i0 + 1) * n + block * 512 + r2 * 64 + 24)
+                noyau_fetch(x, (i0 + 1) * n + block * 512 + r2 * 64 + 32)
+                noyau_fetch(x, (i0 + 1) * n + block * 512 + r2 * 64 + 40)
+                noyau_fetch(x, (i0 + 1) * n + block * 512 + r2 * 64 + 48)
+                noyau_fetch(x, (i0 + 1) * n + block * 512 + r2 * 64 + 56)
                 for lane in range(64):
                     x_i = x[i0, block * 512 + r2 * 64 + lane]
                     v4 = x_i - v1
@@ -140,6 +261,14 @@ def log_softmax_f64_0(x, v10, n, begin, end):
         for lane in range(64):
             v6_lanes_sum[lane] = 0.0
         for r2 in range((n % 512) // 64):
+            noyau_fetch(x, (i0 + 1) * n + (n // 512) * 512 + r2 * 64)
+            noyau_fetch(x, (i0 + 1) * n + (n // 512) * 512 + r2 * 64 + 8)
+            noyau_fetch(x, (i0 + 1) * n + (n // 512) * 512 + r2 * 64 + 16)
+            noyau_fetch(x, (i0 + 1) * n + (n // 512) * 512 + r2 * 64 + 24)
+            noyau_fetch(x, (i0 + 1) * n + (n // 512) * 512 + r2 * 64 + 32)
+            noyau_fetch(x, (i0 + 1) * n + (n // 512) * 512 + r2 * 64 + 40)
+            noyau_fetch(x, (i0 + 1) * n + (n // 512) * 512 + r2 * 64 + 48)
+            noyau_fetch(x, (i0 + 1) * n + (n // 512) * 512 + r2 * 64 + 56)
             for lane in range(64):
                 x_i = x[i0, u64((n // 512) * 512 + r2 * 64 + lane)]
                 v4 = x_i - v1
@@ -158,10 +287,20 @@ def log_softmax_f64_0(x, v10, n, begin, end):
         v6_sum += v6_lanes_sum[0]
         v6 = v6_sum
         v8 = noyau_log_f64(v6)
-        for i1 in range(n):
-            x_i = x[i0, i1]
-            v4 = x_i - v1
-            v10[i0, i1] = v4 - v8
+        if 4194304 <= (n * rows * 8):
+            for i1w in range((n + 255) // 256):
+                i1_count = min(256, n - i1w * 256)
+                for i1 in range(i1_count):
+                    x_i = x[i0, i1w * 256 + i1]
+                    v4 = x_i - v1
+                    v10_tile[i1] = v4 - v8
+                noyau_write_around(v10, i0 * n + i1w * 256, v10_tile, i1_count)
+        else:
+            for i1 in range(n):
+                x_i = x[i0, i1]
+                v4 = x_i - v1
+                v10[i0, i1] = v4 - v8
+    noyau_written_around()
 
 
 @numba.njit(parallel=True, error_model="numpy", nogil=True)
@@ -175,5 +314,5 @@ def log_softmax_f64(x, v10):
     items = rows
     parts = min(items, numba.get_num_threads())
     for part in prange(parts):
-        log_softmax_f64_0(x, v10, n, i64(part) * items // parts, (i64(part) + 1) * items // parts)
+        log_softmax_f64_0(x, v10, rows, n, i64(part) * items // parts, (i64(part) + 1) * items // parts)
     return 0

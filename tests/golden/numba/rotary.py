@@ -9,7 +9,7 @@ u64 = np.uint64
 f32 = np.float32
 
 
-@numba.njit(error_model="numpy", nogil=True)
+@numba.njit(error_model="numpy", nogil=True, fastmath={"contract"})
 def rotary_0(x, v_sin, v_cos, v12, s, begin, end):
     for item in range(begin, end):
         i0 = item // (s * 2)

@@ -13,7 +13,9 @@ u64 = np.uint64
 f32 = np.float32
 
 # Always inlined: a call that is left in a loop keeps it from being vectorised.
-scalar = numba.njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+scalar = numba.njit(
+    error_model="numpy", fastmath={"contract"}, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True
+)
 
 
 def _bits(kind, result):
@@ -55,7 +57,7 @@ def noyau_f32_to_f16(x):
     return u16(u32((u32(other) if size >= i32(i32(143) << i32(23)) else u32(finite)) | u32(u32(bits >> u32(16)) & u32(32768))))
 
 
-@numba.njit(error_model="numpy", nogil=True)
+@numba.njit(error_model="numpy", nogil=True, fastmath={"contract"})
 def rotary_f16_0(x, v_sin, v_cos, v12, s, begin, end):
     for item in range(begin, end):
         i0 = item // (s * 2)

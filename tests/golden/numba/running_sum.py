@@ -2,16 +2,37 @@
 
 import numba
 import numpy as np
-from numba import prange
+from numba import prange, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numba.np import arrayobj
 
 i64 = np.int64
 u64 = np.uint64
 f32 = np.float32
 
 
-@numba.njit(error_model="numpy", nogil=True)
+@intrinsic(prefer_literal=True)
+def noyau_cells(context, count, kind):
+    """Cells of this call alone, on its stack: no array is the same memory, so loops over them are vectorised."""
+    result = types.Array(kind.instance_type, 1, "C")
+
+    def made(target, builder, signature, args):
+        cell = target.get_data_type(result.dtype)
+        numbers = (count.literal_value, target.get_abi_sizeof(cell))
+        memory = cgutils.alloca_once(builder, cell, count.literal_value)
+        memory.align = 64
+        extent, step = (target.get_constant(types.intp, number) for number in numbers)
+        array = arrayobj.make_array(result)(target, builder)
+        arrayobj.populate_array(array, memory, (extent,), (step,), step, None)
+        return array._getvalue()
+
+    return result(count, kind), made
+
+
+@numba.njit(error_model="numpy", nogil=True, fastmath={"contract"})
 def running_sum_0(x, v1, v2, rows, n, begin, end):
-    v1_sum = np.empty(16, np.float32)
+    v1_sum = noyau_cells(16, f32)
     for i0t in range(begin, end):
         length = min(16, rows - i0t * 16)
         for i0 in range(16):

@@ -9,7 +9,7 @@ u64 = np.uint64
 f32 = np.float32
 
 
-@numba.njit(error_model="numpy", nogil=True)
+@numba.njit(error_model="numpy", nogil=True, fastmath={"contract"})
 def transposed_0(x, v2, b, c, begin, end):
     x_cells = x.reshape(-1)
     v2_cells = v2.reshape(-1)

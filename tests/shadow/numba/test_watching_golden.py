@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("numba")
 
-from noyau.builders.numba import load
+from noyau.builders.numba import plainly
 from noyau.shadow.numba.watching import Watching
 from noyau.shadow.recording import Recorder
 from noyau.shadow.records import Site
@@ -38,7 +38,7 @@ def test_nothing_is_found(path):
     name = re.search(r"# the kernel (\w+)", text)[1]
     arrays, outputs = made(text, name)
     recorder = Recorder()
-    watching = Watching(load(text)[1][name], recorder, outputs)
+    watching = Watching(plainly(text)[name], recorder, outputs)
     assert watching(*arrays) == 0
     found, _ = watching.findings("op", name, "")
     assert found + watching.unwritten("op", name, "", Site.of(*watching.place)) == []

@@ -1,0 +1,119 @@
+"""What Python has no word for, as the intrinsics of a text: arrays on the stack, hints for the caches, and stores
+around them. Each stands in a text that uses it, and is LLVM's own word for the thing."""
+
+from __future__ import annotations
+
+import re
+
+HEAD = """\
+def _place(target, builder, kind, array, at):
+    \"\"\"The address of a cell of a packed array.\"\"\"
+    return builder.gep(arrayobj.make_array(kind)(target, builder, array).data, [at])"""
+CELLS = """\
+@intrinsic(prefer_literal=True)
+def noyau_cells(context, count, kind):
+    \"\"\"Cells of this call alone, on its stack: no array is the same memory, so loops over them are vectorised.\"\"\"
+    result = types.Array(kind.instance_type, 1, "C")
+
+    def made(target, builder, signature, args):
+        cell = target.get_data_type(result.dtype)
+        numbers = (count.literal_value, target.get_abi_sizeof(cell))
+        memory = cgutils.alloca_once(builder, cell, count.literal_value)
+        memory.align = 64
+        extent, step = (target.get_constant(types.intp, number) for number in numbers)
+        array = arrayobj.make_array(result)(target, builder)
+        arrayobj.populate_array(array, memory, (extent,), (step,), step, None)
+        return array._getvalue()
+
+    return result(count, kind), made"""
+FETCH = """\
+@intrinsic
+def noyau_fetch(context, cells, at):
+    \"\"\"A hint that the memory around a cell of a packed array is read soon; it may lie outside.\"\"\"
+
+    def hint(target, builder, signature, args):
+        place = builder.bitcast(_place(target, builder, cells, *args), ir.IntType(8).as_pointer())
+        number = ir.IntType(32)
+        function = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
+        fetch = builder.module.declare_intrinsic("llvm.prefetch", [place.type], function)
+        builder.call(fetch, [place, number(0), number(3), number(1)])  # to read, into every cache, data
+        return target.get_dummy_value()
+
+    return types.none(cells, at), hint"""
+AROUND = """\
+@intrinsic
+def noyau_before_line(context, cells, at):
+    \"\"\"How many cells of a packed array, from this one on, lie before a line of 64 bytes begins.\"\"\"
+
+    def count(target, builder, signature, args):
+        address = builder.ptrtoint(_place(target, builder, cells, *args), ir.IntType(64))
+        size = target.get_abi_sizeof(target.get_data_type(cells.dtype))
+        return builder.udiv(builder.and_(builder.neg(address), address.type(63)), address.type(size))
+
+    return types.int64(cells, at), count
+
+
+@intrinsic
+def noyau_copy(context, cells, at, tile, start, count):
+    \"\"\"Cells of a tile to a packed array.\"\"\"
+
+    def copy(target, builder, signature, args):
+        to, given = _place(target, builder, cells, *args[:2]), _place(target, builder, tile, *args[2:4])
+        cgutils.raw_memcpy(builder, to, given, args[4], target.get_abi_sizeof(target.get_data_type(cells.dtype)))
+        return target.get_dummy_value()
+
+    return types.none(cells, at, tile, start, count), copy
+
+
+@intrinsic
+def noyau_line_around(context, cells, at, tile, start):
+    \"\"\"64 bytes of a tile to a line of a packed array, around the caches.\"\"\"
+
+    def store(target, builder, signature, args):
+        half = ir.VectorType(ir.IntType(8), 32)
+        to = builder.bitcast(_place(target, builder, cells, *args[:2]), half.as_pointer())
+        given = builder.bitcast(_place(target, builder, tile, *args[2:]), half.as_pointer())
+        for number in (ir.IntType(32)(0), ir.IntType(32)(1)):
+            value = builder.load(builder.gep(given, [number]), align=1)
+            stored = builder.store(value, builder.gep(to, [number]), align=32)
+            stored.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
+        return target.get_dummy_value()
+
+    return types.none(cells, at, tile, start), store
+
+
+@intrinsic
+def noyau_written_around(context):
+    \"\"\"After the last of them, before another thread is told that they are there.\"\"\"
+
+    def wait(target, builder, signature, args):
+        builder.fence("seq_cst")
+        return target.get_dummy_value()
+
+    return types.none(), wait
+
+
+# As many cells of a tile to their place in a packed array: what lies in whole lines is not read before it is written,
+# and pushes nothing out of the caches. Few cells that do not begin with a line go through them.
+@scalar
+def noyau_write_around(cells, at, tile, count):
+    line = 64 // tile.itemsize
+    done = min(noyau_before_line(cells, at), count)
+    if (done > 0) & (count < 8 * line):
+        done = count
+    if done > 0:
+        noyau_copy(cells, at, tile, 0, done)
+    while done + line <= count:
+        noyau_line_around(cells, at + done, tile, done)
+        done += line
+    if done < count:
+        noyau_copy(cells, at + done, tile, done, count - done)"""
+WORDS = {"noyau_cells": CELLS, "noyau_fetch": FETCH, "noyau_write_around": AROUND}
+STACK_CELLS = 1024  # the most of one array that goes to the stack
+
+
+def words(text: str) -> str:
+    """The intrinsics that a text uses; no text where it uses none."""
+    used = [made for word, made in WORDS.items() if re.search(rf"\b{word}\(", text)]
+    places = HEAD if any("_place(" in made for made in used) else ""
+    return "\n\n\n".join(part for part in [places, *used] if part)

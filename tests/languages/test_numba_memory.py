@@ -1,0 +1,90 @@
+"""The intrinsics of texts: what a tile writes around the caches, wherever it begins; cells that are nobody else's."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba")
+
+from noyau.builders.numba import Compiled, load, plainly
+from noyau.languages import numba, numba_memory
+from noyau.lowering.nest import lower
+from noyau.schedules.choosing import schedule
+from tests.checking.groups import Group
+from tests.languages.numba_kernels import compiled, kernel_of
+from tests.nodes import F16, F32, F64
+
+LARGE = 1 << 20  # cells of f32: what is written around the caches
+
+
+@pytest.fixture(scope="module")
+def words():
+    """The names of a text that writes around the caches."""
+    return load(numba.source(kernel_of("padded")))[1]
+
+
+@pytest.mark.parametrize("dtype", ["u1", "f2", "f4", "f8"])
+def test_a_tile_goes_to_its_place_and_nowhere_else(words, dtype):
+    import numba as compiler
+
+    around, dtype = words["noyau_write_around"], np.dtype(dtype.replace("f2", "u2"))
+
+    @compiler.njit
+    def write(cells, at, tile, count):
+        around(cells, at, tile, count)
+
+    tile = np.arange(1, 257).astype(dtype)
+    for at, count in ((0, 256), (1, 256), (7, 255), (3, 40), (16, 16), (5, 0), (0, 1)):
+        cells, wanted = np.zeros(600, dtype), np.zeros(600, dtype)
+        wanted[at : at + count] = tile[:count]
+        write(cells, at, tile, count)
+        assert cells.tobytes() == wanted.tobytes(), (at, count)
+
+
+@pytest.mark.parametrize("dtype", [F16, F32, F64])
+def test_large_outputs_are_right_whole_and_in_pieces(dtype):
+    g = Group()
+    x = g.input("x", dtype, "n")
+    g.map("add", x, x, dtype=dtype)
+    made = schedule(lower(g.graph(), "twice"), numba.SCHEDULE)
+    kernel = Compiled(numba.source(made), made)
+    x = np.arange(LARGE * 2 + 77).astype(np.uint8).astype(dtype.numpy)
+    for got in (kernel(x), kernel(x, threads=2), kernel(x, pieces=7)):
+        assert (got[0] == x + x).all()
+
+
+def test_they_are_there_where_they_are_used():
+    assert numba_memory.words("out[i] = x[i]") == ""
+    assert "def noyau_cells" in numba_memory.words("lanes = noyau_cells(64, f32)")
+    assert "_place" not in numba_memory.words("lanes = noyau_cells(64, f32)")
+    both = numba_memory.words("noyau_fetch(x, 8)\nnoyau_write_around(x, 0, tile, 8)")
+    assert both.count("def _place(") == 1
+    assert "noyau_line_around" in both
+
+
+def test_python_stands_for_them_where_a_text_is_watched():
+    scope = plainly(numba.source(kernel_of("padded")))
+    out = np.zeros((2, 5), np.float32)
+    scope["noyau_write_around"](out, 3, np.arange(9, dtype=np.float32), 4)
+    assert out.reshape(-1).tolist() == [0, 0, 0, 0, 1, 2, 3, 0, 0, 0]
+    assert scope["noyau_cells"](4, np.float32).shape == (4,)
+    assert scope["noyau_fetch"](out, 99) is scope["noyau_written_around"]() is None
+
+
+def test_nothing_is_asked_before_a_loop(empty_cache):
+    """Of the arrays of a launch none is another's memory, and LLVM is told so. (Numba does not say of what it has
+    loaded.)"""
+    made = Compiled(numba.source(kernel_of("rotary")), kernel_of("rotary"))
+    (launch,) = made._launches
+    (text,) = launch.inspect_llvm().values()
+    head = next(line for line in text.splitlines() if line.startswith("define") and "rotary_0" in line)
+    assert len(re.findall(r"float\*? noalias|ptr noalias", head)) >= 4 + 2
+
+
+def test_cells_are_not_read_from_the_heap():
+    text = numba.source(kernel_of("log_softmax_streamed"))
+    assert "np.empty(" not in text
+    assert compiled("log_softmax_streamed")(np.ones((2, 3), np.float32))[0].shape == (2, 3)
