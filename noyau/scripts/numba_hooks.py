@@ -4,6 +4,7 @@ arguments. There need be no GPU: what a script says to one is said to Numba's ow
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from noyau.scripts.numba_host import WORDS
 from noyau.scripts.patching import patch
 from noyau.scripts.records import Session, shapes_told
 from noyau.shadow.numba.watching import MOST, watch_call
+from noyau.shadow.numba_cuda.advising import advised
 from noyau.shadow.numba_cuda.launching import LANGUAGE, Argument, Launch, cells_of, configured, launched, root_of
 from noyau.shadow.recording import TooManyError
 from noyau.shadow.records import Watched, digest, findings_of
@@ -212,6 +214,9 @@ class Kernel(FakeCUDAKernel):  # type: ignore[misc]
             raise DeviceError(f"{self.fn.__name__}{self._launch}: {told}") from None
         seen = launch.recorder.shadow.seen()
         findings, allowed = findings_of(seen, launch.route, session.script, self.fn.__name__, size)
+        caller = sys._getframe(1)
+        at = f"{caller.f_code.co_filename}:{caller.f_lineno}"
+        findings += advised(launch, self.fn, session.script, self.fn.__name__, at, size, is_whole=True)
         watched = Watched(tuple(findings), launch.recorder.shadow.accesses, tuple(allowed), launch.notes)
         session.add(self.fn.__name__, LANGUAGE, place, shapes, watched)
         self._remember(launch, arguments)

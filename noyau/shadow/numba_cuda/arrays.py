@@ -27,11 +27,19 @@ class Launched(Recorder):
         super().__init__(most, shadow)
         self.unordered: set[int] = set()  # sites where atomics add to floats
         self.fields: dict[tuple[int, str], int] = {}  # the memories of the fields of records
+        self._idle, self._entered = 0, -1  # who entered and touched nothing; the notes there were when one entered
+
+    @property
+    def idle(self) -> int:
+        """How many of those that entered have touched nothing, where each enters once."""
+        return self._idle + (len(self.notes) == self._entered)
 
     def enter(self, owner: int, block: int, warp: int, epoch: int = 0, warp_epoch: int = 0) -> None:
         """Whose accesses come from here on."""
         self.owner = owner
+        self._idle += len(self.notes) == self._entered
         self.notes.extend((_ENTER, owner, block << 32 | warp, epoch << 32 | warp_epoch))
+        self._entered = len(self.notes)
 
     def fence(self) -> None:
         """Who runs has passed a memory fence."""

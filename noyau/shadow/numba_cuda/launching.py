@@ -82,12 +82,14 @@ class Argument:
 
 @dataclass(slots=True)
 class Launch:
-    """One launch that was run. `outputs`: the numbers of the memories of its arrays, by name."""
+    """One launch that was run. `outputs`: the numbers of the memories of its arrays, by name; `idle`: how many of its
+    threads touched nothing, None where threads wait for each other."""
 
     configuration: Configuration
     recorder: Launched
     arrays: dict[str, int] = field(default_factory=dict)
     roots: dict[int, DeviceArray] = field(default_factory=dict)
+    idle: int | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -121,6 +123,7 @@ def launched(
     )
     with np.errstate(all="ignore"):
         steps.run()
+    run.idle = None if twin.waits else run.recorder.idle
     run.recorder.play()
     return run
 

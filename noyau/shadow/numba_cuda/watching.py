@@ -16,6 +16,7 @@ from noyau.handwritten.buffers import GPU
 from noyau.handwritten.calling import FunctionKernel
 from noyau.handwritten.kernels import HandKernel, python_function
 from noyau.references import empty_outputs
+from noyau.shadow.numba_cuda.advising import advised
 from noyau.shadow.numba_cuda.launching import LANGUAGE, Argument, Configuration, Launch, configured, launched
 from noyau.shadow.recording import TooManyError
 from noyau.shadow.records import Site, Watched, findings_of, unwritten
@@ -49,6 +50,8 @@ def watch(
         raise CheckError(f"{kernel.called} raised {type(fault).__name__}: {fault}") from fault
     findings, allowed = findings_of(launch.recorder.shadow.seen(), launch.route, kernel.target.op, kernel.name, size)
     findings += _unwritten(launch, {each.name for each in given if not each.is_set}, kernel, size)
+    function, name = kernel.function or _nothing, kernel.name
+    findings += advised(launch, function, kernel.target.op, name, kernel.place, size, is_whole=False)
     notes, results = (f"launched: {launch.configuration}", *launch.notes), run.results(before, outputs)
     return Watched(tuple(findings), launch.recorder.shadow.accesses, tuple(allowed), notes, tuple(results))
 
