@@ -16,6 +16,7 @@ from noyau.ir.graph import Graph
 from noyau.ir.loops import Role
 from noyau.languages import triton
 from noyau.schedules.grid import on_gpu
+from noyau.schedules.grid_both import joined
 
 Values = dict[str, torch.Tensor]
 
@@ -24,7 +25,7 @@ class Steps:
     """The kernels of a graph, launched one after the other on tensors by their names."""
 
     def __init__(self, graph: Graph, name: str) -> None:
-        self.program: Program = program(graph, name, None, on_gpu)
+        self.program: Program = program(graph, name, None, on_gpu, joining=joined)
         functions = load(triton.together(self.program.kernels, name))
         self.steps = []
         for step in self.program.steps:

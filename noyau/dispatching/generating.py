@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Any
 
@@ -16,11 +16,13 @@ from noyau.dispatching.programs import LibraryStep, Program, Scheduling, program
 from noyau.errors import NoyauError, UnsupportedError
 from noyau.frontends.numpy.tracing import follow
 from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Node, Scatter, View, constant
+from noyau.ir.loops import Kernel
 from noyau.languages import c, numba, triton
 from noyau.lowering.names import identifier
 from noyau.references import Reference
 from noyau.schedules.choosing import USUAL, Options
 from noyau.schedules.grid import on_gpu
+from noyau.schedules.grid_both import joined
 from noyau.signatures.types import Instance, Value
 
 GENERATED = ("c", "numba")  # languages that calls on arrays are made in
@@ -113,14 +115,19 @@ def program_in(
     if language not in ON_GPU:
         return program(memory, name, strided, scheduling)
     try:
-        made = program(memory, name, strided, scheduling)
+        made = program(memory, name, strided, scheduling, joining=joined)
         printed(made, language, "")
         return made
     except UnsupportedError:
-        made = program(memory, name, strided, scheduling, spelt=lambda kernel: _PRINTERS[language]([on_gpu(kernel)]))
+        spelt = partial(_spelt, language)
+        made = program(memory, name, strided, scheduling, spelt=spelt, joining=joined)
         if not all(_is_torch_s(step.graph) for step in made.steps if isinstance(step, LibraryStep)):
             raise
         return made
+
+
+def _spelt(language: str, kernel: Kernel) -> str:
+    return _PRINTERS[language]([on_gpu(kernel)])
 
 
 def _is_torch_s(graph: Graph) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from noyau.dispatching.joining import Joining, Lowered, join
 from noyau.dispatching.libraries import slope_of
 from noyau.errors import UnsupportedError
 from noyau.ir.checking import check
@@ -73,20 +74,21 @@ def program(
     options: Scheduling = USUAL,
     *,
     spelt: Spelt | None = None,
+    joining: Joining | None = None,
 ) -> Program:
     """The program of a graph, whose kernels are named after `name`; `strided` inputs are as `lower` takes them.
-    `spelt`: as `partition` takes it.
+    `spelt`: as `partition` takes it. `joining`: of which two kernels one is made.
 
     UnsupportedError where a size of a kernel does not follow from what it reads."""
     tidy = check(own_sizes(repeat_cheap(_live(compose_views(_same_as_views(merge_equal(fold_constants(graph))))))))
     found = partition(_as_model(tidy), alone_too=True, spelt=spelt)
     groups = [group for group in found.groups if not _is_seen_by_library(group, tidy, found.groups)]
     if len(groups) == 1 and _is_whole(groups[0], tidy):
-        step = _kernel_step(groups[0], tidy, name, strided or {}, options, whole=True)
-        return Program(tidy, (step,))
-    parts: list[Step] = [
-        _kernel_step(group, tidy, f"{name}_{number}", strided or {}, options) for number, group in enumerate(groups)
-    ]
+        alone = _lowered(groups[0], tidy, name, strided or {}, whole=True)
+        return Program(tidy, (KernelStep(_scheduled(alone[0], options), alone[1]),))
+    lowered = [_lowered(group, tidy, f"{name}_{number}", strided or {}) for number, group in enumerate(groups)]
+    lowered = lowered if joining is None else join(lowered, tidy, joining)
+    parts: list[Step] = [KernelStep(_scheduled(kernel, options), graph) for kernel, graph in lowered]
     places = [node.output for node in _made(tidy)]
     reasons = {places[cut.producer]: cut.reason for cut in found.cuts if cut.consumer is None}
     cuts = [(places[c.producer], places[c.consumer], c.reason) for c in found.cuts if c.consumer is not None]
@@ -126,16 +128,17 @@ def _called(node: Node) -> str:
     return type(node.kind).__name__.lower()
 
 
-def _kernel_step(
-    group: Group, tidy: Graph, name: str, strided: Mapping[str, str], options: Scheduling, *, whole: bool = False
-) -> KernelStep:
+def _scheduled(kernel: Kernel, options: Scheduling) -> Kernel:
+    return schedule(kernel, options) if isinstance(options, Options) else options(kernel)
+
+
+def _lowered(group: Group, tidy: Graph, name: str, strided: Mapping[str, str], *, whole: bool = False) -> Lowered:
     graph = _with_constants(group.graph, tidy)
     graph = _ordered(graph, tidy, every_input=whole)
     if whole:
         graph = replace(graph, outputs=tidy.outputs, demands=tidy.demands)
     given = {node.output: strided[node.output] for node in graph.inputs if node.output in strided}
-    lowered = lower(graph, name, given)
-    return KernelStep(schedule(lowered, options) if isinstance(options, Options) else options(lowered), graph)
+    return lower(graph, name, given), graph
 
 
 def _with_constants(graph: Graph, tidy: Graph) -> Graph:

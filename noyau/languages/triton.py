@@ -13,7 +13,7 @@ from noyau.errors import GraphError
 from noyau.ir.loops import Kernel
 from noyau.languages.numba import comment_text
 from noyau.languages.triton_expressions import Used
-from noyau.languages.triton_hosts import BLOCK_OF, INDEX_TYPE, STEP_OF, WARPS_OF, Caller
+from noyau.languages.triton_hosts import BLOCK_OF, INDEX_TYPE, STAGES_OF, STEP_OF, WARPS_OF, Caller
 from noyau.languages.triton_launches import Printer
 from noyau.languages.triton_merges import merge_function
 from noyau.languages.triton_names import RESERVED
@@ -44,6 +44,7 @@ def together(kernels: Sequence[Kernel], comment: str = "") -> str:
     own = [own_function(function, dtype, loose) for function, dtype, loose in sorted(used.functions, key=_named)]
     hosts = [INDEX_TYPE, STEP_OF, WARPS_OF] if kernels else []
     hosts += [BLOCK_OF] if any("block_of(" in body for body in bodies) else []
+    hosts += [STAGES_OF] if any("stages_of(" in body for body in bodies) else []
     hosts += [AT_ONCE, ROUNDS_OF] if used.meets else []
     needed = (
         (SCALE, used.scales),

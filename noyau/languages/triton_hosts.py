@@ -15,7 +15,7 @@ from noyau.languages.triton_launches import Printer
 from noyau.languages.triton_memory import INDENT
 from noyau.languages.triton_names import Variables
 from noyau.languages.triton_tables import INFIX, TORCH
-from noyau.languages.triton_tiles import Even, grid_of, led_row
+from noyau.languages.triton_tiles import Even, grid_of, led_row, rounds_apart
 from noyau.schedules.grid_leads import strides_in
 from noyau.schedules.grid_tiles import Tile, tile_called, tile_of, tiles_in
 
@@ -29,6 +29,10 @@ STEP_OF = '''def step_of(size):
 WARPS_OF = '''def warps_of(cells):
     """How many warps a program of so many cells has."""
     return 1 if cells <= 1024 else 2 if cells <= 2048 else 4 if cells <= 4096 else 8 if cells <= 8192 else 16'''
+
+STAGES_OF = '''def stages_of(size):
+    """How many rounds of a loop are on the way, where each loads so many bytes."""
+    return 3 if size <= 49152 else 2 if size <= 98304 else 1'''
 
 
 MOST_AT_ONCE = 16384
@@ -145,6 +149,8 @@ class Caller:
         own = parts[len(before) :] if before else [printer.launch.when]
         word = "elif" if before else "if"
         before += own
+        if not own:
+            before.clear()
         return f"{word} {' and '.join(opened(self.condition(one)) for one in own)}:" if own else "else:"
 
     def first(self) -> str:
@@ -156,13 +162,17 @@ class Caller:
             yield from self.tile(tile, launch, printer.tiles)
         for name, evens in printer.even.items():
             yield f"{name}_EVEN = {' and '.join(dict.fromkeys(self.even(name, even) for even in evens))}"
+        if printer.staged:
+            sizes = list(dict.fromkeys(map(self.dim, printer.staged)))
+            most = sizes[0] if len(sizes) == 1 else f"max({', '.join(sizes)})"
+            yield f'STAGES = tiles.get("STAGES", stages_of({most}))'
         yield from (self.made(b) for b in self.kernel.buffers if is_of_tiles(b) and self.value(b) in printer.buffers())
         loops = grid_of(launch)
         yield f"programs = {self.dim(product(loop.extent for loop in loops))}"
         sizes = [f"{size} // step_of({size})" if size in printer.stepped() else size for size in printer.sizes()]
         steps = [f"step_of({size})" for size in printer.stepped()]
         tiles, buffers, pad = [tile.name for tile in printer.tiles], printer.buffers(), INDENT
-        tiles += [f"{name}_EVEN" for name in printer.even]
+        tiles += [f"{name}_EVEN" for name in printer.even] + ["STAGES"] * bool(printer.staged)
         if printer.waits:
             rows = self.dim(product(loop.extent for loop in loops[:-1]))
             cells = f"{closed(rows)} * {printer.meetings}"
@@ -172,7 +182,8 @@ class Caller:
         given = ", ".join([*buffers, *sizes, *steps, "INDEX", *tiles])
         yield "for _ in range(rounds if programs > 0 else 0):" if printer.waits else "if programs > 0:"
         yield f"{pad}{printer.name}[(programs,)]("
-        yield f"{pad}{INDENT}{given}, num_warps={self.warps(printer)}"
+        apart = ", enable_fp_fusion=False" if rounds_apart(launch) else ""
+        yield f"{pad}{INDENT}{given}, num_warps={self.warps(printer)}{apart}"
         yield f"{pad})"
 
     def even(self, name: str, even: Even) -> str:

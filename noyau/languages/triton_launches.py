@@ -9,7 +9,7 @@ from typing import assert_never
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.algebra import Symbolic
-from noyau.ir.dims import Dim
+from noyau.ir.dims import Dim, product
 from noyau.ir.loops import (
     Alloc,
     Axis,
@@ -43,6 +43,7 @@ from noyau.languages.triton_merges import merged, reduced
 from noyau.languages.triton_rows import Led, is_own
 from noyau.languages.triton_tables import const_text
 from noyau.languages.triton_tiles import (
+    bytes_of_round,
     depth_of,
     even_tiles,
     grid_of,
@@ -69,6 +70,7 @@ class Printer(Memory):
         self.tiles, self.even = tiles_in(launch.body), even_tiles(launch.body)
         self.leads: dict[str, Dim] = {}  # how far before a row 16 bytes begin: where the row begins
         self.meetings = 0  # of the programs that share a row
+        self.staged = list[Dim]()  # bytes that a round loads, of loops of which rounds are loaded ahead
 
     def text(self) -> str:
         """The function; `taken` then are its parameters."""
@@ -77,7 +79,7 @@ class Printer(Memory):
         self.grid(self.launch.body)
         steps = [f"{name}_STEP: tl.constexpr" for name in self.stepped()]
         tiles = [f"{tile.name}: tl.constexpr" for tile in self.tiles]
-        tiles += [f"{name}_EVEN: tl.constexpr" for name in self.even]
+        tiles += [f"{name}_EVEN: tl.constexpr" for name in self.even] + ["STAGES: tl.constexpr"] * bool(self.staged)
         meets = ["arrived"] if self.waits else []
         tiles += ["MEETINGS: tl.constexpr", "WAIT: tl.constexpr"] if self.waits else []
         head = [*self.buffers(), *meets, *self.sizes(), *steps, "INDEX: tl.constexpr", *tiles]
@@ -244,7 +246,11 @@ class Printer(Memory):
             name = self.names.bind(loop.var, wish_of(loop.var))
             self.said.extents[loop.var] = loop.extent
             around, self.said.passing = self.said.passing, loop.var
-            with self.block(f"for {name} in range(0, {self.said.dim(loop.extent)}):"):
+            turns = f"range(0, {self.said.dim(loop.extent)})"
+            if (size := bytes_of_round(self.kernel, loop)) is not None:
+                self.staged.append(product(map(self.said.sizes.__getitem__, self.said.lanes)) * size)
+                turns = f"tl.{turns[:-1]}, num_stages=STAGES)"
+            with self.block(f"for {name} in {turns}:"):
                 self.statements(loop.body)
             self.said.passing = around
 

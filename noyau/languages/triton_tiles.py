@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from noyau.ir.dims import Dim, Op, product
+from noyau.ir.dims import Dim, Op, Shape, product
 from noyau.ir.loops import Axis, Call, Fold, If, Index, Kernel, Launch, Let, Load, Loop, Role, Statement, Store
 from noyau.ir.walk import every_expression, every_statement, expressions
 from noyau.languages.triton_expressions import HALVES
-from noyau.schedules.grid_tiles import tile_called, tile_of
+from noyau.schedules.grid_tiles import ONE, tile_called, tile_of
 
 
 def is_reduced_into(statement: Statement, empty: Store) -> bool:
@@ -70,11 +70,17 @@ def is_loose(kernel: Kernel, launch: Launch) -> bool:
     """Whether a launch may be wrong by 2**-17 of a value: all its arrays of floats are halves, of which a last bit is
     2**-11 or more, and nothing in it jumps."""
     ends = [buffer for buffer in kernel.buffers if buffer.role is not Role.SCRATCH and buffer.shape]
-    arrays = [b.dtype for b in ends if b.role is Role.OUTPUT or b.shape[-1] != Dim.of(1)]  # no statistics of rows
+    wide = [buffer.shape for buffer in ends if buffer.role is Role.OUTPUT]
+    arrays = [b.dtype for b in ends if b.role is Role.OUTPUT or not _is_of_rows(b.shape, wide)]
     floats = [dtype for dtype in arrays if dtype.is_float]
     calls = [expr for expr in every_expression(launch.body) if isinstance(expr, Call)]
     jumps = any(call.function in JUMPING or (call.function == "cast" and _to_whole(call)) for call in calls)
     return bool(floats) and all(dtype in HALVES for dtype in floats) and not jumps
+
+
+def _is_of_rows(shape: Shape, wide: Iterable[Shape]) -> bool:
+    """Whether cells of this shape are one for each row of wider arrays."""
+    return shape[-1] == Dim.of(1) or any(len(shape) < len(other) and shape == other[: len(shape)] for other in wide)
 
 
 JUMPING = ("floor", "ceil", "truncate", "round_even", "floor_divide", "floor_mod", "truncate_divide", "fmod", "sign")
@@ -82,6 +88,11 @@ JUMPING = ("floor", "ceil", "truncate", "round_even", "floor_divide", "floor_mod
 
 def _to_whole(cast: Call) -> bool:
     return cast.operands[0].dtype.is_float and not cast.dtype.is_float
+
+
+def rounds_apart(launch: Launch) -> bool:
+    """Whether a value is rounded before others are made of it (see passes/contraction.py): nothing is fused then."""
+    return any(isinstance(expr, Call) and expr.function == "rounded" for expr in every_expression(launch.body))
 
 
 def leaves_states(kernel: Kernel, launch: Launch) -> bool:
@@ -140,3 +151,25 @@ def _even(rest: Dim) -> Even | None:
             steps.append(product(map(Dim.of, sizes)))
         whole -= Dim(((atoms, factor),))
     return None if any(name.startswith("#") for name in whole.names) else Even(whole, tuple(steps), led)
+
+
+def bytes_of_round(kernel: Kernel, loop: Loop) -> Dim | None:
+    """How many bytes of buffers the tiles of one round of a loop load; None where it loads none."""
+    buffers = {buffer.name: buffer.dtype.bytes for buffer in kernel.buffers}
+    found: dict[str, Dim] = {}
+
+    def enter(statements: Iterable[Statement], cells: Dim) -> None:
+        for statement in statements:
+            for expr in every_expression((statement,)) if not isinstance(statement, Loop | If) else ():
+                if isinstance(expr, Load) and expr.buffer in buffers and cells != ONE:
+                    found.setdefault(expr.buffer, cells * buffers[expr.buffer])
+                if isinstance(expr, Fold) and (tile := tile_of(expr.loops[-1][1])) is not None:
+                    enter(expr.body, cells * tile[0].size)
+            if isinstance(statement, Loop):
+                tile = tile_of(statement.extent)
+                enter(statement.body, cells if tile is None else cells * tile[0].size)
+            elif isinstance(statement, If):
+                enter(statement.body, cells)
+
+    enter(loop.body, ONE)
+    return sum(found.values(), Dim.of(0)) if found else None

@@ -10,6 +10,7 @@ from noyau.ir.dims import Dim
 from noyau.ir.loops import Alloc, Call, Const, Expr, Fold, Kernel, Launch, Let, Load, Loop, Role, Store
 from noyau.ir.walk import every_statement, rewrite
 from noyau.schedules.choosing import reads_along
+from noyau.schedules.grid_both import both_in, rows_and_columns
 from noyau.schedules.grid_maps import map_, transpose
 from noyau.schedules.grid_rows import rows, side_by_side
 from noyau.schedules.grid_sums import columns, full
@@ -32,6 +33,9 @@ def on_gpu(kernel: Kernel) -> Kernel:
             if store.merge or any(dim.names & found for dim in store.index):
                 raise UnsupportedError(f"{kernel.name}: no strategy for GPUs scatters into {store.buffers[0]} yet")
     flat = with_bodies(flatten(kernel), lambda body: rewrite(body, _plain))
+    both = both_in(*(launch.body for launch in flat.launches)) if len(flat.launches) == 2 else None
+    if both is not None:
+        return rows_and_columns(flat, both)
     return each(flat, [launch.body for launch in flat.launches], _one)
 
 

@@ -6,9 +6,10 @@ one after the other, and again for each pass: what was read before lies in the L
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from noyau.ir.loops import Axis, Call, Expr, Fold, If, Kernel, Launch, Let, Load, Loop, Statement
+from noyau.ir.loops import Alloc, Axis, Call, Expr, Fold, If, Kernel, Launch, Let, Load, Loop, Statement
 from noyau.ir.operators import OPERATORS
 from noyau.ir.walk import every_expression
 from noyau.schedules.folds import expand_folds
@@ -20,6 +21,7 @@ from noyau.schedules.grid_tiles import (
     ZERO,
     Choices,
     Lead,
+    Taken,
     Tile,
     all_at_most,
     cells_of,
@@ -31,9 +33,12 @@ from noyau.schedules.grid_tiles import (
     in_one_tile,
     is_innermost,
     on_grid,
+    renamed,
+    taken_of,
     tile_of,
 )
 from noyau.schedules.steps import Statements, chain, loads_of, minimum
+from noyau.schedules.together import are_apart, in_one_pass, levelled
 
 KEPT = 32768  # cells of a row that a program holds at most
 MOST = 1 << 16  # cells of a tile, with what lies before a row
@@ -141,7 +146,9 @@ def streamed(inner: Statements, tile: Tile, lead: Lead = NO_LEAD) -> Statements:
     """The statements of a row with each innermost loop, and each fold, in tiles one after the other: every second of
     them begins where the one before it ended, for that part of the row lies in the cache."""
     made, turned = list[Statement](), False
-    for statement in inner:
+    waiting = list(inner if any(isinstance(s, Alloc) for s in inner) else levelled(inner))
+    while waiting:
+        statement = waiting.pop(0)
         match statement:
             case Loop() if tile_of(statement.extent) is not None:
                 made.append(statement)
@@ -151,13 +158,39 @@ def streamed(inner: Statements, tile: Tile, lead: Lead = NO_LEAD) -> Statements:
             case Loop() | If():
                 made.append(replace(statement, body=streamed(statement.body, tile, lead)))
                 turned = not turned
-            case Let(name, Fold() as fold, origin) if not _is_tile(fold):
-                loops, state = gathered_in(fold, name, tile, lead=lead.cells, turned=turned)
-                made += [*loops, Let(name, state.result(ZERO, fold.dtype), origin)]
+            case Let(value=Fold() as fold) if not _is_tile(fold):
+                beside: list[Statement] = [statement]
+                while waiting and _is_beside(waiting[0], fold) and are_apart(beside, waiting[0]):
+                    beside.append(waiting.pop(0))
+                made += _passed(beside, tile, lead, turned=turned)
                 turned = not turned
             case _:
                 made.append(statement)
     return tuple(made)
+
+
+def _is_beside(statement: Statement, fold: Fold) -> bool:
+    """Whether a statement is a fold over the same row."""
+    match statement:
+        case Let(value=Fold(loops=loops)):
+            return len(loops) == len(fold.loops) == 1 and loops[0][1] == fold.loops[0][1]
+        case _:
+            return False
+
+
+def _passed(lets: Sequence[Statement], tile: Tile, lead: Lead, *, turned: bool) -> Statements:
+    """Folds over a row in one pass."""
+    taken, results = list[Taken](), list[Statement]()
+    first = lets[0]
+    for let in lets:
+        assert isinstance(let, Let) and isinstance(let.value, Fold)
+        assert isinstance(first, Let) and isinstance(first.value, Fold)
+        fold = renamed(let.value, first.value) if len(lets) > 1 else let.value
+        one, state = taken_of(fold, let.name, tile, lead=lead.cells, turned=turned)
+        taken.append(one)
+        results.append(Let(let.name, state.result(ZERO, let.value.dtype), let.origin))
+    passed = in_one_pass([(*one.before, one.passed) for one in taken])
+    return (*passed, *(s for one in taken for s in one.after), *results)
 
 
 def _is_tile(fold: Fold) -> bool:

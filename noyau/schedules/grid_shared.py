@@ -27,7 +27,7 @@ from noyau.ir.loops import (
     Sync,
 )
 from noyau.schedules.folds import State, state_of
-from noyau.schedules.grid_online import of_tile, pairs_in, results
+from noyau.schedules.grid_online import Pair, of_tile, pairs_in, results
 from noyau.schedules.grid_tiles import (
     ZERO,
     Lead,
@@ -43,6 +43,7 @@ from noyau.schedules.grid_tiles import (
     on_grid,
 )
 from noyau.schedules.steps import Statements
+from noyau.schedules.together import are_apart, levelled
 
 SHARE = Tile("SHARE", "pieces", 8192, -1)
 PIECES = 64  # of a row at most
@@ -74,35 +75,50 @@ def shared(kernel: Kernel, loops: Sequence[Loop], inner: Statements, lead: Lead)
     extent, piece = next(extents_of_tiles(inner)), Dim.of("#piece")
     pieces = Loop("#piece", ceiling(extent + lead.most, SHARE.size), Axis.THREADS, ())
     first = Call("equal", (Index(piece), Index(ZERO)), DType.BOOL)
-    start, pairs = piece * SHARE.size, {pair.first.name: pair for pair in pairs_in(inner)}
+    pairs = {pair.first.name: pair for pair in pairs_in(inner)}
     done = {pair.second.name for pair in pairs.values()}
-    made, scratch = list[Statement](lead.lets), list[Buffer]()
-    for statement in inner:
-        match statement:
+    made, met, scratch = list[Statement](lead.lets), list[Statements](), list[Buffer]()
+    beside, waiting = list[Statement](), [s for s in levelled(inner) if not (isinstance(s, Let) and s.name in done)]
+    while waiting:
+        match statement := waiting.pop(0):
             case Loop():
-                made.append(cells_of(statement, start, SHARE, lead.cells))
-            case Let(name, Fold()) if name in pairs:
-                tile, state, parts = of_tile(pairs[name], SHARE, start, lead.cells)
-                merge, left = _met(state, state, parts, [*loops, pieces])
-                made += [*tile, *merge, *results(pairs[name], state)]
-                scratch += left
-            case Let(name, Fold()) if name in done:
-                pass
-            case Let(name, Fold() as fold, origin):
-                tile, state = gathered_in(fold, f"{name}_own", SHARE, lead=lead.cells, start=start)
-                total = state_of(fold, name, wide=True)
-                merge, left = _met(state, total, state.load(ZERO), [*loops, pieces])
-                made += [*tile, *merge, Let(name, total.result(ZERO, fold.dtype), origin)]
+                made.append(cells_of(statement, piece * SHARE.size, SHARE, lead.cells))
+            case Let(name, Fold()):
+                beside.append(statement)
+                tile, merge, left = _piece_of(statement, pairs.get(name), [*loops, pieces], lead)
+                made += tile
+                met.append(merge)
                 scratch += left
             case Store():
                 made.append(If(first, (statement,)))
             case _:
                 made.append(statement)
+        if met and not (waiting and _is_fold(waiting[0]) and are_apart(beside, waiting[0])):
+            made += [*(merge[0] for merge in met), Sync(Space.CLUSTER), *(s for merge in met for s in merge[1:])]
+            met.clear()
+            beside.clear()
     return replace(kernel, buffers=(*kernel.buffers, *scratch)), on_grid([*loops, pieces], tuple(made))
 
 
+def _piece_of(
+    let: Let, pair: Pair | None, axes: Sequence[Loop], lead: Lead
+) -> tuple[Statements, Statements, list[Buffer]]:
+    """A fold, or a pair of them, over a piece; the Store of its state, and what merges those of all pieces after that;
+    their scratch."""
+    start = Dim.of(axes[-1].var) * SHARE.size
+    if pair is not None:
+        tile, state, parts = of_tile(pair, SHARE, start, lead.cells)
+        merge, left = _met(state, state, parts, axes)
+        return tile, (*merge, *results(pair, state)), left
+    assert isinstance(let.value, Fold)
+    tile, state = gathered_in(let.value, f"{let.name}_own", SHARE, lead=lead.cells, start=start)
+    total = state_of(let.value, let.name, wide=True)
+    merge, left = _met(state, total, state.load(ZERO), axes)
+    return tile, (*merge, Let(let.name, total.result(ZERO, let.value.dtype), let.origin)), left
+
+
 def _met(own: State, total: State, parts: tuple[Expr, ...], axes: Sequence[Loop]) -> tuple[Statements, list[Buffer]]:
-    """The state of a piece, left in scratch, and those of all pieces of the row merged."""
+    """The state of a piece, left in scratch; what merges those of all pieces of the row after that."""
     *around, pieces = axes
     shape, other = tuple(axis.extent for axis in (pieces, *around)), f"#piece_{total.names[0]}"
     left = State(own.monoid, tuple(f"{n}_of_piece" for n in total.names), own.dtypes)
@@ -114,4 +130,4 @@ def _met(own: State, total: State, parts: tuple[Expr, ...], axes: Sequence[Loop]
     merge = merged_in(Loop(other, pieces.extent, Axis.SERIAL, ()), total, casts, total.names[0], MERGED, start=ZERO)
     store = left.store(Dim.of(pieces.var) * product(shape[1:]) + row, parts, merge=False)
     buffers = [Buffer(n, d, shape, Role.SCRATCH) for n, d in zip(left.names, left.dtypes, strict=True)]
-    return (store, Sync(Space.CLUSTER), *merge), buffers
+    return (store, *merge), buffers

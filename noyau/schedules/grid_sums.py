@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from noyau.ir.dims import Dim, DimLike
+from noyau.ir.dims import Dim
 from noyau.ir.loops import Axis, Buffer, Fold, Kernel, Launch, Let, Load, Loop, Role, Store, Var
-from noyau.ir.walk import substitute
-from noyau.schedules.grid_tiles import Tile, chunks_of, cut, on_grid, partial
+from noyau.schedules.grid_tiles import Tile, chunks_of, cut, on_grid, partial, renamed
 from noyau.schedules.launches import is_light
 from noyau.schedules.steps import Statements, chain, coalesce, drop_unused
 from noyau.schedules.together import in_one_pass, parted
@@ -50,7 +49,7 @@ def columns(kernel: Kernel, body: Statements) -> Kernel:
     folds = [let.value for let in found.lets if isinstance(let.value, Fold)]
     chunks = chunks_of(folds[0], found.lets[0].name, DEEP)
     parts = [
-        partial(_over(fold, folds[0]), let.name, chunks, loops, DEEP, DOWN)
+        partial(renamed(fold, folds[0]), let.name, chunks, loops, DEEP, DOWN)
         for let, fold in zip(found.lets, folds, strict=True)
     ]
     scratch = tuple(buffer for part in parts for buffer in part.scratch)
@@ -63,13 +62,3 @@ def columns(kernel: Kernel, body: Statements) -> Kernel:
         part = drop_unused((*found.before, *passed, *(s for one in taken for s in one.after), *after))
         launches.append(Launch(on_grid(around, (cut(replace(last, body=part), ACROSS, Axis.THREADS),))))
     return replace(kernel, buffers=(*kernel.buffers, *scratch), launches=tuple(launches))
-
-
-def _over(fold: Fold, other: Fold) -> Fold:
-    """A fold, its loops called as those of another one."""
-    names: dict[str, DimLike] = {
-        old: Dim.of(new) for (old, _), (new, _) in zip(fold.loops, other.loops, strict=True) if old != new
-    }
-    (moved,) = substitute((Let("", replace(fold, loops=other.loops)),), names) if names else (Let("", fold),)
-    assert isinstance(moved, Let) and isinstance(moved.value, Fold)
-    return replace(moved.value, loops=other.loops)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from noyau.dtypes import DType
 from noyau.ir.algebra import Symbolic
-from noyau.ir.dims import Dim, Op, Shape, product
+from noyau.ir.dims import Dim, DimLike, Op, Shape, product
 from noyau.ir.loops import (
     Alloc,
     Axis,
@@ -161,10 +161,25 @@ def gathered_in(
     """The state of a fold over any number of values, which ends in cell 0: each cell of a tile takes in one value of
     each round, and then the tile is reduced. With `start`, of the one tile that begins there; `turned`: the last tile
     first."""
+    taken, state = taken_of(fold, name, tile, wide=wide, lead=lead, start=start, turned=turned)
+    return taken.statements, state
+
+
+def taken_of(
+    fold: Fold,
+    name: str,
+    tile: Tile,
+    *,
+    wide: bool = False,
+    lead: Dim = ZERO,
+    start: Dim | None = None,
+    turned: bool = False,
+) -> tuple[Taken, State]:
+    """The same, and how."""
     lifted = MONOIDS[fold.monoid].lift(Symbolic(), fold.value, Index(position(fold)))
-    cells = _Cells(fold.loops, expand_folds(fold.body, 1, wide=False), lifted, lead, start, turned)
+    cells = Cells(fold.loops, expand_folds(fold.body, 1, wide=False), lifted, lead, start, turned)
     state = state_of(fold, name, wide=wide)
-    return _taken_in(cells, state, name, tile).statements, state
+    return taken_in(cells, state, name, tile), state
 
 
 def folded(fold: Fold, name: str, tile: Tile, start: Dim, lead: Dim) -> Statements:
@@ -183,13 +198,13 @@ def merged_in(
     around: Loop, state: State, values: tuple[Expr, ...], name: str, tile: Tile, start: Dim | None = None
 ) -> Statements:
     """States that lie along a loop, merged in tiles into cell 0 of `state`; with `start`, those of one tile."""
-    return _taken_in(
-        _Cells(((around.var, around.extent),), around.body, values, start=start), state, name, tile
+    return taken_in(
+        Cells(((around.var, around.extent),), around.body, values, start=start), state, name, tile
     ).statements
 
 
 @dataclass(frozen=True, slots=True)
-class _Cells:
+class Cells:
     """What a fold takes in: the loops, what each of their rounds computes, and the state that it gives."""
 
     loops: Sequence[tuple[str, Dim]]
@@ -213,7 +228,7 @@ class Taken:
         return (*self.before, self.passed, *self.after)
 
 
-def _taken_in(cells: _Cells, state: State, name: str, tile: Tile) -> Taken:
+def taken_in(cells: Cells, state: State, name: str, tile: Tile) -> Taken:
     lane, lanes = Dim.of(f"#lane_{name}"), State(state.monoid, tuple(f"{n}_lanes" for n in state.names), state.dtypes)
     variable, extent = cells.loops[-1]
     number, count = f"{variable}t", ceiling(extent + cells.lead, tile.size)
@@ -257,18 +272,23 @@ def partial(
     assert isinstance(moved, Let) and isinstance(moved.value, Fold)
     lifted = MONOIDS[fold.monoid].lift(Symbolic(), moved.value.value, Index(position(moved.value)))
     part = state_of(fold, name, wide=False)
-    whole = _taken_in(_Cells(placed.loops, expand_folds(moved.value.body, 1, wide=False), lifted), part, name, tiles[0])
+    whole = taken_in(Cells(placed.loops, expand_folds(moved.value.body, 1, wide=False), lifted), part, name, tiles[0])
     axes = [chunks, *around]
     shape = tuple(loop.extent for loop in axes)
     cell = sum((Dim.of(a.var) * product(shape[k + 1 :]) for k, a in enumerate(axes)), ZERO)
     left = State(part.monoid, tuple(f"{n}_of_chunk" for n in part.names), part.dtypes)
     first = replace(whole, after=(*whole.after, left.store(cell, part.load(ZERO), merge=False)))
-    total = state_of(fold, name, wide=True)
-    casts = [v if v.dtype is d else Call("cast", (v,), d) for v, d in zip(left.load(cell), total.dtypes, strict=True)]
-    merged = _taken_in(_Cells(((chunks.var, chunks.extent),), chunks.body, tuple(casts)), total, name, tiles[1])
-    second = replace(merged, after=(*merged.after, Let(name, total.result(ZERO, fold.dtype))))
+    second = merged_parts(fold, name, left.load(cell), chunks, tiles[1])
     scratch = tuple(Buffer(n, d, shape, Role.SCRATCH) for n, d in zip(left.names, left.dtypes, strict=True))
     return Partial(first, second, scratch)
+
+
+def merged_parts(fold: Fold, name: str, parts: tuple[Expr, ...], chunks: Loop, tile: Tile) -> Taken:
+    """What merges the states of chunks, which lie along a loop, into the result. A sum of float32 goes by float64."""
+    total = state_of(fold, name, wide=True)
+    casts = tuple(v if v.dtype is d else Call("cast", (v,), d) for v, d in zip(parts, total.dtypes, strict=True))
+    merged = taken_in(Cells(((chunks.var, chunks.extent),), chunks.body, casts), total, name, tile)
+    return replace(merged, after=(*merged.after, Let(name, total.result(ZERO, fold.dtype))))
 
 
 def offset_of(buffer: Buffer, index: Shape) -> Dim:
@@ -343,3 +363,13 @@ class Choices:
             self.before.append(own)
             conditions.append(own)
         return Launch(body, all_of(conditions))
+
+
+def renamed(fold: Fold, other: Fold) -> Fold:
+    """A fold, its loops called as those of another one."""
+    names: dict[str, DimLike] = {
+        old: Dim.of(new) for (old, _), (new, _) in zip(fold.loops, other.loops, strict=True) if old != new
+    }
+    (moved,) = substitute((Let("", replace(fold, loops=other.loops)),), names) if names else (Let("", fold),)
+    assert isinstance(moved, Let) and isinstance(moved.value, Fold)
+    return replace(moved.value, loops=other.loops)

@@ -60,6 +60,30 @@ def are_alike(body: Statements) -> bool:
     return not any((late - own[let.name] | {let.name}) & names_in((let,)) for let in found.lets)
 
 
+def levelled(body: Statements) -> Statements:
+    """A block in which folds stand side by side that do not wait for each other. Nothing that it stores is read in it,
+    so that stores, and loops, may wait."""
+    made, pending = list[Statement](), list(body)
+    while lets_of_folds(tuple(pending)):
+        waits, folds, later = set[str](), list[Statement](), list[Statement]()
+        for statement in pending:
+            let = isinstance(statement, Let)
+            if let and not waits & names_in((statement,)):
+                (folds if lets_of_folds((statement,)) else made).append(statement)
+                waits |= {s.name for s in folds[-1:] if isinstance(s, Let)}
+            else:
+                later.append(statement)
+                waits |= {s.name for s in every_statement((statement,)) if isinstance(s, Let)}
+        made += folds
+        pending = later
+    return (*made, *pending)
+
+
+def are_apart(lets: Iterable[Statement], other: Statement) -> bool:
+    """Whether a statement reads nothing that some others give a name."""
+    return not names_in((other,)) & {let.name for let in lets if isinstance(let, Let)}
+
+
 def names_in(statements: Iterable[Statement]) -> set[str]:
     """The names of values that statements read."""
     return {each.name for each in every_expression(statements) if isinstance(each, Var)}
@@ -94,10 +118,10 @@ def _joined(loops: Sequence[Loop]) -> Loop:
     inner = [body[0] for body in bodies if len(body) == 1 and isinstance(body[0], Loop)]
     if len(inner) == len(bodies) and len({loop.extent for loop in inner}) == 1:
         return replace(first, body=(_joined(inner),))
-    return replace(first, body=_merged(bodies))
+    return replace(first, body=merged(bodies))
 
 
-def _merged(bodies: Sequence[Statements]) -> Statements:
+def merged(bodies: Sequence[Statements]) -> Statements:
     """Blocks as one, in which each value stands once, and each name is of one value."""
     made: list[Statement] = []
     names: dict[Expr, str] = {}

@@ -92,6 +92,11 @@ def block_of(cells):
     return min(most, triton.next_power_of_2(max(1, cells)), 16384)
 
 
+def stages_of(size):
+    """How many rounds of a loop are on the way, where each loads so many bytes."""
+    return 3 if size <= 49152 else 2 if size <= 98304 else 1
+
+
 def at_once(tensor):
     """How many programs surely run at the same time."""
     return torch.cuda.get_device_properties(tensor.device).multi_processor_count if tensor.is_cuda else 1 << 31
@@ -116,7 +121,6 @@ def gathered_0(table, ids, v5, v2, v4_sum_of_piece, arrived, words, n, b, s, n_S
     lead = (i1 * n) % ALIGN
     ids_i = tl.load(ids + i1)
     at = ids_i
-    inside = (at >= 0) & (at < words)
     r1 = SHARE * piece + tl.arange(0, SHARE) - lead
     r1_inside = noyau_inside(r1, n, ALIGN, SHARE_EVEN)
     r1_line = (i1 * n) // ALIGN * ALIGN
@@ -125,7 +129,7 @@ def gathered_0(table, ids, v5, v2, v4_sum_of_piece, arrived, words, n, b, s, n_S
     r1_near = noyau_near(r1_cells, lead, n, ALIGN)
     r1_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
     r1_until = (piece + 1) * SHARE + i1 * n
-    table_i = tl.load(table + at * n + r1, mask=r1_inside & inside, other=0)
+    table_i = tl.load(table + at * n + r1, mask=r1_inside, other=0)
     v3 = table_i * table_i
     v4_own_sum_lanes = tl.where(r1_inside, v3, 0.0)
     v4_own_sum = tl.sum(v4_own_sum_lanes, axis=0)
@@ -136,9 +140,11 @@ def gathered_0(table, ids, v5, v2, v4_sum_of_piece, arrived, words, n, b, s, n_S
     v4_sum_lanes = tl.where(piece_v4_sum_inside, (tl.load(v4_sum_of_piece + b * piece_v4_sum * s + i1, mask=piece_v4_sum_inside, other=0, cache_modifier=".cg")).to(tl.float64), 0.0)
     v4_sum = tl.sum(v4_sum_lanes, axis=0)
     v4 = v4_sum.to(tl.float32)
+    inside = (at >= 0) & (at < words)
     holds = piece == 0
     tl.store(v5 + i1, v4, mask=holds)
-    noyau_store(v2 + r1_line + r1_cells, table_i, r1_inside, r1_lines, r1_at_end, ALIGN, '')
+    table_i_2 = tl.load(table + at * n + r1, mask=r1_inside & inside, other=0)
+    noyau_store(v2 + r1_line + r1_cells, table_i_2, r1_inside, r1_lines, r1_at_end, ALIGN, '')
 
 
 @triton.jit
@@ -171,16 +177,15 @@ def gathered_1(table, ids, v5, v2, words, n, b, s, n_STEP: tl.constexpr, s_STEP:
 
 
 @triton.jit
-def gathered_2(table, ids, v5, v2, words, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr):
+def gathered_2(table, ids, v5, v2, words, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr, STAGES: tl.constexpr):
     words = tl.cast(words, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     i1 = tl.program_id(0).to(INDEX)
     lead = (i1 * n) % ALIGN
     ids_i = tl.load(ids + i1)
     at = ids_i
-    inside = (at >= 0) & (at < words)
     v4_sum_lanes = tl.full((BLOCK,), 0.0, tl.float32)
-    for r1t in range(0, tl.cdiv(lead + n, BLOCK)):
+    for r1t in tl.range(0, tl.cdiv(lead + n, BLOCK), num_stages=STAGES):
         r1 = BLOCK * r1t + tl.arange(0, BLOCK) - lead
         r1_inside = noyau_inside(r1, n, ALIGN, BLOCK_EVEN)
         r1_line = (i1 * n) // ALIGN * ALIGN
@@ -189,13 +194,14 @@ def gathered_2(table, ids, v5, v2, words, n, n_STEP: tl.constexpr, INDEX: tl.con
         r1_near = noyau_near(r1_cells, lead, n, ALIGN)
         r1_at_end = noyau_at_end(BLOCK * r1t, lead, n, ALIGN, BLOCK)
         r1_until = (r1t + 1) * BLOCK + i1 * n
-        table_i = tl.load(table + at * n + r1, mask=r1_inside & inside, other=0, eviction_policy="evict_last")
+        table_i = tl.load(table + at * n + r1, mask=r1_inside, other=0, eviction_policy="evict_last")
         v3 = table_i * table_i
         v4_sum_lanes = v4_sum_lanes + tl.where(r1_inside, v3, 0.0)
     v4_sum = tl.sum(v4_sum_lanes, axis=0)
     v4 = v4_sum
+    inside = (at >= 0) & (at < words)
     tl.store(v5 + i1, v4)
-    for i2t in range(0, tl.cdiv(lead + n, BLOCK)):
+    for i2t in tl.range(0, tl.cdiv(lead + n, BLOCK), num_stages=STAGES):
         i2t_back = tl.cdiv(lead + n, BLOCK) - i2t - 1
         i2 = BLOCK * i2t_back + tl.arange(0, BLOCK) - lead
         i2_inside = noyau_inside(i2, n, ALIGN, BLOCK_EVEN)
@@ -252,9 +258,10 @@ def gathered(table, ids, **tiles):
         ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
         BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + n - 1)))
         BLOCK_EVEN = ALIGN == 1 and n % BLOCK == 0
+        STAGES = tiles.get("STAGES", stages_of(BLOCK * 4))
         programs = b * s
         if programs > 0:
             gathered_2[(programs,)](
-                table, ids, v5, v2, words, n // step_of(n), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 256)))
+                table, ids, v5, v2, words, n // step_of(n), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, STAGES, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 256)))
             )
     return v5, v2

@@ -1,0 +1,113 @@
+"""Rows and the sums over them on a GPU: gradients of norms from one read, in one pass and in two."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from noyau import nn
+from noyau.derivatives.deriving import derive
+from noyau.dispatching.programs import program
+from noyau.dtypes import DType
+from noyau.ir.loops import Role
+from noyau.ir.running import run
+from noyau.ir.wellformed import check
+from noyau.languages import triton
+from noyau.schedules import grid_both
+from noyau.schedules.grid import on_gpu
+from noyau.schedules.grid_both import joined
+from noyau.schedules.grid_tiles import tiles_in
+from tests.judged import Judge
+
+SIZES = {"fits": 16, "shares": 2, "pieces": 4, "aligns": 1}
+
+
+def gradient(op, ranks):
+    """The backward graph of a norm by all its inputs."""
+    graph = op.generated("triton", [DType.F32] * len(ranks), ranks).graph
+    return derive(graph, [node.output for node in graph.inputs]).backward
+
+
+def kernel_of(graph):
+    made = program(graph, "back", None, on_gpu, joining=joined)
+    assert made.single is not None
+    return check(made.single)
+
+
+def arrays_of(graph, rows, n):
+    noise = np.random.default_rng(rows + n)
+    sizes = {"batch_0": rows, "n": n}
+    made = {}
+    for node in graph.inputs:
+        shape = tuple(dim.evaluate(sizes) for dim in node.shape)
+        made[node.output] = (noise.random(shape) + 0.5).astype(np.float32)
+    return made
+
+
+def numbers_of(kernel):
+    return {str(t.size): SIZES.get(t.how, 4) for launch in kernel.launches for t in tiles_in(launch.body)}
+
+
+GRAPHS = {"rms_norm": gradient(nn.rms_norm, [2, 1]), "layer_norm": gradient(nn.layer_norm, [2, 1, 1])}
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    """Rows of a few cells are long, and a few rows are many."""
+    for name, number in {"LEAST": 5, "MOST": 12, "PROGRAMS": 3, "DEEP": 4}.items():
+        monkeypatch.setattr(grid_both, name, number)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize(("rows", "n"), [(1, 7), (11, 5), (7, 12), (1, 1), (9, 4), (10, 13)])
+def test_gradients_are_what_the_graph_gives(name, rows, n):
+    graph = GRAPHS[name]
+    kernel, inputs = kernel_of(graph), arrays_of(graph, rows, n)
+    judge = Judge(graph, inputs)
+    results = run(kernel, [inputs[b.source] for b in kernel.of(Role.INPUT)], seed=3, sizes=numbers_of(kernel))
+    for output, got in zip(graph.outputs, results, strict=True):
+        assert judge.wrong(output, got) is None
+
+
+def test_a_row_is_read_once_where_it_fits():
+    kernel = kernel_of(GRAPHS["layer_norm"])
+    texts = [triton.source(replace(kernel, launches=(launch,))) for launch in kernel.launches]
+    assert [text.count("tl.load(grad_out") for text in texts[:2]] == [1, 0]
+    assert all(launch.when is not None for launch in kernel.launches)
+
+
+def test_statistics_that_only_the_sums_need_are_not_written():
+    made = program(GRAPHS["layer_norm"], "back", None, on_gpu)
+    extra = {node for step in made.steps for node in step.graph.outputs} - set(GRAPHS["layer_norm"].outputs)
+    kernel = kernel_of(GRAPHS["layer_norm"])
+    assert extra and extra <= {buffer.source for buffer in kernel.of(Role.SCRATCH)}
+
+
+def test_kernels_that_are_no_such_pair_stay_apart():
+    made = program(GRAPHS["layer_norm"], "back", None, lambda kernel: kernel)
+    rows, columns = made.kernels
+    assert joined(rows, columns, ()) is not None
+    assert joined(columns, rows, ()) is None
+    assert joined(rows, rows, ()) is None
+
+
+def test_the_text_runs(monkeypatch):
+    graph = GRAPHS["layer_norm"]
+    kernel = kernel_of(graph)
+    for rows, n in ((7, 6), (5, 13)):
+        inputs = arrays_of(graph, rows, n)
+        judge = Judge(graph, inputs)
+        results = compiled(kernel)(*(inputs[b.source] for b in kernel.of(Role.INPUT)))
+        for output, got in zip(graph.outputs, results, strict=True):
+            assert judge.wrong(output, got) is None
+
+
+def compiled(kernel):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    from noyau.builders.triton import Compiled
+
+    assert torch is not None
+    return Compiled(triton.source(kernel), kernel)
