@@ -26,8 +26,8 @@ DEAR = 4  # flops from which a function says what a kernel is about
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A kernel and the groups that it computes; `operator` is its name in a runtime, `text` its source; `by_hand`: it
-    is an op's own kernel, of which noyau knows the ends alone."""
+    """A kernel and the groups that it computes; `operator` is its name in a runtime, `text` its source in `language`;
+    `by_hand`: it is an op's own kernel, of which noyau knows the ends alone."""
 
     operator: str
     kernel: Kernel
@@ -36,12 +36,18 @@ class Planned:
     replaces: tuple[str, ...]
     text: str
     by_hand: bool = False
+    language: str = "c"
 
     def explained(self, certificate: str = "") -> str:
         """The text, opened by a comment: the nodes it replaces, bytes and flops, its certificate."""
         if self.by_hand:
             return f"{comment_text(describe(self, certificate))}\n\n{self.text}"
-        return c.source(self.kernel, describe(self, certificate))
+        told = describe(self, certificate)
+        if self.language == "triton":
+            from noyau.languages import triton  # many modules, which no kernel of a CPU needs
+
+            return triton.source(self.kernel, told)
+        return c.source(self.kernel, told)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,16 +33,19 @@ PRIMES = (5, 3, 7, 2)
 @dataclass(frozen=True, slots=True)
 class Effort:
     """How much is tried: at most `most` cases, and none once `total` cells were tried in `fewest` of them. A case is
-    done after `runs` unfused runs that are rounded otherwise, where nothing of it is beyond what they allow."""
+    done after `runs` unfused runs that are rounded otherwise, where nothing of it is beyond what they allow. Where
+    `few` is given, it is what is tried of many rows that nothing connects: few different ones of them
+    (noyau.checking.rows)."""
 
     fewest: int = 3
     most: int = 30
     total: int = 1 << 20
     runs: int = MOVED_RUNS
+    few: Effort | None = None
 
 
 FULL = Effort()
-SMOKE = Effort(fewest=1, total=1 << 17, runs=2)  # where somebody waits for a first result
+SMOKE = Effort(1, total=1 << 17, runs=2, few=Effort(2, total=1 << 14, runs=2))  # where somebody waits for a result
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +212,7 @@ class CaseMaker:
         self.multiplies = any(isinstance(n.kind, Reduce | Scan) and n.kind.monoid == "prod" for n in graph.nodes)
         self.looks_up = any(isinstance(node.kind, Gather | Scatter) for node in graph.nodes)
         self.indexes = any(Maker(graph, {}, rng, frozenset()).tables(node) for node in graph.inputs)
-        self.has_floats = any(node.dtype.is_float for node in graph.inputs)
+        self.has_floats = any(node.dtype.is_float or node.dtype.is_float8 for node in graph.inputs)
 
     def inputs(self, sizes: Sizes, pattern: Pattern) -> Arrays | None:
         """An array for each input, or None where there are none that the graph takes."""
@@ -255,6 +258,9 @@ class CaseMaker:
             drawn = maker.normal(node, list(shape))[0].astype(np.float64)
             values = pattern.floats(drawn, dtype, self.rng)
             return patterns.as_floats(patterns.multipliable(values) if self.multiplies else values, dtype)
+        if dtype.is_float8:
+            drawn = self.rng.standard_normal(shape)
+            return patterns.as_floats(pattern.floats(drawn, DType.F16, self.rng), dtype)
         if dtype is DType.BOOL:
             return self.rng.random(shape) < pattern.true
         if tables := maker.tables(node):

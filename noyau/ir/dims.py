@@ -16,6 +16,7 @@ import numpy as np
 
 Atom: TypeAlias = Union[str, "Op"]
 Monomial: TypeAlias = tuple[Atom, ...]
+_NO_NAMES: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +87,15 @@ class Dim:
     @property
     def names(self) -> frozenset[str]:
         """Every name in it, also within divisions."""
-        alone = _alone(self)
-        return _names(self) if alone is None else frozenset(alone)
+        if not self.terms:
+            return _NO_NAMES
+        if len(self.terms) == 1:
+            (monomial, _) = self.terms[0]
+            if not monomial:
+                return _NO_NAMES
+            if len(monomial) == 1 and type(monomial[0]) is str:
+                return frozenset(monomial)  # type: ignore[arg-type]
+        return _names(self)
 
     def replace(self, values: Mapping[str, DimLike]) -> Dim:
         """This Dim with names replaced by Dims."""

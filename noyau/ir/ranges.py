@@ -83,6 +83,9 @@ def _common_factors(left: Dim, right: Dim) -> list[Dim]:
 
 def within(dim: Dim, end: Dim, extents: Extents, positive: frozenset[str] = frozenset()) -> bool:
     """Whether 0 <= dim < end is certain, where the names in `positive` are at least 1."""
+    match dim.terms:
+        case (((str(name),), 1),) if extents.get(name) == end:
+            return True  # an index along the whole of an axis
     low, high = lowest(dim, extents), highest(dim, extents)
     if low is None or high is None:
         return False
@@ -92,6 +95,8 @@ def within(dim: Dim, end: Dim, extents: Extents, positive: frozenset[str] = froz
 
 def at_least_one(extent: Dim) -> frozenset[str]:
     """The sizes that are surely 1 or more where an extent is: those in every term that makes it larger."""
+    if extent.constant is not None:
+        return frozenset()
     more = [monomial for monomial, factor in extent.terms if factor > 0]
     less = [monomial for monomial, factor in extent.terms if factor < 0]
     if not more or not all(never_negative(Dim(((monomial, 1),))) for monomial in less):

@@ -20,7 +20,8 @@ import numpy as np
 from noyau.builders.native import Native, Order
 from noyau.checking.adversarial import FULL, Effort, cases
 from noyau.checking.certificate import Certificate
-from noyau.checking.native import certify_native
+from noyau.checking.native import GuardedKernel, certify_native
+from noyau.checking.rows import Repeated, few_rows
 from noyau.checking.values import Case
 from noyau.ir.graph import Constant, Graph
 from noyau.judging.remembering import certificate_key, certificate_of, keep_certificate, recall_certificate
@@ -77,11 +78,19 @@ class Task:
 def judge(task: Task) -> Certificate:
     """The certificate of a kernel, made in this process."""
     kernel = Respelled(Native(task.library, f"{task.operator}_kernel"), task.original, task.graph)
-    hints = cases(task.original, task.sizes, np.random.default_rng(task.seed), task.effort)
+    few = few_rows(task.original) if task.effort.few and not task.captured else None
+    if few is not None and task.effort.few is not None:
+        repeated = Repeated.drawn(kernel, few, np.random.default_rng(task.seed))
+        certificate = _judged_by(few.graph, repeated, task, task.effort.few)
+        if certificate.ok and repeated.alike:
+            return certificate
+    return _judged_by(task.original, kernel, task, task.effort)
+
+
+def _judged_by(graph: Graph, kernel: GuardedKernel, task: Task, effort: Effort) -> Certificate:
+    hints = cases(graph, task.sizes, np.random.default_rng(task.seed), effort)
     tried = [*task.captured, *hints]
-    return certify_native(
-        task.original, kernel, tried, name=task.name, made_up=task.made_up, first_runs=task.effort.runs
-    )
+    return certify_native(graph, kernel, tried, name=task.name, made_up=task.made_up, first_runs=effort.runs)
 
 
 class Certifiers:

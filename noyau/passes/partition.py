@@ -67,16 +67,16 @@ class Partition:
     cuts: tuple[Cut, ...]
 
 
-def partition(model: Model, *, alone_too: bool = False, spelt: Spelt | None = None) -> Partition:
+def partition(model: Model, *, alone_too: bool = False, spelt: Spelt | None = None, reasons: bool = True) -> Partition:
     """The groups of a model, and the reasons of the cuts between them. `alone_too`: a single operator is a group where
     it is a kernel, though there is nothing to fuse it with; `spelt`: raises UnsupportedError for a kernel that the
-    language which is wanted has no schedule or spelling for."""
+    language which is wanted has no schedule or spelling for; `reasons`: whether anybody reads why there are cuts."""
     work = _Partitioning(model, Wires(model), alone_too, spelt)
     work.start()
     while work.join_all():
         pass
     groups = tuple(work.groups())
-    return Partition(groups, tuple(work.reasons()))
+    return Partition(groups, tuple(work.reasons()) if reasons else ())
 
 
 def group_of(model: Model, positions: Iterable[int]) -> Group:
@@ -223,14 +223,12 @@ class _Partitioning:
             if positions <= self.alone.keys() and len(positions) == 1:
                 continue
             try:
-                group = self.group(positions)
+                if not self.alone_too and not worth(positions, normalise(self.wires.extract(positions))):
+                    self.lonely[min(positions)] = "a single operator: there is nothing to fuse it with"
+                    continue
+                yield self.group(positions)
             except UnsupportedError as error:  # cellwise ones were joined without a look at their kernel
                 self.dissolve(positions, str(error))
-                continue
-            if self.alone_too or worth(positions, group.graph):
-                yield group
-            else:
-                self.lonely[min(positions)] = "a single operator: there is nothing to fuse it with"
 
     def group(self, positions: Positions) -> Group:
         """The group of some operators, lowered."""

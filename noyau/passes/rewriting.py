@@ -112,6 +112,7 @@ def sizes_in_order(graph: Graph) -> tuple[str, ...]:
     """The names of sizes: as they stand alone as extents, then as they stand in formulas."""
     dims = [dim for node in graph.nodes for dim in dims_of(node)]
     dims += [dim for demand in graph.demands for dim in (demand.left, demand.right)]
+    dims = [dim for dim in dims if dim.constant is None]
     alone = [str(dim) for dim in dims if len(dim.names) == 1 and str(dim) in dim.names]
     within = [name for dim in dims for name in sorted(dim.names)]
     return tuple(name for name in dict.fromkeys([*alone, *within]) if not name.startswith("#"))

@@ -5,15 +5,20 @@ torch finds it by the entry point `noyau` of the group `torch_dynamo_backends`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
+from noyau.torch_modules.ahead import Ahead
 from noyau.torch_modules.compiling import Record, compile_graph
 from noyau.torch_modules.wishes import Wishes, wishes_from
+
+log = logging.getLogger("noyau")
+Partitioner: TypeAlias = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 
 
 def backend(
@@ -29,10 +34,18 @@ def backend(
 def through(module: fx.GraphModule, inputs: Sequence[Any], wishes: Wishes, record: Record) -> Callable[..., Any]:
     """As `backend`; what becomes of each graph is told to `record`."""
 
-    def compiler(graph: fx.GraphModule, examples: Sequence[Any], kind: str) -> Callable[..., Any]:
-        return compile_graph(graph, examples, kind, wishes, record)
+    with Ahead(wishes, log.info, reasons=not record.forgets) as ahead:
 
-    return captured(module, inputs, compiler, decompositions(wishes.rest))
+        def compiler(graph: fx.GraphModule, examples: Sequence[Any], kind: str) -> Callable[..., Any]:
+            return compile_graph(graph, examples, kind, wishes, record, ahead)
+
+        def partition(*args: Any, **kwargs: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
+            forward, backward = min_cut_rematerialization_partition(*args, **kwargs)
+            for graph in (forward.graph, backward.graph):
+                ahead.begin(graph)
+            return forward, backward
+
+        return captured(module, inputs, compiler, decompositions(wishes.rest), partition)
 
 
 def captured(
@@ -40,9 +53,10 @@ def captured(
     inputs: Sequence[Any],
     compiler: Callable[[fx.GraphModule, Sequence[Any], str], Callable[..., Any]],
     taken_apart: Mapping[Any, Any] | None = None,
+    partition: Partitioner = min_cut_rematerialization_partition,
 ) -> Callable[..., Any]:
-    """What dynamo captured, functional and cut into the graphs of forward and backward, each given to `compiler` with
-    its kind: inference, forward or backward."""
+    """What dynamo captured, functional and cut into the graphs of forward and backward by `partition`, each given to
+    `compiler` with its kind: inference, forward or backward."""
 
     def of_kind(kind: str) -> Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]:
         return lambda graph, examples: compiler(graph, examples, kind)
@@ -51,8 +65,9 @@ def captured(
         fw_compiler=of_kind("forward"),
         bw_compiler=of_kind("backward"),
         inference_compiler=of_kind("inference"),
-        partition_fn=min_cut_rematerialization_partition,
+        partition_fn=partition,
         decompositions=dict(taken_apart or {}),
+        keep_inference_input_mutations=any(getattr(each, "is_cuda", False) for each in inputs),  # see device_inplace
     )
     return made(module, inputs)  # type: ignore[no-any-return]
 

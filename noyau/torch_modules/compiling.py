@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import warnings
 from collections.abc import Callable, Sequence
@@ -11,19 +12,19 @@ from typing import Any
 from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
 
-from noyau.builders import cc
 from noyau.errors import BuildError, UnsupportedError
 from noyau.ir import ranges
 from noyau.passes.partition import Group, Partition
 from noyau.planning import Plan
 from noyau.timing.memory import give_back
-from noyau.torch_modules import kernels, places, running
-from noyau.torch_modules.judging import Clock, Judged, checked, kernel_of, timed
+from noyau.torch_modules import device_compiling, device_judging, device_running, places, running
+from noyau.torch_modules.ahead import Ahead
+from noyau.torch_modules.judging import Clock, Judged, kernel_of, timed
 from noyau.torch_modules.kernels import input_names
 from noyau.torch_modules.places import Traced, plain
 from noyau.torch_modules.registering import operator_of
 from noyau.torch_modules.rewriting import Swap, rewritten
-from noyau.torch_modules.wishes import CERTIFICATES, Wishes
+from noyau.torch_modules.wishes import Wishes
 
 log = logging.getLogger("noyau")
 Boxed = Callable[[list[Any]], Any]
@@ -60,21 +61,32 @@ class Record:
             self.graphs.append(graph)
 
 
-def compile_graph(module: fx.GraphModule, inputs: Sequence[Any], kind: str, wishes: Wishes, record: Record) -> Boxed:
+def compile_graph(
+    module: fx.GraphModule,
+    inputs: Sequence[Any],
+    kind: str,
+    wishes: Wishes,
+    record: Record,
+    ahead: Ahead | None = None,
+) -> Boxed:
     """A graph of ATen operators as a function of a list of tensors, which it empties: kernels of noyau's where they are
-    right and win, and the rest as is wished."""
+    right and win, and the rest as is wished. `ahead`: what is known of the graph already."""
     try:
-        return _compiled(module, inputs, kind, wishes, record)
+        with contextlib.ExitStack() as stack:
+            known = ahead or stack.enter_context(Ahead(wishes, log.info, reasons=not record.forgets))
+            return _compiled(module, inputs, kind, wishes, record, known)
     finally:
         ranges.forget()
         give_back()
 
 
-def _compiled(module: fx.GraphModule, inputs: Sequence[Any], kind: str, wishes: Wishes, record: Record) -> Boxed:
-    run = running.RESTS[wishes.rest]
+def _compiled(
+    module: fx.GraphModule, inputs: Sequence[Any], kind: str, wishes: Wishes, record: Record, ahead: Ahead
+) -> Boxed:
+    run = runner(module.graph, wishes)
     try:
         with _disable_current_modes():  # torch traces meanwhile, and tensors made under its modes would have no cells
-            compiled = judged_graph(module.graph, kind, wishes)
+            compiled = judged_graph(module.graph, kind, wishes, ahead)
             swaps = swaps_of(compiled, registered=wishes.rest == "inductor")
     except (UnsupportedError, BuildError) as reason:
         warnings.warn(f"noyau leaves this graph to torch: {reason}", RuntimeWarning, stacklevel=2)
@@ -86,16 +98,25 @@ def _compiled(module: fx.GraphModule, inputs: Sequence[Any], kind: str, wishes: 
     return run(fx.GraphModule(module, rewritten(module.graph, swaps)), inputs)
 
 
-def judged_graph(program: fx.Graph, kind: str, wishes: Wishes) -> Compiled:
+def runner(program: fx.Graph, wishes: Wishes) -> Callable[[fx.GraphModule, Sequence[Any]], Boxed]:
+    """What runs a graph, its kernels and the rest: on a GPU in one flat function, where that is not inductor."""
+    if wishes.rest == "eager" and places.device_of(program) != places.CPU:
+        return device_running.flat
+    return running.RESTS[wishes.rest]
+
+
+def judged_graph(program: fx.Graph, kind: str, wishes: Wishes, ahead: Ahead) -> Compiled:
     """The kernels of a graph, each with its evidence. UnsupportedError where an input is nothing that noyau knows."""
-    found = places.traced(program)
-    cut = places.cut(found)
-    plan = kernels.plan(cut.groups, found.operators, cc.level())
-    judged = checked(plan.kernels, found, log.info, CERTIFICATES[wishes.certificate])
+    sketch = ahead.sketch(program)
+    found = sketch.found if sketch else places.traced(program)
+    if found.device != places.CPU:
+        return Compiled(kind, found, *device_compiling.judged_on(found.device, found, wishes))
+    sketch = sketch or ahead.sketched(found)
+    judged = ahead.judged(sketch)
     clock, rest, made = Clock(wishes.budget_s), running.RIVALS[wishes.rival], list[Judged]()
     for at, one in enumerate(judged):
         made.append(timed(one, found, wishes.rival, rest, wishes.keep, clock, len(judged) - at))
-    return Compiled(kind, found, cut, plan, tuple(made))
+    return Compiled(kind, found, sketch.cut, sketch.plan, tuple(made))
 
 
 def swaps_of(compiled: Compiled, *, registered: bool) -> list[Swap]:
@@ -110,7 +131,8 @@ def _swap(judged: Judged, group: Group, found: Traced, registered: bool) -> Swap
     def giver(value: str) -> str:
         return str(found.givers[plain(value)].name)
 
-    kernel = kernel_of(judged, group)
+    on_device = judged.planned.language == "triton"
+    kernel = device_judging.kernel_of(judged.planned, found) if on_device else kernel_of(judged, group)
     return Swap(
         operator_of(judged.planned.operator, group, kernel) if registered else kernel,
         tuple(found.nodes[position].name for position in group.positions),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +31,7 @@ from noyau.passes.partition import Group
 from noyau.passes.traffic import traffic
 from noyau.planning import Planned
 from noyau.runtimes.torch.arrays import tensor_of
-from noyau.timing.comparing import compare
+from noyau.timing.comparing import Comparison, Verdict, compare
 from noyau.torch_modules.alone import alone, drawn
 from noyau.torch_modules.kernels import ends_of, input_names, library_of, opened, scalars_of
 from noyau.torch_modules.places import Traced, hinted
@@ -38,6 +41,7 @@ Rest = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 MOST_AT_ONCE = 8
 _SEED = 0
 _SHARE_S = 0.1  # of the clock's budget, for one kernel at the most
+_GLANCE_S, _CLEARLY = 0.03, 1.15  # the first look, and the ratio with which it is the last
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,24 +99,81 @@ class Known:
 KNOWN = Known()
 
 
+class Checks:
+    """Kernels that are built and certified beside what else goes on here, several at once, the certificates in
+    processes of their own. Use it in a `with`, which ends those."""
+
+    def __init__(self, effort: Effort = FULL, known: Known = KNOWN) -> None:
+        self.effort, self.known = effort, known
+        self._stack = contextlib.ExitStack()
+        self._certifiers: Certifiers | None = None
+        self._begun: dict[str, Future[Judged]] = {}
+
+    def __enter__(self) -> Checks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+        self._certifiers = None
+        self._begun.clear()
+
+    def begin(self, kernels: Sequence[Planned], found: Traced, say: Say) -> None:
+        """Begin with the kernels of a graph that nothing is known of. BuildError where there is no compiler at all."""
+        fresh = [
+            each for each in kernels if self.known.of(each, self.effort) is None and each.operator not in self._begun
+        ]
+        if not fresh:
+            return
+        cc.find_compiler()
+        say(f"building and checking {len(fresh)} kernels")
+        certifiers = self._certifiers or self._started(min(len(fresh), os.cpu_count() or 1, MOST_AT_ONCE))
+        for kernel in fresh:
+            task = self._task(kernel, found)
+            self._begun[kernel.operator] = self._pool.submit(_checked, kernel, task, certifiers.certificate)
+
+    def _started(self, count: int) -> Certifiers:
+        self._certifiers = self._stack.enter_context(Certifiers((), count))
+        self._pool = ThreadPoolExecutor(count)
+        self._stack.callback(self._pool.shutdown, cancel_futures=True)
+        self._certifiers.start()
+        return self._certifiers
+
+    def _task(self, kernel: Planned, found: Traced) -> Callable[[Path], Task]:
+        group = kernel.groups[0]
+        try:
+            sizes = sizes_of(group, found)
+        except NoyauError as error:
+            return partial(_raised, error)
+        return lambda library: Task(
+            kernel.operator, library, group.original, group.graph, (), sizes, _SEED, made_up=False, effort=self.effort
+        )
+
+    def settle(self) -> None:
+        """Wait for all that was begun: what is timed needs the machine for itself."""
+        for name in list(self._begun):
+            self.known.keep(self._begun.pop(name).result(), self.effort)
+
+    def judged(self, kernels: Sequence[Planned], found: Traced, say: Say) -> list[Judged]:
+        """Each kernel of a graph with its certificate, or the reason that there is none."""
+        self.begin(kernels, found, say)
+        self.settle()
+        return [judged for kernel in kernels if (judged := self.known.of(kernel, self.effort))]
+
+
 def checked(
     kernels: Sequence[Planned], found: Traced, say: Say, effort: Effort = FULL, known: Known = KNOWN
 ) -> list[Judged]:
     """Each kernel built, with its certificate; several at once, in processes of their own. A kernel that does not
     build, or is wrong, has the reason. BuildError where there is no compiler at all."""
-    fresh = [kernel for kernel in kernels if known.of(kernel, effort) is None]
-    if fresh:
-        cc.find_compiler()
-        say(f"building and checking {len(fresh)} kernels")
-        count = min(len(fresh), os.cpu_count() or 1, MOST_AT_ONCE)
-        with Certifiers((), count) as certifiers:
-            certifiers.start()
-            for one in certifiers.each(lambda kernel: _checked(kernel, found, effort, certifiers.certificate), fresh):
-                known.keep(one, effort)
-    return [judged for kernel in kernels if (judged := known.of(kernel, effort))]
+    with Checks(effort, known) as checks:
+        return checks.judged(kernels, found, say)
 
 
-def _checked(kernel: Planned, found: Traced, effort: Effort, certify: Callable[[Task], Certificate]) -> Judged:
+def _raised(error: NoyauError, library: Path) -> Task:
+    raise error
+
+
+def _checked(kernel: Planned, task: Callable[[Path], Task], certify: Callable[[Task], Certificate]) -> Judged:
     judged = Judged(kernel)
     try:
         library = library_of(kernel.text)
@@ -120,11 +181,7 @@ def _checked(kernel: Planned, found: Traced, effort: Effort, certify: Callable[[
         return replace(judged, reason=f"does not build: {error}")
     judged = replace(judged, library=library)
     try:
-        group = kernel.groups[0]
-        sizes = sizes_of(group, found)
-        certificate = certify(
-            Task(kernel.operator, library, group.original, group.graph, (), sizes, _SEED, made_up=False, effort=effort)
-        )
+        certificate = certify(task(library))
     except NoyauError as error:
         return replace(judged, reason=f"cannot be checked: {error}")
     return replace(judged, certificate=certificate, reason="" if certificate.ok else certificate.summary())
@@ -174,10 +231,20 @@ def _timing(judged: Judged, found: Traced, against: str, rest: Rest, clock: Cloc
     own = [tensors[name] for name in input_names(group)]
     before, after = rest(part, given), kernel_of(judged, group)
     with torch.no_grad():
-        comparison = compare(lambda: before(*given), lambda: after(*own), budget_s=share_s)
+        comparison = compared(lambda: before(*given), lambda: after(*own), share_s)
     clock.left_s -= time.perf_counter() - start_s
     keep_timing(key, comparison)
     return Timing(sizes, comparison, None, moved, timed_on=today())
+
+
+def compared(before: Callable[[], object], after: Callable[[], object], budget_s: float) -> Comparison:
+    """Torch's nodes and a kernel, timed against each other: a moment is enough where the kernel is clearly faster."""
+    glance = compare(before, after, budget_s=min(_GLANCE_S, budget_s))
+    return (
+        glance
+        if glance.verdict is Verdict.FASTER and glance.low > _CLEARLY
+        else compare(before, after, budget_s=budget_s)
+    )
 
 
 def kernel_of(judged: Judged, group: Group) -> Callable[..., Any]:

@@ -19,6 +19,7 @@ from noyau.planning import no_such
 from noyau.reports.records import Report
 from noyau.timing.comparing import Comparison, Verdict, compare
 from noyau.torch_modules import saving
+from noyau.torch_modules.ahead import Ahead
 from noyau.torch_modules.backend import through
 from noyau.torch_modules.compiling import Record, judged_graph, swaps_of
 from noyau.torch_modules.exporting import export
@@ -79,8 +80,8 @@ class Optimized:
             raise UnsupportedError("a function is not saved; make it the forward of a torch.nn.Module")
         exported = export(self.module, self.inputs, self.dynamic)
         try:
-            with _disable_current_modes():
-                found = judged_graph(exported.program, "inference", self.wishes)
+            with _disable_current_modes(), Ahead(self.wishes, log.info) as ahead:
+                found = judged_graph(exported.program, "inference", self.wishes, ahead)
             swaps = swaps_of(found, registered=False)
         except (UnsupportedError, BuildError) as reason:
             log.info("the module is saved without kernels: %s", reason)
@@ -118,9 +119,23 @@ def optimize(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = 
         whole = None
         if any(graph.kept for graph in record.graphs):
             budget_s = min(WHOLE_S, wanted.budget_s)
-            whole = compare(lambda: module(*given), lambda: compiled(*given), budget_s=budget_s)
+            whole = compare(to_its_end(module, given), to_its_end(compiled, given), budget_s=budget_s)
     notes = [_described(at, each) for at, each in enumerate(given)]
     return Optimized(module, compiled, given, wanted, record, bool(dynamic), whole, tuple(notes))
+
+
+def to_its_end(run: Callable[..., Any], given: Sequence[Any]) -> Callable[[], Any]:
+    """A call that is over when it returns: what it has put on a GPU's queue is done."""
+    tensors = (each for each in torch.utils._pytree.tree_leaves(tuple(given)) if isinstance(each, torch.Tensor))
+    if not any(each.is_cuda for each in tensors):
+        return lambda: run(*given)
+
+    def call() -> Any:
+        made = run(*given)
+        torch.cuda.synchronize()
+        return made
+
+    return call
 
 
 def as_inputs(inputs: Any) -> tuple[Any, ...]:

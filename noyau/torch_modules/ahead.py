@@ -1,0 +1,82 @@
+"""What is known of graphs before they are compiled: their kernels are built and checked while torch goes on.
+
+AOTAutograd hands over the graph of the forward, and that of the backward when a gradient is first asked for; it has
+both when it cuts them apart. From there on the second is cut into kernels while those of the first are built and
+checked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from threading import Thread
+
+from torch import fx
+from torch.utils._python_dispatch import _disable_current_modes
+
+from noyau.builders import cc
+from noyau.builders.cache import digest
+from noyau.errors import BuildError, UnsupportedError
+from noyau.passes.partition import Partition
+from noyau.planning import Plan
+from noyau.runtimes.torch.library import library
+from noyau.torch_modules import kernels, places
+from noyau.torch_modules.judging import Checks, Judged, Say
+from noyau.torch_modules.places import Traced
+from noyau.torch_modules.wishes import CERTIFICATES, Wishes
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """A graph cut into kernels."""
+
+    found: Traced
+    cut: Partition
+    plan: Plan
+
+
+class Ahead:
+    """Graphs of one module that was captured, and the checks of their kernels. Use it in a `with`, which ends what
+    still runs; what is known by then stays known."""
+
+    def __init__(self, wishes: Wishes, say: Say, *, reasons: bool = True) -> None:
+        self.checks, self.say = Checks(CERTIFICATES[wishes.certificate]), say
+        self.reasons = reasons
+        self._sketches: dict[str, Sketch] = {}
+        self._doors = Thread(target=library, daemon=True)  # the C that calls kernels takes a compiler half a second
+
+    def __enter__(self) -> Ahead:
+        self._doors.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._doors.join()
+        self.checks.__exit__()
+
+    def begin(self, program: fx.Graph) -> None:
+        """Begin with a graph that will be compiled; what is wrong with it is said when it is."""
+        with contextlib.suppress(UnsupportedError, BuildError), _disable_current_modes():
+            if places.device_of(program) == places.CPU:
+                sketch = self.sketched(places.traced(program))
+                self._sketches[told(program)] = sketch
+                self.checks.begin(sketch.plan.kernels, sketch.found, self.say)
+
+    def sketch(self, program: fx.Graph) -> Sketch | None:
+        """The kernels of a graph that was begun with, which is forgotten here."""
+        return self._sketches.pop(told(program), None) if self._sketches else None
+
+    def sketched(self, found: Traced) -> Sketch:
+        """A graph cut into kernels; the reasons of the cuts where `reasons` is."""
+        cut = places.cut(found, reasons=self.reasons)
+        return Sketch(found, cut, kernels.plan(cut.groups, found.operators, cc.level()))
+
+    def judged(self, sketch: Sketch) -> list[Judged]:
+        """The kernels of a graph with their evidence; nothing else is built or checked any more after that."""
+        self._doors.join()
+        return self.checks.judged(sketch.plan.kernels, sketch.found, self.say)
+
+
+def told(program: fx.Graph) -> str:
+    """A digest of all that noyau sees in a graph: its nodes by name, their arguments, and what they make."""
+    nodes = (f"{node.name} {node.op} {node.target} {node.args} {node.kwargs}" for node in program.nodes)
+    return digest(*nodes, *(str(node.meta.get("val")) for node in program.nodes))
