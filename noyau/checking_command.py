@@ -29,6 +29,7 @@ def declare_check(parser: argparse.ArgumentParser) -> None:
     )
     add("arguments", nargs="*", metavar="ARGS", help="of a script; its options stand behind --")
     add("--launch", metavar="GRID,BLOCK", help="of a script: launch each kernel so (8,64 or 4x4,16x16) instead")
+    add("--map", metavar="F.svg", help="of a script: tell who writes which cell in a small launch, and draw it (-: no)")
     add("--against", type=Path, metavar="B.onnx", help="the model to judge: at each output, and at each common value")
     sizes = "or with several in turn (default: small sizes, then all at 1); can be repeated"
     declare_inputs(parser, "run both", sizes)
@@ -54,7 +55,7 @@ def run_check(arguments: argparse.Namespace) -> int:
 
     if is_script(arguments.target):
         return check_and_print(arguments)
-    for name in ("arguments", "launch"):
+    for name in ("arguments", "launch", "map"):
         if getattr(arguments, name):
             raise InputError(f"{arguments.target} is no script: it takes no {name}")
     if Path(arguments.target.partition("::")[0]).suffix == ".py":

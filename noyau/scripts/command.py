@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import ast
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from noyau.arguments import require_place
-from noyau.errors import InputError
+from noyau.errors import InputError, OutputError
+from noyau.shadow.mapping import Map, svg
 
 _LAUNCH = re.compile(r"(\d+(?:x\d+){0,2}),(\d+(?:x\d+){0,2})")
 _MAKE_OPS = frozenset({"op", "map", "zip", "reduce"})  # of noyau
@@ -48,6 +50,28 @@ def launch_of(text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return grid, block
 
 
+def drawing_of(wish: str | None) -> Path | None:
+    """Where a map is drawn; nowhere for `-`, which is its text alone. InputError for a file of another kind."""
+    if wish in (None, "-"):
+        return None
+    if Path(wish).suffix != ".svg":
+        raise InputError(f"--map {wish} draws SVG: give a name that ends in .svg, or - for the text alone")
+    return Path(wish)
+
+
+def draw(maps: Sequence[Map], place: Path | None, path: Path) -> None:
+    """Write the drawing. InputError where no launch is small enough, or there is none."""
+    if place is None:
+        return
+    if not any(each.arrays for each in maps):
+        left = [f"{each.kernel}{each.launch}: {told}" for each in maps for told in each.left]
+        raise InputError(f"there is nothing to draw of {path}: {left[0] if left else 'no kernel wrote to an array'}")
+    try:
+        place.write_text(svg(maps), encoding="utf-8")
+    except OSError as error:
+        raise OutputError(f"{place} cannot be written: {error.strerror}") from error
+
+
 def check_and_print(arguments: argparse.Namespace) -> int:
     """0 where the script ended well and nothing speaks against its kernels, else 1; also 1 for warnings that are to
     count."""
@@ -65,11 +89,11 @@ def check_and_print(arguments: argparse.Namespace) -> int:
     if wrong is not None or arguments.dim or arguments.gradient:
         name = wrong or ("--dim" if arguments.dim else "--gradient")
         raise InputError(f"{path} is a script, and {name} is not of scripts; an op is a function under @noyau.op")
-    for place in (arguments.json, arguments.sarif):
+    for place in (arguments.json, arguments.sarif, drawing_of(arguments.map)):
         if place is not None:
             require_place(place, path)
     launch = None if arguments.launch is None else launch_of(arguments.launch)
-    found = check_script(path, arguments.arguments, launch)
+    found = check_script(path, arguments.arguments, launch, maps=arguments.map is not None)
     if arguments.sanitizer:
         from noyau.sanitizing.scripts import second_opinion
 
@@ -78,6 +102,7 @@ def check_and_print(arguments: argparse.Namespace) -> int:
         write_json(found.to_json(), arguments.json)
     if arguments.sarif is not None:
         write_json(sarif(found.findings), arguments.sarif)
-    told = f"{found}\nlimits: {LIMITS[0]}"
+    told = "\n".join([str(found), *map(str, found.maps), f"limits: {LIMITS[0]}"])
     Console(soft_wrap=True).print(plain_lines(told), markup=False, highlight=False)
+    draw(found.maps, drawing_of(arguments.map), path)
     return 0 if found.ok and not (arguments.strict and found.findings) else 1

@@ -25,10 +25,13 @@ from noyau.handwritten.kernels import python_function
 from noyau.scripts.numba_host import WORDS
 from noyau.scripts.patching import patch
 from noyau.scripts.records import Session, shapes_told
-from noyau.shadow.numba.watching import MOST, watch_call
+from noyau.shadow.mapping import Owner, mapped
+from noyau.shadow.numba.watching import MOST as MOST_IN_PYTHON
+from noyau.shadow.numba.watching import watch_call
 from noyau.shadow.numba_cuda.advising import advised
 from noyau.shadow.numba_cuda.launching import LANGUAGE, Argument, Launch, cells_of, configured, launched, root_of
-from noyau.shadow.recording import TooManyError
+from noyau.shadow.numba_cuda.watching import MOST
+from noyau.shadow.recording import Recorder, TooManyError
 from noyau.shadow.records import Watched, digest, findings_of
 
 # What of the simulator stands for numba.cuda; kernels themselves run thread by thread over the shadow.
@@ -97,7 +100,14 @@ class _Hooks:
         shapes = shapes_told(list(given.arguments), given.args)
         self.watching = True
         try:
-            watched, result = watch_call(function, given.args, shapes, self.session.script)
+            traced = self.session.traced(name)
+            recorder = Recorder(MOST_IN_PYTHON, traced)
+            watched, result = watch_call(function, given.args, shapes, self.session.script, recorder=recorder)
+            if traced is not None:
+                own = {number: each for number, each in recorder.memories.items() if each.name in given.arguments}
+                is_cut = traced.accesses >= MOST_IN_PYTHON
+                made = mapped(name, "()", "iteration", lambda owner: Owner("", str(owner)), own, traced, is_cut=is_cut)
+                self.session.draw(made)
         except Exception as fault:  # noqa: BLE001  whatever it is, the script goes on as Numba has it
             told = (
                 str(fault) if isinstance(fault, NoyauError) else f"in Python it raised {type(fault).__name__}: {fault}"
@@ -207,7 +217,8 @@ class Kernel(FakeCUDAKernel):  # type: ignore[misc]
         configuration = configured(self._launch)
         size = f"{shapes}; launched {configuration}"
         try:
-            launch = launched(self.fn, configuration, arguments, MOST)
+            traced = session.traced(self.fn.__name__)
+            launch = launched(self.fn, configuration, arguments, MOST, traced)
         except TooManyError:
             told = f"it made more than {MOST} accesses; run the script on smaller arrays"
             session.add(self.fn.__name__, LANGUAGE, place, shapes, None, told)
@@ -219,6 +230,10 @@ class Kernel(FakeCUDAKernel):  # type: ignore[misc]
         findings += advised(launch, self.fn, session.script, self.fn.__name__, at, size, is_whole=True)
         watched = Watched(tuple(findings), launch.recorder.shadow.accesses, tuple(allowed), launch.notes)
         session.add(self.fn.__name__, LANGUAGE, place, shapes, watched)
+        if traced is not None:
+            own = {number: launch.recorder.memories[number] for number in launch.arrays.values()}
+            at = str(configuration)
+            session.draw(mapped(self.fn.__name__, at, "thread", lambda n: Owner(*configuration.placed(n)), own, traced))
         self._remember(launch, arguments)
 
     def _argument(self, name: str, value: Any) -> Argument:

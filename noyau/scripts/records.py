@@ -9,7 +9,9 @@ from typing import Any
 from noyau.checking.findings import LIMITS, SCHEMA_VERSION, Finding, told_of
 from noyau.checking.watched import counted
 from noyau.errors import CheckError
+from noyau.shadow.mapping import Map
 from noyau.shadow.records import Watched
+from noyau.shadow.tracing import Traced
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +58,14 @@ class KernelSeen:
 @dataclass(frozen=True, slots=True)
 class ScriptCheck:
     """A run of a script or a notebook. `fault`: how it ended where it did not end well; `notes`: what was left out;
-    `advice`: warnings on the script's own lines."""
+    `advice`: warnings on the script's own lines; `maps`: of a small launch of each kernel, where they are wanted."""
 
     script: str
     kernels: tuple[KernelSeen, ...]
     fault: str = ""
     notes: tuple[str, ...] = ()
     advice: tuple[Finding, ...] = ()
+    maps: tuple[Map, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -109,6 +112,17 @@ class Session:
     script: str
     kernels: dict[tuple[str, str], KernelSeen] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    maps: dict[str, Map] | None = None  # by the kernel; None where none are wanted
+
+    def traced(self, name: str) -> Traced | None:
+        """What remembers who writes what in a call that is to be drawn: the first of a kernel that is small enough."""
+        known = None if self.maps is None else self.maps.get(name)
+        return None if self.maps is None or (known is not None and known.arrays) else Traced()
+
+    def draw(self, made: Map) -> None:
+        """A map of a call."""
+        assert self.maps is not None
+        self.maps[made.kernel] = made
 
     def add(self, name: str, language: str, place: str, shapes: str, watched: Watched | None, unseen: str = "") -> None:
         """One call of a kernel; findings that are alike are told once."""
@@ -136,7 +150,8 @@ class Session:
 
     def finished(self, fault: str = "") -> ScriptCheck:
         """The record."""
-        return ScriptCheck(self.script, tuple(self.kernels.values()), fault, tuple(self.notes))
+        maps = tuple((self.maps or {}).values())
+        return ScriptCheck(self.script, tuple(self.kernels.values()), fault, tuple(self.notes), maps=maps)
 
 
 def shapes_told(names: Sequence[str], values: Sequence[Any]) -> str:

@@ -23,25 +23,36 @@ from noyau.errors import InputError
 from noyau.scripts.hooking import hooked
 from noyau.scripts.notebooks import cells_of, remembered, run_cells
 from noyau.scripts.records import KernelSeen, ScriptCheck, Session
+from noyau.shadow.mapping import map_of_json
 
 TIME_S = 600.0  # after which a script is ended
 NOTEBOOK = ".ipynb"
 
 
-def check_script(path: Path, arguments: Sequence[str] = (), launch: Any = None, time_s: float = TIME_S) -> ScriptCheck:
+def check_script(
+    path: Path, arguments: Sequence[str] = (), launch: Any = None, time_s: float = TIME_S, *, maps: bool = False
+) -> ScriptCheck:
     """Run a script with its arguments, or the cells of a notebook in order: what it prints is printed, and each call of
     a parallel function of Numba, and each launch of a kernel of Numba-CUDA or Triton, is watched on its own arguments.
 
     There need be no GPU. `launch`: (grid, block) for every launch, in place of the script's own; `time_s`: after which
-    the run is ended. How it ends badly (an exception, a crash, no end) is the `fault` of the record, which has what was
-    seen until then. InputError where there is no such file, or it is no notebook."""
+    the run is ended; `maps`: draw who writes what in a small launch of each kernel. How it ends badly (an exception, a
+    crash, no end) is the `fault` of the record, which has what was seen until then. InputError where there is no such
+    file, or it is no notebook."""
     if not path.is_file():
         raise InputError(f"there is no file {str(path)!r}; give SCRIPT.py or BOOK.ipynb")
     if path.suffix == NOTEBOOK:
         remembered(cells_of(path), path.name)
     with tempfile.TemporaryDirectory(prefix="noyau-") as folder:
         record = Path(folder) / "record.json"
-        wish = json.dumps({"path": str(path), "arguments": list(arguments), "launch": launch, "record": str(record)})
+        wishes = {
+            "path": str(path),
+            "arguments": list(arguments),
+            "launch": launch,
+            "record": str(record),
+            "maps": maps,
+        }
+        wish = json.dumps(wishes)
         fault = _ended(wish, time_s)
         found = _read(record, path)
     return replace(found, fault=found.fault or fault, advice=advised(path))
@@ -68,7 +79,8 @@ def _read(record: Path, path: Path) -> ScriptCheck:
         KernelSeen(**{**each, **{name: tuple(each[name]) for name in ("shapes", "notes")}, "findings": _findings(each)})
         for each in held["kernels"]
     ]
-    return ScriptCheck(held["script"], tuple(kernels), held["fault"], tuple(held["notes"]))
+    maps = tuple(map_of_json(each) for each in held["maps"])
+    return ScriptCheck(held["script"], tuple(kernels), held["fault"], tuple(held["notes"]), maps=maps)
 
 
 def _findings(kernel: dict[str, Any]) -> tuple[Finding, ...]:
@@ -79,7 +91,7 @@ def main() -> int:
     """The process of a script: the wish is in the environment, the record is written as kernels are seen."""
     wish = json.loads(os.environ.pop("NOYAU_SCRIPT"))
     path = Path(wish["path"])
-    session = Session(path.name)
+    session = Session(path.name, maps={} if wish["maps"] else None)
     sys.argv = [str(path), *wish["arguments"]]
     sys.path[0] = str(path.resolve().parent)
     launch = wish["launch"]
@@ -145,7 +157,8 @@ def _is_ours(file: str) -> bool:
 
 
 def _write(found: ScriptCheck, record: Path) -> None:
-    held = {"script": found.script, "fault": found.fault, "notes": list(found.notes)}
+    maps = [each.to_json() for each in found.maps]
+    held = {"script": found.script, "fault": found.fault, "notes": list(found.notes), "maps": maps}
     kernels = [{**_fields(kernel), "findings": [_fields(each) for each in kernel.findings]} for kernel in found.kernels]
     partial = record.with_suffix(".partial")
     partial.write_text(json.dumps({**held, "kernels": kernels}), encoding="utf-8")

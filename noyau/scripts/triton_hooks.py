@@ -20,6 +20,7 @@ from noyau.handwritten.kernels import python_function
 from noyau.scripts import torch_devices, triton_host
 from noyau.scripts.patching import patch
 from noyau.scripts.records import Session, shapes_told
+from noyau.shadow.mapping import Owner, mapped
 from noyau.shadow.records import digest
 from noyau.shadow.triton.calling import Fresh, launched
 from noyau.shadow.triton.running import LANGUAGE, MOST, REMEDIES
@@ -101,8 +102,9 @@ class _Hooks:
         own = {each: value for each, value in named.items() if each in names}
         shapes = shapes_told([*names[: len(args)], *own], [*args, *own.values()])
         fresh = dict(self.fresh([*args, *own.values()], name, place))
+        traced = session.traced(name)
         try:
-            made = launched(run, function, args, named, fresh)
+            made = launched(run, function, args, named, fresh, shadow=traced)
         except Exception as fault:
             session.add(name, LANGUAGE, place, shapes, None, f"it raised {type(fault).__name__}: {fault}")
             raise
@@ -114,6 +116,10 @@ class _Hooks:
         watched = made.watched(session.script, name, size)
         notes = tuple(note for note in watched.notes if not note.startswith("launched: "))
         session.add(name, LANGUAGE, place, shapes, replace(watched, notes=notes))
+        if traced is not None:
+            owner = made.hooks.owner
+            memories = made.extents.memories
+            session.draw(mapped(name, f"[{made.grid}]", "program", lambda n: Owner("", owner(n)[8:]), memories, traced))
 
     def fresh(self, values: Sequence[Any], name: str, place: str) -> Iterator[tuple[int, Fresh]]:
         """What is known of the memories of a launch that began empty, by address."""

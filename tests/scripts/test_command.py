@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 
 import pytest
 
@@ -70,3 +71,51 @@ def test_what_is_of_scripts_is_not_of_ops(tmp_path, capsys):
     path.write_text("import noyau\n\n@noyau.op('f32[n] -> f32[n]')\ndef f(x):\n    return x\n", encoding="utf-8")
     assert main(["check", str(path), "--launch", "1,1"]) == 2
     assert "is no script: it takes no launch" in capsys.readouterr().err
+
+
+MAPPED = """
+    import numpy as np
+    from numba import cuda, njit, prange
+
+    @cuda.jit
+    def shift(x, out):
+        i = cuda.grid(1)
+        if i < out.size:
+            out[i] = x[i]
+
+    @njit(parallel=True)
+    def rows(a):
+        for i in prange(a.shape[0]):
+            a[i, :] = i
+
+    large = np.zeros(9000)
+    shift[18, 512](large, large.copy())
+    if len(__import__("sys").argv) == 1:
+        shift[2, 40](large, np.zeros(70))
+        rows(np.zeros((2, 3)))
+"""
+
+
+def test_a_map_as_text_and_drawn(tmp_path, capsys):
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(MAPPED), encoding="utf-8")
+    place = tmp_path / "map.svg"
+    assert main(["check", str(script), "--map", str(place)]) == 0
+    printed = capsys.readouterr().out
+    assert "shift[2, 40]: who writes out[70]\n  out[0..31]   block 0, warp 0: threads 0..31\n" in printed
+    assert "  out[40..69]  block 1, warp 0: threads 0..29\n" in printed
+    assert "rows(): who writes a[2, 3]\n  a[0, 0..2]  iteration 0\n  a[1, 0..2]  iteration 1\n" in printed
+    assert place.read_text(encoding="utf-8").startswith("<svg ")
+    assert main(["check", str(script), "large", "--map", "-"]) == 0
+    told = "shift[18, 512]: out has 9000 cells, and a map draws 4096; run it on smaller arrays"
+    assert told in capsys.readouterr().out
+    assert main(["check", str(script), "large", "--map", str(place)]) == 2
+    assert capsys.readouterr().err == f"noyau: there is nothing to draw of {script}: {told}\n"
+
+
+def test_maps_that_cannot_be(tmp_path, capsys):
+    script = tmp_path / "script.py"
+    script.write_text("x = 1\n", encoding="utf-8")
+    assert main(["check", str(script), "--map", "map.png"]) == 2
+    told = "--map map.png draws SVG: give a name that ends in .svg, or - for the text alone"
+    assert told in capsys.readouterr().err

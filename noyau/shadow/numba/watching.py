@@ -211,12 +211,19 @@ def watch(
 
 
 def watch_call(
-    function: Any, args: Sequence[Any], size: str = "", called: str = "", *, most: int = MOST
+    function: Any,
+    args: Sequence[Any],
+    size: str = "",
+    called: str = "",
+    *,
+    most: int = MOST,
+    recorder: Recorder | None = None,
 ) -> tuple[Watched, Any]:
     """A call of a function of Numba on a script's own arguments, which it changes as the call would; and its result.
+    `recorder`: what notes its accesses, in place of one that notes `most`.
 
     UnsupportedError where it cannot be watched; whatever it raises."""
-    recorder = Recorder(most)
+    recorder = recorder or Recorder(most)
     watching = Watching(function, recorder)
     result = watching(*args)
     if watching.was_cut or watching.carried:

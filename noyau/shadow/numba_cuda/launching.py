@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import DeviceError
+from noyau.shadow.engine import Shadow
 from noyau.shadow.numba_cuda.arrays import DeviceArray, Launched
 from noyau.shadow.numba_cuda.device import Device
 from noyau.shadow.numba_cuda.lockstep import Lockstep, Thread3
 from noyau.shadow.numba_cuda.names import conversion_of, stand_ins, word_of
+from noyau.shadow.numba_cuda.requests import WARP
 from noyau.shadow.numba_cuda.rewriting import Twins
 from noyau.shadow.records import Access, Route, Seen
 
@@ -43,6 +45,11 @@ class Configuration:
         """A thread in words, by its number in the grid."""
         block, thread = divmod(number, self.threads)
         return f"thread {_at(thread, self.block)} of block {_at(block, self.grid)}"
+
+    def placed(self, number: int) -> tuple[str, str]:
+        """A thread by its number in the grid: its block and its warp, and its place within the block."""
+        block, thread = divmod(number, self.threads)
+        return f"block {_at(block, self.grid)}, warp {thread // WARP}", _at(thread, self.block)
 
 
 def configured(launch: Any) -> Configuration:
@@ -105,13 +112,18 @@ class Launch:
 
 
 def launched(
-    function: Callable[..., Any], configuration: Configuration, arguments: Sequence[Argument], most: int = 1 << 62
+    function: Callable[..., Any],
+    configuration: Configuration,
+    arguments: Sequence[Argument],
+    most: int = 1 << 62,
+    shadow: Shadow | None = None,
 ) -> Launch:
-    """Run a kernel, thread by thread; its arrays are changed as on a device. `most`: accesses after which it ends.
+    """Run a kernel, thread by thread; its arrays are changed as on a device. `most`: accesses after which it ends;
+    `shadow`: where they are noted, in place of a new one.
 
     UnsupportedError names what cannot be watched, and its line; TooManyError past `most`; what a thread raises comes
     through."""
-    run = Launch(configuration, Launched(most))
+    run = Launch(configuration, Launched(most, shadow))
     given = [_given(each, run) for each in arguments]
     device = Device(run.recorder, configuration.grid, configuration.block)
     device.dynamic_bytes = configuration.shared_bytes

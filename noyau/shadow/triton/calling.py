@@ -96,6 +96,7 @@ def launched(
     named: Mapping[str, Any],
     fresh: Mapping[int, Fresh] | None = None,
     most: int = MOST,
+    shadow: Shadow | None = None,
 ) -> TritonLaunch:
     """Call `run(*args, **named)`, which has Triton interpret a launch of `function`, with each tensor among the
     arguments in a place with room around it; what it left there is copied back. `fresh`: memory that began empty, by
@@ -108,7 +109,7 @@ def launched(
     with torch._C.DisableTorchFunction(), torch.no_grad():
         tensors = [pair for name, each in given for pair in _tensors(name, each)]
         spans = _spans(tensors, fresh or {})
-        extents = Extents(Shadow())
+        extents = Extents(shadow or Shadow())
         for span in spans:
             _add(span, extents)
         extents.shadow.region()
