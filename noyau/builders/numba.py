@@ -38,6 +38,7 @@ except ImportError as error:
     raise MissingExtraError("numba is not installed; run: pip install 'noyau[numba]'") from error
 
 HALVES = (DType.F16, DType.BF16)
+_AS_BITS = frozenset(dtype.numpy for dtype in DType if dtype in HALVES)
 KEPT = 512  # modules on disk
 FORM = "apart"  # how a text is compiled: another word for another way
 PLANS = 64  # of one kernel that are kept
@@ -83,6 +84,8 @@ class Compiled:
         self._launches = [self._module[name] for name in self._names]
         self._dtypes = [buffer.dtype.numpy for buffer in kernel.of(Role.OUTPUT)]
         self._strided = [buffer.strides is not None for buffer in kernel.of(Role.INPUT)]
+        self._as_bits = any(buffer.dtype.numpy in _AS_BITS for buffer in kernel.buffers)
+        self._layouts = [buffer.layout for buffer in kernel.of(Role.INPUT)]
         self._plans: dict[tuple[object, ...], Plan] = {}
         types = self._types(text)
         self._entries = [
@@ -106,16 +109,16 @@ class Compiled:
         has another dtype, rank or shape than the kernel takes, or an index in one is out of bounds.
         """
         inputs = self._laid_out(arrays)
-        shapes = self._planned(inputs).outputs
-        outputs = (
-            list(map(empty or np.empty, shapes, self._dtypes)) if out is None else self._accept(out, shapes, inputs)
-        )
-        moved = sum(array.nbytes for array in (*inputs, *outputs))
+        planned = self._planned(inputs)
+        if out is None:
+            outputs = list(map(empty or np.empty, planned.outputs, self._dtypes))
+        else:
+            outputs = self._accept(out, planned.outputs, inputs)
+        moved = sum(array.nbytes for array in (*inputs, *outputs)) if threads > 1 else 0
         threads = min(threads, moved // PIECE_BYTES) if moved >= WAKING_BYTES else 1
         in_pieces = pieces > 1 or threads < 2
-        self._run(
-            inputs, outputs, partial(one_by_one, pieces, order) if in_pieces else partial(shared, threads=threads)
-        )
+        cut = partial(one_by_one, pieces, order) if in_pieces else partial(shared, threads=threads)
+        self._run(planned, inputs, outputs, cut)
         return outputs
 
     def call_guarded(self, *arrays: np.ndarray, pieces: int = 1, order: Order = range) -> list[np.ndarray]:
@@ -208,16 +211,18 @@ class Compiled:
 
     def _run(
         self,
+        planned: Plan,
         inputs: Sequence[np.ndarray],
         outputs: Sequence[np.ndarray],
         cut: Cut,
         empty: Callable[[tuple[int, ...], Any], np.ndarray] = np.empty,
     ) -> None:
         """The launches in order, their items cut into spans that run one after the other, or are shared."""
-        planned = self._planned(inputs)
         self._refuse(planned.status)
-        scratch = [empty(*each) for each in planned.scratch]
-        values = planned.values([*map(bits_of, inputs), *map(bits_of, outputs), *scratch])
+        arrays = [*inputs, *outputs]
+        if self._as_bits:
+            arrays = list(map(bits_of, arrays))
+        values = planned.values([*arrays, *(empty(*each) for each in planned.scratch)])
         for step in planned.steps:
             call = partial(self._entries[step.launch], *(values[place] for place in step.places))
             if step.items is None:
@@ -228,10 +233,9 @@ class Compiled:
 
     def _planned(self, inputs: Sequence[np.ndarray]) -> Plan:
         """What is called for arrays of these shapes. InputError where they do not fit."""
-        key = tuple(
-            (array.shape, array.dtype, array.strides if strided else ())
-            for array, strided in zip(inputs, self._strided, strict=True)
-        )
+        key = *(array.shape for array in inputs), *(array.dtype for array in inputs)
+        if any(self._strided):
+            key = *key, *(array.strides for array in inputs)
         found = self._plans.get(key)
         if found is None:
             if len(self._plans) >= PLANS:
@@ -247,10 +251,10 @@ class Compiled:
         taken, given = self.kernel.of(Role.INPUT), list[Guarded]()
         for number, (array, buffer) in enumerate(zip(inputs, taken, strict=True)):
             given.append(Guarded.alike(f"input {number}", array, buffer.dtype, around))
-        shapes = self._planned([guarded.array for guarded in given]).outputs
+        planned = self._planned([guarded.array for guarded in given])
         made = [
             Guarded.poisoned(f"output {number}", shape, buffer.dtype, poison_of(buffer.dtype, poison))
-            for number, (shape, buffer) in enumerate(zip(shapes, self.kernel.of(Role.OUTPUT), strict=True))
+            for number, (shape, buffer) in enumerate(zip(planned.outputs, self.kernel.of(Role.OUTPUT), strict=True))
         ]
         scratch: list[Guarded] = []
 
@@ -261,7 +265,7 @@ class Compiled:
             return viewed
 
         cut = partial(one_by_one, pieces, order)
-        self._run([g.array for g in given], [g.array for g in made], cut, empty)
+        self._run(planned, [g.array for g in given], [g.array for g in made], cut, empty)
         for guarded in [*given, *made, *scratch]:
             if (fault := guarded.fault()) is not None:
                 raise CheckError(f"{self.name} {fault}")
@@ -316,6 +320,7 @@ def _write_plainly(cells: Any, at: int, tile: Any, count: int) -> None:
 
 _PLAIN: dict[str, Callable[..., Any]] = {
     "noyau_cells": np.empty,
+    "noyau_row": np.empty,
     "noyau_write_around": _write_plainly,
     "noyau_written_around": lambda: None,
     "noyau_fetch": lambda cells, at: None,
@@ -348,7 +353,7 @@ def _shrink(home: Path, newest: Path) -> None:
 
 def _type(buffer: Buffer) -> Any:
     """What a launch takes for a buffer: an array, or a number for an input without axes."""
-    kind = numba.from_dtype(np.dtype(np.uint16) if buffer.dtype in HALVES else buffer.dtype.numpy)
+    kind = numba.from_dtype(bits_of(np.empty(0, buffer.dtype.numpy)).dtype)
     read = buffer.role is Role.INPUT
     if read and not buffer.shape:
         return kind
@@ -357,9 +362,8 @@ def _type(buffer: Buffer) -> Any:
 
 
 def bits_of(array: np.ndarray) -> np.ndarray:
-    """float16 and bfloat16 as their bits."""
-    halves = array.dtype in [dtype.numpy for dtype in HALVES]
-    return array.view(np.uint16) if halves else array
+    """float16, bfloat16 and float8 as their bits."""
+    return array.view(f"u{array.itemsize}") if array.dtype in _AS_BITS else array
 
 
 def one_by_one(pieces: int, order: Order, call: Callable[..., int | None], items: int) -> Iterator[int | None]:

@@ -347,9 +347,8 @@ class Printer:
 def taken(alloc: Alloc, cells: str) -> str:
     """An array of the thread: on its stack where it is small, where LLVM knows that nothing else is the same memory."""
     kind, count = KINDS[alloc.dtype], product(alloc.shape).constant
-    if count is not None and count <= STACK_CELLS:
-        return f"noyau_cells({count}, {kind if kind in NUMPY else 'np.bool_'})"
-    return f"np.empty({cells}, {NUMPY.get(kind, 'np.bool_')})"
+    word = "noyau_cells" if count is not None and count <= STACK_CELLS else "noyau_row"
+    return f"{word}({cells}, {kind if kind in NUMPY else 'np.bool_'})"
 
 
 def is_packed(memory: Buffer | Alloc) -> bool:

@@ -34,27 +34,31 @@ noyau_bits_f32 = _bits(types.float32, types.uint32)
 noyau_from_bits_f32 = _bits(types.uint32, types.float32)
 
 
-# Every float16 is a float. The exponent moves by 112; infinity and NaN move twice, and a denormal
-# is made normal by a subtraction. 0.0 ulp.
+# Every float16 is a float: the exponent moves by 112, that of infinity and NaN by 224, and a denormal is made
+# normal by a subtraction. The sign is spread over the bits that the exponent does not have. 0.0 ulp.
 @scalar
 def noyau_f16_to_f32(x):
-    size = i32(i32(i32(x) & i32(32767)) << i32(13))
-    normal = i32(size + (i32(i32(224) << i32(23)) if size >= i32(260046848) else i32(i32(112) << i32(23))))
+    cell = i32(i32(u32(u32(x) << u32(16))) >> i32(3))
+    size = i32(cell & i32(268427264))
     denormal = noyau_from_bits_f32(u32(i32(size + i32(i32(113) << i32(23))))) - f32(6.1035156e-05)
-    bits = noyau_bits_f32(denormal) if size < i32(8388608) else u32(normal)
-    return noyau_from_bits_f32(u32(bits | u32(u32(i32(i32(x) & i32(32768))) << u32(16))))
+    normal = noyau_from_bits_f32(u32(i32(size + i32(i32(112) << i32(23)))))
+    finite = denormal if size < i32(8388608) else normal
+    number = noyau_from_bits_f32(u32(i32(size + i32(i32(224) << i32(23))))) if size >= i32(260046848) else finite
+    return noyau_from_bits_f32(u32(noyau_bits_f32(number) | u32(u32(cell) & u32(2147483648))))
 
 
-# To the nearest, halves to even. A denormal is rounded by an addition whose last bit is 2^-24. 0.5 ulp.
+# To the nearest, halves to even, by the addition of a power of two whose last bit is that of the result: 2^13 times
+# the float's own, and of a denormal that of the least normal number. What is left is the significand. 0.5 ulp.
 @scalar
 def noyau_f32_to_f16(x):
     bits = noyau_bits_f32(x)
-    size = i32(u32(bits & u32(2147483647)))
-    normal = i32(i32(i32(i32(size - i32(i32(112) << i32(23))) + i32(4095)) + i32(i32(size >> i32(13)) & i32(1))) >> i32(13))
-    denormal = i32(u32(noyau_bits_f32(noyau_from_bits_f32(u32(size)) + f32(0.5)) - u32(1056964608)))
-    finite = denormal if size < i32(i32(113) << i32(23)) else normal
-    other = i32(32256) if size > i32(2139095040) else i32(31744)
-    return u16(u32((u32(other) if size >= i32(i32(143) << i32(23)) else u32(finite)) | u32(u32(bits >> u32(16)) & u32(32768))))
+    size = u32(bits & u32(2147483647))
+    power = u32(947912704) if size < u32(947912704) else u32(size & u32(2139095040))
+    large = noyau_from_bits_f32(u32(power + u32(i32(i32(13) << i32(23)))))
+    significand = u32(noyau_bits_f32(noyau_from_bits_f32(size) + large) - noyau_bits_f32(large))
+    code = u32(significand + u32(u32(power - u32(947912704)) >> u32(13)))
+    finite = u32(31744) if code > u32(31744) else code
+    return u16(u32((u32(32256) if size > u32(2139095040) else finite) | u32(u32(bits >> u32(16)) & u32(32768))))
 
 
 @numba.njit(error_model="numpy", nogil=True, fastmath={"contract"})

@@ -45,6 +45,25 @@ def noyau_cells(context, count, kind):
 
 
 @intrinsic
+def noyau_row(context, count, kind):
+    """Cells of this call alone, too many for its stack. (np.empty takes Numba a third of a second to compile.)"""
+    result = types.Array(kind.instance_type, 1, "C")
+
+    def made(target, builder, signature, args):
+        cell = target.get_data_type(result.dtype)
+        step = target.get_constant(types.intp, target.get_abi_sizeof(cell))
+        memory = target.nrt.meminfo_alloc_aligned(builder, builder.mul(args[0], step), ir.IntType(32)(64))
+        with builder.if_then(cgutils.is_null(builder, memory), likely=False):
+            target.call_conv.return_user_exc(builder, MemoryError, ("there is not enough memory for a row",))
+        data = builder.bitcast(target.nrt.meminfo_data(builder, memory), cell.as_pointer())
+        array = arrayobj.make_array(result)(target, builder)
+        arrayobj.populate_array(array, data, (args[0],), (step,), step, memory)
+        return array._getvalue()
+
+    return result(count, kind), made
+
+
+@intrinsic
 def noyau_fetch(context, cells, at):
     """A hint that the memory around a cell of a packed array is read soon; it may lie outside."""
 
@@ -200,7 +219,7 @@ def noyau_exp_f32(x):
 
 @numba.njit(error_model="numpy", nogil=True, fastmath={"contract"})
 def scattered_labels_0(x, ids, less, v14, rows, n, begin, end):
-    kept_v7_2 = np.empty(n, np.float32)
+    kept_v7_2 = noyau_row(n, f32)
     v3_max = noyau_cells(64, f32)
     v3_nan = noyau_cells(64, i32)
     v8_lanes_sum = noyau_cells(64, f32)
