@@ -22,6 +22,8 @@ _TYPES = frozenset(
     "void bool char short int long float double unsigned signed size_t int32_t int64_t uint32_t uint64_t int8_t "
     "uint8_t int16_t uint16_t ptrdiff_t ssize_t half __half dim3".split()
 )
+_LINE = re.compile(r"^[ \t]*#(?:\\\n|[^\n])*", re.MULTILINE)
+_PRAGMA = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+omp\b(?:\\\n|[^\n])*\bfor\b(?:\\\n|[^\n])*\n", re.MULTILINE)
 _MARKS = frozenset("const static constexpr volatile register __shared__ __restrict__ restrict extern".split())
 _LEVELS = tuple(
     tuple(level.split()) for level in ("||", "&&", "|", "^", "&", "== !=", "< > <= >=", "<< >>", "+ -", "* / %")
@@ -56,9 +58,16 @@ def statements(text: str, entry: str) -> list[ast.stmt]:
     found = re.search(rf"\b{re.escape(entry)}\s*\([^;{{}}]*\)\s*\{{", clean)
     if found is None:
         raise UnsupportedError(f"no function {entry} is found in its text")
-    start = found.end() - 1
-    reading = _Reading(_tokens(clean[start:], clean.count("\n", 0, start) + 1))
-    return reading.block()
+    dealt = {clean.count("\n", 0, each.end()) + 1 for each in _PRAGMA.finditer(clean)}
+    bare = _LINE.sub(lambda line: "\n" * line[0].count("\n"), clean)
+    start = _place(bare, entry)
+    return _Reading(_tokens(bare[start:], bare.count("\n", 0, start) + 1), dealt).block()
+
+
+def _place(text: str, entry: str) -> int:
+    """Where the body of a function begins."""
+    found = re.search(rf"\b{re.escape(entry)}\s*\([^;{{}}]*\)\s*\{{", text)
+    return found.end() - 1 if found else 0
 
 
 def types_of(text: str, entry: str) -> dict[str, str]:
@@ -80,8 +89,8 @@ def _tokens(text: str, line: int) -> list[Token]:
 class _Reading:
     """Reads tokens from left to right."""
 
-    def __init__(self, tokens: Sequence[Token]) -> None:
-        self.tokens, self.at = tokens, 0
+    def __init__(self, tokens: Sequence[Token], dealt: set[int]) -> None:
+        self.tokens, self.at, self.dealt = tokens, 0, dealt
 
     @property
     def text(self) -> str:
@@ -170,7 +179,8 @@ class _Reading:
                 [ast.AugAssign(target=ast.Name(id=stepped), op=ast.Add(), value=by)],
             ) if name == tested == stepped:
                 last = end if isinstance(op, ast.Lt) else _at(ast.BinOp(end, ast.Add(), _number(1, line)), line)
-                called = _at(ast.Call(_name("range", line), [start, last, by], []), line)
+                word = "prange" if line in self.dealt else "range"  # loops of OpenMP
+                called = _at(ast.Call(_name(word, line), [start, last, by], []), line)
                 target = _at(ast.Name(name, ast.Store()), line)
                 return [_at(ast.For(target, called, body or [_at(ast.Pass(), line)], []), line)]
         return [*first, _at(ast.While(test, [*body, *step], []), line)]

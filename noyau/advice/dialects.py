@@ -198,6 +198,9 @@ class C:
         given = [walk.value(each) for each in node.args]
         if name == "atomicAdd" and isinstance(node.args[0], ast.Call) and ast.unparse(node.args[0].func) == "address":
             return None
+        for each in given:
+            if isinstance(each, Pointer):  # whoever gets it looks there
+                walk.touch(each.array, each.offset, node.lineno)
         return given[0] if name in ("address", "__ldg") and given else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -15,6 +16,7 @@ import numpy as np
 from noyau.advice import launches
 from noyau.advice.arithmetic import remarks
 from noyau.advice.remarks import Remark
+from noyau.advice.sharing import shared
 from noyau.advice.situations import ON_GRIDS, Situation, count, tried
 from noyau.advice.uncalled import uncalled
 from noyau.checking.attempts import Attempt
@@ -67,7 +69,9 @@ def advised(
         found += _at(kernel, instance, meant, given, is_meant=True)
     if not (declared or fixed):
         found += _at(kernel, instance, _grown(instance, sizes), given, is_meant=False)
-    kept = {each.message.partition(" ")[2] or each.message: each for each in [*_methods(kernel), *found]}
+    kept: dict[tuple[int, str], Remark] = {}
+    for each in [*_methods(kernel), *found, *shared(kernel)]:
+        kept.setdefault((each.line, each.mend), each)
     return [
         each.finding(kernel.target.op, kernel.name, kernel.language) for each in kept.values() if not each.is_allowed
     ]
@@ -103,7 +107,8 @@ def _at(
     made = again(sizes)
     if made is None:
         return []
-    found = _launch(made, is_meant=is_meant) if kernel.language in ON_GRIDS else []
+    is_launched = kernel.language in ON_GRIDS and kernel.usage.launch is not None
+    found = _launch(made, is_meant=is_meant) if is_launched else []
     return found + (remarks(made, again) if is_meant else [])
 
 
@@ -122,9 +127,17 @@ def _launch(made: Situation, *, is_meant: bool) -> list[Remark]:
     )
     if not count(made.grid) or not count(made.block) or count(made.block) > GPU.max_threads:
         return []
-    file, _, line = made.kernel.place.rpartition(":")
-    place = (file, int(line)) if line.isdigit() else (made.kernel.place, 0)
+    place = place_of(made.kernel)
     return [Remark("launch", *place, f"{told}, for {made.told}", mend) for told, mend in launches.advise(launch)]
+
+
+def place_of(kernel: HandKernel) -> tuple[str, int]:
+    """The file and the line of a kernel; of a text the line of its function."""
+    file, _, line = kernel.place.rpartition(":")
+    if line.isdigit():
+        return file, int(line)
+    found = re.search(rf"\b{re.escape(kernel.entry.partition('<')[0])}\s*\(", kernel.text)
+    return kernel.place, kernel.text.count("\n", 0, found.start()) + 1 if found else 1
 
 
 def _source(kernel: HandKernel) -> str:
