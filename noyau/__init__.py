@@ -96,14 +96,20 @@ def optimize(model: str | Path | Callable[..., Any], inputs: Any = None, **wishe
     `wishes` are the fields of `noyau.optimizing.Wishes`: keep="faster", "not-slower" or "all"; dims={"sequence": 128};
     inputs="arrays.npz"; target="native" or a level such as "x86-64-v3"; threads=1; only=[...], drop=[...] of kernels;
     between=(["A", "B"], ["C"]), the ends of the path to work on.
-    The result has `.report`, `.save(path)` and `.session()`. Raises ModelError for a file that is no model, InputError
-    for inputs that do not fit, BuildError where there is no compiler, MissingExtraError without onnx or onnxruntime."""
+    The result has `.report`, `.save(path)` and `.session()`. With device="cuda" torch hosts the model instead, with
+    kernels in Triton: `wishes` are then dims, inputs, seed and those of a module, and the result is called with the
+    model's inputs, tensors or arrays, and gives a list of tensors. Raises ModelError for a file that is no model,
+    InputError for inputs that do not fit, BuildError where there is no compiler, MissingExtraError without onnx or
+    onnxruntime."""
     if callable(model):
         return _modules("optimizing").optimize(model, inputs, **wishes)
-    from noyau import optimizing
-
     if inputs is not None:
         wishes["inputs"] = inputs
+    if wishes.get("device") is not None:
+        return _modules("onnx_hosting").optimize_model(model, **wishes)
+    from noyau import optimizing
+
+    wishes.pop("device", None)
     return optimizing.optimize(model, optimizing.Wishes(**wishes))
 
 

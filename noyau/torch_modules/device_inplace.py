@@ -26,15 +26,23 @@ IN_PLACE: dict[Any, Any] = {
 
 def update_in_place(graph: fx.Graph) -> None:
     """Make each update of an argument, which is copied to it at the end, in the argument itself."""
+    for update, back in updates(graph).items():
+        update.target = IN_PLACE[update.target]
+        back.replace_all_uses_with(update)
+        graph.erase_node(back)
+    graph.lint()
+
+
+def updates(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
+    """The updates of arguments that can be made where those lie, and the copies that they then need not."""
     order = {node: at for at, node in enumerate(graph.nodes)}
-    for back in list(_copied_back(graph)):
+    found: dict[fx.Node, fx.Node] = {}
+    for back in _copied_back(graph):
         argument, update = back.args[:2]
         is_update = isinstance(update, fx.Node) and update.target in IN_PLACE and update.args[0] is argument
         if is_update and _is_free(argument, update, back, order):
-            update.target = IN_PLACE[update.target]
-            back.replace_all_uses_with(update)
-            graph.erase_node(back)
-    graph.lint()
+            found[update] = back
+    return found
 
 
 def _copied_back(graph: fx.Graph) -> Iterator[fx.Node]:

@@ -41,7 +41,7 @@ from noyau.torch_modules.places import Traced
 
 Say = Callable[[str], None]
 MOST_AT_ONCE = 16  # threads: Triton's compiler works without Python's lock
-ROUNDS = 10  # of a timing
+ROUNDS = 6  # of a timing
 KNOWN = Known()
 
 

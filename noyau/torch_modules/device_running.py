@@ -20,7 +20,7 @@ from noyau.errors import DeviceError
 from noyau.torch_modules.device_inplace import update_in_place
 from noyau.torch_modules.device_kernels import DeviceCall
 from noyau.torch_modules.device_text import Text
-from noyau.torch_modules.running import Boxed, eager, shorten
+from noyau.torch_modules.running import Boxed, eager
 
 
 def flat(module: fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
@@ -28,7 +28,6 @@ def flat(module: fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
     update_in_place(module.graph)
     if not is_static(module.graph):
         return eager(module, inputs)
-    shorten(module.graph)
     made = Flat(module)
 
     def run(arguments: list[Any]) -> Any:

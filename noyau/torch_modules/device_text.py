@@ -51,7 +51,7 @@ class Line:
 @dataclass(slots=True)
 class Text:
     """What is noted of a call. `values`: what stands for a node; `made`: views that were made, by name; `placed`: the
-    nodes that are arguments and whose address a kernel gets."""
+    arguments whose address a kernel gets; `mutates`: whether a function of torch's changes what it is given."""
 
     placeholders: Sequence[str]
     given: Sequence[Any]
@@ -63,6 +63,7 @@ class Text:
     results: str = "()"
     count: int = 0
     device: int = 0
+    mutates: bool = False
 
     def __post_init__(self) -> None:
         for at, name in enumerate(self.placeholders):
@@ -109,6 +110,7 @@ class Text:
     def called(self, node: fx.Node, made: Any) -> None:
         """A call of a function of torch's, or of a kernel that is not launched by numbers."""
         reads: list[str] = []
+        self.mutates |= bool(getattr(getattr(node.target, "_schema", None), "is_mutable", False))
         function = self.held(DIRECT.get(node.target, node.target), "f")
         words = [self.spelt(each, reads) for each in node.args]
         words += [f"{key}={self.spelt(each, reads)}" for key, each in node.kwargs.items()]
@@ -148,6 +150,8 @@ class Text:
 
     def launched(self, node: fx.Node, plan: Any, results: Any) -> bool:
         """The launches of a kernel, by numbers; False where an argument does not begin as it must."""
+        from noyau.runtimes.torch.triton_launching import direct
+
         given = [self.values[each.name] for each in node.args]
         if not all(self.begins_well(shown) for shown in given):
             return False
@@ -162,7 +166,9 @@ class Text:
         for run, grid, function, packed, _, arguments, at_places in plan.launched:
             where = {at: places[place] for at, place in at_places}
             given_to = [self.address(where[at]) if at in where else self.told(one) for at, one in enumerate(arguments)]
-            head = [*map(str, grid), "stream", self.told(function), self.held(packed), "None, None, None"]
+            run, more = direct(run)
+            head = [*map(str, grid), "stream", self.told(function), *map(self.told, more)]
+            head += [self.held(packed), "None, None, None"]
             reads = tuple(shown.root for shown in where.values())
             self.lines.append(Line(f"{self.held(run, 'k')}({', '.join([*head, *given_to])})", reads))
         made = tuple(places[at] for at in plan.results)
@@ -201,6 +207,7 @@ class Text:
         body = [f"{', '.join(arguments)}, = arguments"] if arguments else []
         body += self.asked()
         body += ["arguments.clear()", "stream = raw_stream(device)"]
+        head, body = body, []
         last = {name: at for at, line in enumerate(self.lines) for name in (*line.reads, line.makes) if name}
         kept = set(self.results.replace("(", " ").replace(")", " ").replace(",", " ").split()) | set(self.names)
         body += (
@@ -210,7 +217,10 @@ class Text:
             body.append(line.words)
             free = sorted({n for n in (*line.reads, line.makes) if n and last[n] == at and n not in kept})
             body += [f"del {', '.join(free)}"] if free else []
-        inner = "\n".join(f"    {line}" for line in [*body, f"return {self.results}"])
+        body.append(f"return {self.results}")
+        if not self.mutates:  # nothing here is recorded, and no count of changes goes on
+            body = ["with below():", *(f"    {line}" for line in body)]
+        inner = "\n".join(f"    {line}" for line in [*head, *body])
         return f"def call(arguments):\n{inner}\n"
 
     def asked(self) -> list[str]:
@@ -236,6 +246,7 @@ class Text:
             "current_device": getattr(torch._C, "_cuda_getDevice", lambda: -1),
             "watched": watched,
             "device": self.device,
+            "below": torch._C._AutoDispatchBelowAutograd,
             "slowly": slowly,
         }
         exec(compile(self.finished(), "<noyau: a compiled graph>", "exec"), names)  # noqa: S102  numbers and own names

@@ -26,7 +26,7 @@ def report_of(name: str, graphs: Sequence[Compiled], whole: Comparison | None, n
         name,
         before,
         before - gone,
-        kernels=tuple(record(one) for one in distinct(graphs)),
+        kernels=tuple(record(one, one.planned.language) for one in distinct(graphs)),
         end_to_end=EndToEnd() if whole is None else end_to_end(whole),
         not_fused=tuple(not_fused(graphs)),
         inputs=tuple(notes),

@@ -241,5 +241,25 @@ def _asked(hook: Any) -> Any:
     return None if hook is None or not getattr(hook, "calls", True) else hook
 
 
+_HEAD = ("self", "gridX", "gridY", "gridZ", "stream", "function")
+
+
+def direct(run: Any) -> tuple[Any, tuple[Any, ...]]:
+    """What a compiled kernel is launched by, and what it is given behind the function: the C function below Triton's
+    launcher, where that would only add memory that the kernel does not ask for; else the launcher itself."""
+    code = getattr(vars(type(run)).get("__call__"), "__code__", None)
+    plain = code is not None and code.co_varnames[: code.co_argcount] == _HEAD and code.co_flags & 4
+    asks = [getattr(run, f"{name}_scratch_size", 1) for name in ("global", "profile")]
+    if not plain or any(asks) or not hasattr(run, "launch_pdl"):
+        return run, ()
+    return run.launch, (run.launch_cooperative_grid, run.launch_pdl, None, None)
+
+
+def watched() -> bool:
+    """Whether somebody has asked Triton to tell of launches."""
+    hooks = knobs.runtime
+    return _asked(hooks.launch_enter_hook) is not None or _asked(hooks.launch_exit_hook) is not None
+
+
 _current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", lambda: -1)
 _stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 0)
