@@ -16,7 +16,7 @@ from noyau.ir.graph import Graph
 from noyau.ir.loops import Role
 from noyau.languages import triton
 from noyau.schedules.grid import on_gpu
-from noyau.schedules.grid_both import joined
+from noyau.schedules.grid_joined import joined
 
 Values = dict[str, torch.Tensor]
 

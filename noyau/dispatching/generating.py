@@ -22,7 +22,7 @@ from noyau.lowering.names import identifier
 from noyau.references import Reference
 from noyau.schedules.choosing import USUAL, Options
 from noyau.schedules.grid import on_gpu
-from noyau.schedules.grid_both import joined
+from noyau.schedules.grid_joined import joined
 from noyau.signatures.types import Instance, Value
 
 GENERATED = ("c", "numba")  # languages that calls on arrays are made in

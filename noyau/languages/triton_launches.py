@@ -52,6 +52,7 @@ from noyau.languages.triton_tiles import (
     is_reduced_into,
     leaves_states,
     led_row,
+    merged_memory,
     passes_over,
 )
 from noyau.schedules.grid_tiles import Tile, tile_of, tiles_in
@@ -68,6 +69,7 @@ class Printer(Memory):
         self.said.passes = passes_over(launch.body)
         self.name = f"{kernel.name}_{position}"
         self.tiles, self.even = tiles_in(launch.body), even_tiles(launch.body)
+        self.merged = merged_memory(launch.body)
         self.leads: dict[str, Dim] = {}  # how far before a row 16 bytes begin: where the row begins
         self.meetings = 0  # of the programs that share a row
         self.staged = list[Dim]()  # bytes that a round loads, of loops of which rounds are loaded ahead
@@ -247,7 +249,8 @@ class Printer(Memory):
             self.said.extents[loop.var] = loop.extent
             around, self.said.passing = self.said.passing, loop.var
             turns = f"range(0, {self.said.dim(loop.extent)})"
-            if (size := bytes_of_round(self.kernel, loop)) is not None:
+            again = any(loop.var in passes for passes in self.said.passes.values() if len(passes) > 1)
+            if not again and (size := bytes_of_round(self.kernel, loop)) is not None:
                 self.staged.append(product(map(self.said.sizes.__getitem__, self.said.lanes)) * size)
                 turns = f"tl.{turns[:-1]}, num_stages=STAGES)"
             with self.block(f"for {name} in {turns}:"):

@@ -76,6 +76,7 @@ class Memory(Lines):
         self.rank = rank
         self.shapes: dict[str, str] = {}  # of memory
         self.empty: set[str] = set()  # memory that holds the state of nothing
+        self.merged = frozenset[str]()  # memory of which the cells of a tile are merged, so that those outside matter
 
     def block_of(self, lanes: Iterable[str]) -> str:
         """The shape of a block of values along tiles."""
@@ -116,7 +117,8 @@ class Memory(Lines):
             self.begin(store.buffers, store.values)
             return
         names = [self.names.value(buffer) for buffer in store.buffers]
-        own = [self.said.lanes[name].mask for name in sorted(store.index[0].names) if name in self.said.lanes]
+        lanes = sorted(store.index[0].names) if self.merged & set(store.buffers) or not store.merge else ()
+        own = [self.said.lanes[name].mask for name in lanes if name in self.said.lanes]
         mask = " & ".join(f"({m})" if " " in m else m for m in [*own, *self.said.conditions] if m)
         texts = [self.said.top(value) for value in store.values]
         dtypes = tuple(self.said.memory[buffer].dtype for buffer in store.buffers)

@@ -21,6 +21,12 @@ def is_reduced_into(statement: Statement, empty: Store) -> bool:
             return False
 
 
+def merged_memory(body: Iterable[Statement]) -> frozenset[str]:
+    """The memory of which the cells of a tile are merged into one state."""
+    loops = [s for s in every_statement(body) if isinstance(s, Loop) and s.axis is Axis.SERIAL and tile_of(s.extent)]
+    return frozenset(expr.buffer for s in loops for expr in every_expression(s.body) if isinstance(expr, Load))
+
+
 def depth_of(body: Iterable[Statement]) -> int:
     """How many tiles stand in each other at most; at least 1."""
 

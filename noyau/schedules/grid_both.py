@@ -7,13 +7,12 @@ folds along rows come first, in a launch of their own; then tiles of columns are
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from noyau.dtypes import DType
 from noyau.ir.algebra import Symbolic
-from noyau.ir.binding import plan
 from noyau.ir.dims import Dim, maximum
 from noyau.ir.loops import (
     Alloc,
@@ -22,7 +21,6 @@ from noyau.ir.loops import (
     Call,
     Expr,
     Fold,
-    If,
     Index,
     Kernel,
     Launch,
@@ -39,11 +37,14 @@ from noyau.ir.monoids import MONOIDS
 from noyau.ir.walk import every_expression, every_statement, rewrite, substitute
 from noyau.schedules.folds import State, position, state_of
 from noyau.schedules.grid_rows import rows, whole
+from noyau.schedules.grid_shared import can_share
 from noyau.schedules.grid_tiles import (
     ZERO,
     Cells,
     Tile,
+    all_at_most,
     ceiling,
+    chunks_of,
     covered,
     cut,
     folds_in,
@@ -51,17 +52,21 @@ from noyau.schedules.grid_tiles import (
     is_innermost,
     merged_parts,
     on_grid,
+    renamed,
     taken_in,
 )
+from noyau.schedules.grid_tiles import partial as partial_of
 from noyau.schedules.steps import Statements, chain, coalesce, drop_unused, minimum, nested, sink
 from noyau.schedules.together import are_alike, in_one_pass, merged, names_in, parted
 
 LEAST, MOST = 512, 8192  # cells of a row that a program keeps together with what is added to each column
-PROGRAMS = 264  # that rows of MOST cells are shared out to: two for each multiprocessor of a large GPU
+PROGRAMS = 132  # that rows of MOST cells are shared out to: one for each multiprocessor of a large GPU
 KEPT = Tile("COLUMNS", "fits", 1 << 16)
-ACROSS, DOWN = Tile("COLUMNS", "fits", 1024, 8), Tile("ROWS", "is", 4)  # of cells that are written and summed
+ACROSS, DOWN = Tile("COLUMNS", "fits", 1024, 4), Tile("ROWS", "is", 4)  # of cells that are written and summed
 DEEP = 64  # rows of these that a program takes in
-MERGED = Tile("COLUMNS", "fits", 32), Tile("ROWS", "fits", 64, 4)
+MERGED = Tile("COLUMNS", "fits", 8), Tile("ROWS", "fits", 256, 4)
+PIECE = 4096  # cells of a long row, of which there are few, that a program takes in
+PIECES = Tile("BLOCK", "is", 4096, 8), Tile("BLOCK", "fits", 4096, 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,13 +263,55 @@ def _in_two_passes(kernel: Kernel, both: Both) -> tuple[Kernel, list[Launch]]:
     first = drop_unused((*(s for s in both.of_row if not isinstance(s, Loop)), *stores))
     launches = list[Launch]()
     if any(isinstance(s, Store) for s in first):
-        kernel = rows(replace(kernel, launches=()), (replace(both.around, body=first),))
-        launches += kernel.launches
+        kernel, launches = _statistics(kernel, both.around, first)
     before = tuple(s for s in found.before if isinstance(s, Let))
     bodies = [(*before, *(Let(name, load) for name, load in left.items()), *_renamed(loops, both))]
     block = merged([*bodies, *_added(both, {})])
-    kernel, parts, states, cells = _cells(kernel, both, block)
-    return kernel, [*launches, cells, _merging(both, parts, states)]
+    few = all_at_most((both.around.extent,), DEEP)
+    if few is not False:
+        kernel, last = _cells(kernel, both, block, once=True)
+        launches += [replace(one, when=None if few is True else few) for one in last]
+    if few is not True:
+        kernel, last = _cells(kernel, both, block, once=False)
+        many = None if few is False else Call("logical_not", (few,), DType.BOOL)
+        launches += [replace(one, when=many) for one in last]
+    return kernel, launches
+
+
+def _statistics(kernel: Kernel, around: Loop, of_row: Statements) -> tuple[Kernel, list[Launch]]:
+    """Folds along rows, and what is stored of them. Of few long rows states of pieces, and then their merge."""
+    extent = [fold.loops[0][1] for fold in folds_in(*of_row)]
+    few = can_share([around], of_row) if extent and are_alike(of_row) else False
+    launches = list[Launch]()
+    if few is not False:
+        kernel, pieces = _in_pieces(kernel, around, of_row)
+        launches += [replace(one, when=None if few is True else few) for one in pieces]
+    if few is not True:
+        made = rows(replace(kernel, launches=()), (replace(around, body=of_row),), share=few is False)
+        otherwise = None if few is False else Call("logical_not", (few,), DType.BOOL)
+        launches += [replace(one, when=_all(otherwise, one.when)) for one in made.launches]
+        kernel = made
+    return kernel, launches
+
+
+def _in_pieces(kernel: Kernel, around: Loop, of_row: Statements) -> tuple[Kernel, list[Launch]]:
+    found = parted(of_row)
+    folds = [let.value for let in found.lets if isinstance(let.value, Fold)]
+    chunks = chunks_of(folds[0], found.lets[0].name, PIECE)
+    parts = [
+        partial_of(renamed(fold, folds[0]), let.name, chunks, [around], PIECE, PIECES)
+        for let, fold in zip(found.lets, folds, strict=True)
+    ]
+    launches = []
+    for loops, taken, after in (
+        ([around, chunks], [part.first for part in parts], ()),
+        ([around], [part.second for part in parts], found.after),
+    ):
+        passed = in_one_pass([(*one.before, one.passed) for one in taken])
+        body = drop_unused((*found.before, *passed, *(s for one in taken for s in one.after), *after))
+        launches.append(Launch(on_grid(loops, body)))
+    scratch = tuple(buffer for part in parts for buffer in part.scratch)
+    return replace(kernel, buffers=(*kernel.buffers, *scratch)), launches
 
 
 def _renamed(loops: Sequence[Loop], both: Both) -> Statements:
@@ -277,91 +324,39 @@ def _line(both: Both, load: Load) -> Buffer:
     return Buffer(load.buffer, load.dtype, (both.around.extent,), Role.SCRATCH)
 
 
-def _cells(kernel: Kernel, both: Both, block: Statements) -> tuple[Kernel, Loop, list[State], Launch]:
-    """Tiles of columns over a part of the rows: what is written of them; the states of the sums, left in scratch."""
-    count, extent, part = both.around.extent, both.across.extent, Dim.of("#part")
+def _cells(kernel: Kernel, both: Both, block: Statements, *, once: bool) -> tuple[Kernel, list[Launch]]:
+    """Tiles of columns over parts of the rows: what is written of them, and the states of the sums, which are merged;
+    `once`: over all rows, so that nothing is left to merge."""
+    count, extent, column = both.around.extent, both.across.extent, Dim.of(both.cells.var)
     parts = Loop("#part", ceiling(count, Dim.of(DEEP)), Axis.THREADS, ())
-    states, owns = both.states, {both.states[k].names: k for k in range(len(both.folds))}
-    moved = substitute(block, {both.around.var: Dim.of(both.around.var) + part * DEEP})
-    values = {owns[s.buffers]: s.values for s in moved if isinstance(s, Store) and s.merge and s.buffers in owns}
+    begin = ZERO if once else Dim.of("#part") * DEEP
+    moved = substitute(block, {both.around.var: Dim.of(both.around.var) + begin})
+    owns = {state.names: k for k, state in enumerate(both.states)}
+    values = {owns[s.buffers]: s.values for s in moved if isinstance(s, Store) and s.buffers in owns}
     body = tuple(s for s in moved if not (isinstance(s, Store) and s.buffers in owns))
-    loops = ((both.around.var, minimum(Dim.of(DEEP), count - part * DEEP)),)
+    loops = ((both.around.var, minimum(Dim.of(DEEP), count - begin)),)
     taken = [
         taken_in(Cells(loops, body if k == 0 else (), values[k]), state, name, DOWN)
-        for k, ((name, _), state) in enumerate(zip(both.folds, states, strict=True))
+        for k, ((name, _), state) in enumerate(zip(both.folds, both.states, strict=True))
     ]
-    cell, left, after = part * extent + Dim.of(both.cells.var), list[State](), list[Statement]()
-    for one, state in zip(taken, states, strict=True):
-        left.append(State(state.monoid, tuple(f"{n}_of_cells" for n in state.names), state.dtypes))
-        after += [*one.after, left[-1].store(cell, state.load(ZERO), merge=False)]
-    inner = (*in_one_pass([(*one.before, one.passed) for one in taken]), *after)
-    tiles = cut(Loop(both.cells.var, extent, Axis.SERIAL, inner), ACROSS, Axis.THREADS)
-    return _with_scratch(kernel, left, (parts.extent, extent)), parts, left, Launch(on_grid([parts], (tiles,)))
+    inner = (*in_one_pass([(*one.before, one.passed) for one in taken]), *(s for one in taken for s in one.after))
+    left = [State(s.monoid, tuple(f"{n}_of_cells" for n in s.names), s.dtypes) for s in both.states]
+    if once:
+        return kernel, [_tiles(both, [], (*inner, *_finished(both)))]
+    cell = Dim.of("#part") * extent + column
+    pairs = zip(left, both.states, strict=True)
+    stores = tuple(one.store(cell, state.load(ZERO), merge=False) for one, state in pairs)
+    first = _tiles(both, [parts], (*inner, *stores))
+    return _with_scratch(kernel, left, (parts.extent, extent)), [first, _merging(both, parts, left)]
 
 
-# Two kernels as one.
+def _finished(both: Both) -> Statements:
+    """What follows from the sums of a column, whose states are in memory, in the words of the cells."""
+    pairs = zip(both.folds, both.states, strict=True)
+    lets = [Let(name, state.result(ZERO, fold.dtype)) for (name, fold), state in pairs]
+    return substitute((*both.before, *lets, *both.after), {both.across.var: Dim.of(both.cells.var)})
 
 
-def joined(one: Kernel, other: Kernel, wanted: Collection[str]) -> Kernel | None:
-    """A kernel that computes rows, and one that sums over them, as one of two launches; None where they are no such
-    pair. The results of the first that are not `wanted`, by their sources, become scratch."""
-    if len(one.launches) != 1 or len(other.launches) != 1 or any(b.strides for b in (*one.buffers, *other.buffers)):
-        return None
-    names = {b.source: b.name for b in one.buffers}
-    taken = {*names.values(), *_values_in(one)}
-    calls = {b.name: names.get(b.source) or _fresh(b.name, taken) for b in other.buffers}
-    calls |= {name: _fresh(name, {*taken, *calls.values()}) for name in _values_in(other)}
-    own = [replace(b, name=calls[b.name]) for b in other.buffers if b.source not in names]
-    outputs = [b for b in one.buffers if b.role is Role.OUTPUT]
-    buffers = [
-        *(b for b in (*one.buffers, *own) if b.role is Role.INPUT),
-        *(b for b in outputs if b.source in wanted),
-        *(b for b in own if b.role is Role.OUTPUT),
-        *(replace(b, role=Role.SCRATCH) for b in outputs if b.source not in wanted),
-    ]
-    body = _under(other.launches[0].body, calls)
-    if both_in(one.launches[0].body, body) is None:
-        return None
-    binding = plan([b.shape for b in buffers if b.role is Role.INPUT])
-    guards = tuple(dict.fromkeys((*one.guards, *other.guards)))
-    return replace(one, buffers=tuple(buffers), binding=binding, launches=(*one.launches, Launch(body)), guards=guards)
-
-
-def _values_in(kernel: Kernel) -> list[str]:
-    """The names of its values."""
-    statements = [s for launch in kernel.launches for s in every_statement(launch.body)]
-    return [s.name for s in statements if isinstance(s, Let) and not s.name.startswith("#")]
-
-
-def _fresh(name: str, taken: Collection[str]) -> str:
-    while name in taken:
-        name = f"{name}_b"
-    return name
-
-
-def _under(statements: Statements, names: Mapping[str, str]) -> Statements:
-    """Statements with their values and buffers under other names."""
-
-    def in_expression(expr: Expr) -> Expr:
-        match expr:
-            case Var(name, dtype):
-                return Var(names.get(name, name), dtype)
-            case Load(buffer):
-                return replace(expr, buffer=names.get(buffer, buffer))
-            case Fold(body=body):
-                return replace(expr, body=tuple(map(in_statement, body)))
-            case _:
-                return expr
-
-    def in_statement(statement: Statement) -> Statement:
-        match statement:
-            case Let(name):
-                return replace(statement, name=names.get(name, name))
-            case Store(buffers):
-                return replace(statement, buffers=tuple(names.get(b, b) for b in buffers))
-            case Loop(body=body) | If(body=body):
-                return replace(statement, body=tuple(map(in_statement, body)))
-            case _:
-                return statement
-
-    return tuple(map(in_statement, rewrite(statements, in_expression)))
+def _tiles(both: Both, around: Sequence[Loop], inner: Statements) -> Launch:
+    loop = Loop(both.cells.var, both.across.extent, Axis.SERIAL, drop_unused(inner))
+    return Launch(on_grid(around, (cut(loop, ACROSS, Axis.THREADS),)))

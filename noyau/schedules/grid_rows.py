@@ -52,13 +52,13 @@ WIDE = Tile("BLOCK", "grows", 16384, 512)  # where what is dear is computed agai
 PASSED = 4096  # cells of a row from which one fold, and what is written, are two passes
 
 
-def rows(kernel: Kernel, body: Statements) -> Kernel:
-    """Rows that fit into a tile; longer ones, and few, that several programs share; others, in tiles one after the
-    other; each where the sizes of the call say so."""
+def rows(kernel: Kernel, body: Statements, *, share: bool = True) -> Kernel:
+    """Rows that fit into a tile; longer ones, and few, that several programs share, if they may; others, in tiles one
+    after the other; each where the sizes of the call say so."""
     loops, inner = chain(body)
     lead, passed = lead_of(kernel, loops, inner), online(inner)
     choices, launches = Choices(), list[Launch]()
-    if (few := can_share(loops, inner)) is not False:
+    if share and (few := can_share(loops, inner)) is not False:
         kernel, together = shared(kernel, loops, inner, lead)
         launches.append(choices.launch(together, few))
     fits = _fits(inner, most=_kept(inner, passed))

@@ -7,6 +7,7 @@ import ast
 import numpy as np
 import pytest
 
+import noyau
 from noyau.dtypes import DType
 from noyau.errors import GraphError
 from noyau.languages import triton
@@ -74,6 +75,38 @@ def test_halves_alone_are_computed_loosely():
     assert "noyau_near_sigmoid_f32" in text_of(one_map("sigmoid", DType.F16))
     assert "libdevice.exp(" in text_of(one_map("exp", DType.F32))
     assert "libdevice.exp(" in text_of(jumping(DType.BF16))
+
+
+def test_numbers_of_rows_do_not_make_halves_exact():
+    bf16, f32 = DType.BF16, DType.F32
+
+    def shifted(x, most):
+        return np.exp(x.astype(np.float32) - most[:, None]).astype(x.dtype)
+
+    def scaled(x, most):
+        return np.exp(x.astype(np.float32) - most).astype(x.dtype)
+
+    near = noyau.op("bf16[rows, n], f32[rows] -> bf16[rows, n]")(shifted)
+    exact = noyau.op("bf16[rows, n], f32[n] -> bf16[rows, n]")(scaled)
+    assert "tl.exp(" in near.generated("triton", [bf16, f32], [2, 1]).text
+    assert "libdevice.exp(" in exact.generated("triton", [bf16, f32], [2, 1]).text
+
+
+def test_nothing_is_fused_where_a_product_is_rounded_first():
+    @noyau.op("f32[m, n], f32[n] -> f32[m, n]")
+    def weighted(x, w):
+        v = x * w
+        return np.exp(v - v.max(-1, keepdims=True))
+
+    assert "enable_fp_fusion=False" in weighted.generated("triton", [DType.F32, DType.F32], [2, 1]).text
+    assert "enable_fp_fusion" not in text_of(softmax())
+
+
+def test_rounds_are_loaded_ahead_where_a_row_is_passed_over_once():
+    text = text_of(reduced("sum", "rows", "n", axes=(1,)))
+    assert "in tl.range(0, tl.cdiv(lead + n, BLOCK), num_stages=STAGES):" in text
+    assert 'STAGES = tiles.get("STAGES", stages_of(BLOCK * 4))' in text
+    assert "num_stages" not in text_of(softmax())
 
 
 def test_a_sum_of_all_goes_through_scratch():

@@ -15,9 +15,9 @@ from noyau.ir.loops import Role
 from noyau.ir.running import run
 from noyau.ir.wellformed import check
 from noyau.languages import triton
-from noyau.schedules import grid_both
+from noyau.schedules import grid_both, grid_shared
 from noyau.schedules.grid import on_gpu
-from noyau.schedules.grid_both import joined
+from noyau.schedules.grid_joined import joined
 from noyau.schedules.grid_tiles import tiles_in
 from tests.judged import Judge
 
@@ -56,12 +56,13 @@ GRAPHS = {"rms_norm": gradient(nn.rms_norm, [2, 1]), "layer_norm": gradient(nn.l
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
     """Rows of a few cells are long, and a few rows are many."""
-    for name, number in {"LEAST": 5, "MOST": 12, "PROGRAMS": 3, "DEEP": 4}.items():
+    for name, number in {"LEAST": 5, "MOST": 12, "PROGRAMS": 3, "DEEP": 4, "PIECE": 8}.items():
         monkeypatch.setattr(grid_both, name, number)
+    monkeypatch.setattr(grid_shared, "SHORT", 0)
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-@pytest.mark.parametrize(("rows", "n"), [(1, 7), (11, 5), (7, 12), (1, 1), (9, 4), (10, 13)])
+@pytest.mark.parametrize(("rows", "n"), [(1, 7), (11, 5), (7, 12), (1, 1), (9, 4), (10, 13), (3, 17)])
 def test_gradients_are_what_the_graph_gives(name, rows, n):
     graph = GRAPHS[name]
     kernel, inputs = kernel_of(graph), arrays_of(graph, rows, n)
@@ -96,7 +97,7 @@ def test_kernels_that_are_no_such_pair_stay_apart():
 def test_the_text_runs(monkeypatch):
     graph = GRAPHS["layer_norm"]
     kernel = kernel_of(graph)
-    for rows, n in ((7, 6), (5, 13)):
+    for rows, n in ((7, 6), (5, 13), (3, 14)):
         inputs = arrays_of(graph, rows, n)
         judge = Judge(graph, inputs)
         results = compiled(kernel)(*(inputs[b.source] for b in kernel.of(Role.INPUT)))

@@ -92,11 +92,6 @@ def block_of(cells):
     return min(most, triton.next_power_of_2(max(1, cells)), 16384)
 
 
-def stages_of(size):
-    """How many rounds of a loop are on the way, where each loads so many bytes."""
-    return 3 if size <= 49152 else 2 if size <= 98304 else 1
-
-
 def at_once(tensor):
     """How many programs surely run at the same time."""
     return torch.cuda.get_device_properties(tensor.device).multi_processor_count if tensor.is_cuda else 1 << 31
@@ -177,7 +172,7 @@ def gathered_1(table, ids, v5, v2, words, n, b, s, n_STEP: tl.constexpr, s_STEP:
 
 
 @triton.jit
-def gathered_2(table, ids, v5, v2, words, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr, STAGES: tl.constexpr):
+def gathered_2(table, ids, v5, v2, words, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr):
     words = tl.cast(words, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     i1 = tl.program_id(0).to(INDEX)
@@ -185,7 +180,7 @@ def gathered_2(table, ids, v5, v2, words, n, n_STEP: tl.constexpr, INDEX: tl.con
     ids_i = tl.load(ids + i1)
     at = ids_i
     v4_sum_lanes = tl.full((BLOCK,), 0.0, tl.float32)
-    for r1t in tl.range(0, tl.cdiv(lead + n, BLOCK), num_stages=STAGES):
+    for r1t in range(0, tl.cdiv(lead + n, BLOCK)):
         r1 = BLOCK * r1t + tl.arange(0, BLOCK) - lead
         r1_inside = noyau_inside(r1, n, ALIGN, BLOCK_EVEN)
         r1_line = (i1 * n) // ALIGN * ALIGN
@@ -201,7 +196,7 @@ def gathered_2(table, ids, v5, v2, words, n, n_STEP: tl.constexpr, INDEX: tl.con
     v4 = v4_sum
     inside = (at >= 0) & (at < words)
     tl.store(v5 + i1, v4)
-    for i2t in tl.range(0, tl.cdiv(lead + n, BLOCK), num_stages=STAGES):
+    for i2t in range(0, tl.cdiv(lead + n, BLOCK)):
         i2t_back = tl.cdiv(lead + n, BLOCK) - i2t - 1
         i2 = BLOCK * i2t_back + tl.arange(0, BLOCK) - lead
         i2_inside = noyau_inside(i2, n, ALIGN, BLOCK_EVEN)
@@ -258,10 +253,9 @@ def gathered(table, ids, **tiles):
         ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
         BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + n - 1)))
         BLOCK_EVEN = ALIGN == 1 and n % BLOCK == 0
-        STAGES = tiles.get("STAGES", stages_of(BLOCK * 4))
         programs = b * s
         if programs > 0:
             gathered_2[(programs,)](
-                table, ids, v5, v2, words, n // step_of(n), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, STAGES, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 256)))
+                table, ids, v5, v2, words, n // step_of(n), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 256)))
             )
     return v5, v2

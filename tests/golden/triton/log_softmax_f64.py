@@ -98,11 +98,6 @@ def block_of(cells):
     return min(most, triton.next_power_of_2(max(1, cells)), 16384)
 
 
-def stages_of(size):
-    """How many rounds of a loop are on the way, where each loads so many bytes."""
-    return 3 if size <= 49152 else 2 if size <= 98304 else 1
-
-
 def at_once(tensor):
     """How many programs surely run at the same time."""
     return torch.cuda.get_device_properties(tensor.device).multi_processor_count if tensor.is_cuda else 1 << 31
@@ -185,13 +180,13 @@ def log_softmax_f64_1(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr
 
 
 @triton.jit
-def log_softmax_f64_2(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr, STAGES: tl.constexpr):
+def log_softmax_f64_2(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     i0 = tl.program_id(0).to(INDEX)
     lead = (i0 * n) % ALIGN
     v1_max_lanes = tl.full((BLOCK,), float("-inf"), tl.float64)
-    for r1t in tl.range(0, tl.cdiv(lead + n, BLOCK), num_stages=STAGES):
+    for r1t in range(0, tl.cdiv(lead + n, BLOCK)):
         r1 = BLOCK * r1t + tl.arange(0, BLOCK) - lead
         r1_inside = noyau_inside(r1, n, ALIGN, BLOCK_EVEN)
         r1_line = (i0 * n) // ALIGN * ALIGN
@@ -205,7 +200,7 @@ def log_softmax_f64_2(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr
     v1_max = tl.reduce(v1_max_lanes, 0, noyau_merge_max_f64)
     v1 = v1_max
     v6_sum_lanes = tl.full((BLOCK,), 0.0, tl.float64)
-    for r2t in tl.range(0, tl.cdiv(lead + n, BLOCK), num_stages=STAGES):
+    for r2t in range(0, tl.cdiv(lead + n, BLOCK)):
         r2t_back = tl.cdiv(lead + n, BLOCK) - r2t - 1
         r2 = BLOCK * r2t_back + tl.arange(0, BLOCK) - lead
         r2_inside = noyau_inside(r2, n, ALIGN, BLOCK_EVEN)
@@ -222,7 +217,7 @@ def log_softmax_f64_2(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr
     v6_sum = tl.sum(v6_sum_lanes, axis=0)
     v6 = v6_sum
     v8 = libdevice.log(v6)
-    for i1t in tl.range(0, tl.cdiv(lead + n, BLOCK), num_stages=STAGES):
+    for i1t in range(0, tl.cdiv(lead + n, BLOCK)):
         i1 = BLOCK * i1t + tl.arange(0, BLOCK) - lead
         i1_inside = noyau_inside(i1, n, ALIGN, BLOCK_EVEN)
         i1_line = (i0 * n) // ALIGN * ALIGN
@@ -277,10 +272,9 @@ def log_softmax_f64(x, **tiles):
         ALIGN = tiles.get("ALIGN", 1 if n % 2 == 0 else 2)
         BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + n - 1)))
         BLOCK_EVEN = ALIGN == 1 and n % BLOCK == 0
-        STAGES = tiles.get("STAGES", stages_of(BLOCK * 8))
         programs = rows
         if programs > 0:
             log_softmax_f64_2[(programs,)](
-                x, v10, rows, n // step_of(n), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, STAGES, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 256)))
+                x, v10, rows, n // step_of(n), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 256)))
             )
     return v10

@@ -108,11 +108,6 @@ def block_of(cells):
     return min(most, triton.next_power_of_2(max(1, cells)), 16384)
 
 
-def stages_of(size):
-    """How many rounds of a loop are on the way, where each loads so many bytes."""
-    return 3 if size <= 49152 else 2 if size <= 98304 else 1
-
-
 def at_once(tensor):
     """How many programs surely run at the same time."""
     return torch.cuda.get_device_properties(tensor.device).multi_processor_count if tensor.is_cuda else 1 << 31
@@ -198,14 +193,14 @@ def log_softmax_kept_1(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexp
 
 
 @triton.jit
-def log_softmax_kept_2(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, GROUP_EVEN: tl.constexpr, BLOCK_EVEN: tl.constexpr, STAGES: tl.constexpr):
+def log_softmax_kept_2(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, GROUP_EVEN: tl.constexpr, BLOCK_EVEN: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     i0 = tl.program_id(0).to(INDEX)
     lead = (i0 * n) % ALIGN
     v1_top_lanes = tl.full((LANES, 1), float("-inf"), tl.float32)
     v6_scaled_lanes = tl.full((LANES, 1), 0.0, tl.float32)
-    for r2t in tl.range(0, tl.cdiv(lead + n, GROUP * LANES), num_stages=STAGES):
+    for r2t in range(0, tl.cdiv(lead + n, GROUP * LANES)):
         lane_v1 = tl.arange(0, LANES)[:, None]
         r2 = (LANES * r2t + lane_v1) * GROUP + tl.arange(0, GROUP)[None, :] - lead
         r2_inside = noyau_inside(r2, n, ALIGN, GROUP_EVEN)
@@ -231,7 +226,7 @@ def log_softmax_kept_2(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexp
     v1 = v1_top
     v6 = tl.where((tl.abs(v1_top) == float("inf")) & (0 < n), float("nan"), v6_scaled)
     v8 = libdevice.log(v6)
-    for i1t in tl.range(0, tl.cdiv(lead + n, BLOCK), num_stages=STAGES):
+    for i1t in range(0, tl.cdiv(lead + n, BLOCK)):
         i1t_back = tl.cdiv(lead + n, BLOCK) - i1t - 1
         i1 = BLOCK * i1t_back + tl.arange(0, BLOCK)[:, None] - lead
         i1_inside = noyau_inside(i1, n, ALIGN, BLOCK_EVEN)
@@ -290,10 +285,9 @@ def log_softmax_kept(x, **tiles):
         LANES = tiles.get("LANES", max(1, block_of(ALIGN + n - 1) // 8))
         GROUP_EVEN = ALIGN == 1 and n % (GROUP * LANES) == 0 and n % GROUP == 0
         BLOCK_EVEN = ALIGN == 1 and n % BLOCK == 0
-        STAGES = tiles.get("STAGES", stages_of(max(GROUP * LANES * 4, BLOCK * 4)))
         programs = rows
         if programs > 0:
             log_softmax_kept_2[(programs,)](
-                x, v10, rows, n // step_of(n), step_of(n), INDEX, ALIGN, GROUP, BLOCK, LANES, GROUP_EVEN, BLOCK_EVEN, STAGES, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 512)))
+                x, v10, rows, n // step_of(n), step_of(n), INDEX, ALIGN, GROUP, BLOCK, LANES, GROUP_EVEN, BLOCK_EVEN, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 512)))
             )
     return v10

@@ -106,11 +106,6 @@ def block_of(cells):
     return min(most, triton.next_power_of_2(max(1, cells)), 16384)
 
 
-def stages_of(size):
-    """How many rounds of a loop are on the way, where each loads so many bytes."""
-    return 3 if size <= 49152 else 2 if size <= 98304 else 1
-
-
 def at_once(tensor):
     """How many programs surely run at the same time."""
     return torch.cuda.get_device_properties(tensor.device).multi_processor_count if tensor.is_cuda else 1 << 31
@@ -202,7 +197,7 @@ def residual_rms_norm_bf16_1(x, r, w, v10, v3, v17, rows, n, n_STEP: tl.constexp
 
 
 @triton.jit
-def residual_rms_norm_bf16_2(x, r, w, v10, v3, v17, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr, STAGES: tl.constexpr):
+def residual_rms_norm_bf16_2(x, r, w, v10, v3, v17, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     i0 = tl.program_id(0).to(INDEX)
@@ -210,7 +205,7 @@ def residual_rms_norm_bf16_2(x, r, w, v10, v3, v17, rows, n, n_STEP: tl.constexp
     v8 = (n).to(tl.float32)
     v10_i = tl.load(v10).to(tl.float32)
     v5_sum_lanes = tl.full((BLOCK,), 0.0, tl.float32)
-    for r1t in tl.range(0, tl.cdiv(lead + n, BLOCK), num_stages=STAGES):
+    for r1t in range(0, tl.cdiv(lead + n, BLOCK)):
         r1 = BLOCK * r1t + tl.arange(0, BLOCK) - lead
         r1_inside = noyau_inside(r1, n, ALIGN, BLOCK_EVEN)
         r1_line = (i0 * n) // ALIGN * ALIGN
@@ -229,7 +224,7 @@ def residual_rms_norm_bf16_2(x, r, w, v10, v3, v17, rows, n, n_STEP: tl.constexp
     v9 = tl.div_rn(v5, v8)
     v12 = v9 + v10_i
     v13 = noyau_rsqrt_f32(v12)
-    for i1t in tl.range(0, tl.cdiv(lead + n, BLOCK), num_stages=STAGES):
+    for i1t in range(0, tl.cdiv(lead + n, BLOCK)):
         i1t_back = tl.cdiv(lead + n, BLOCK) - i1t - 1
         i1 = BLOCK * i1t_back + tl.arange(0, BLOCK) - lead
         i1_inside = noyau_inside(i1, n, ALIGN, BLOCK_EVEN)
@@ -295,10 +290,9 @@ def residual_rms_norm_bf16(x, r, w, v10, **tiles):
         ALIGN = tiles.get("ALIGN", 1 if n % 8 == 0 else 8)
         BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + n - 1)))
         BLOCK_EVEN = ALIGN == 1 and n % BLOCK == 0
-        STAGES = tiles.get("STAGES", stages_of(max(BLOCK * 4, BLOCK * 6)))
         programs = rows
         if programs > 0:
             residual_rms_norm_bf16_2[(programs,)](
-                x, r, w, v10, v3, v17, rows, n // step_of(n), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, STAGES, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 256)))
+                x, r, w, v10, v3, v17, rows, n // step_of(n), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 256)))
             )
     return v3, v17

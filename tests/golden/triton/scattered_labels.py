@@ -111,13 +111,8 @@ def block_of(cells):
     return min(most, triton.next_power_of_2(max(1, cells)), 16384)
 
 
-def stages_of(size):
-    """How many rounds of a loop are on the way, where each loads so many bytes."""
-    return 3 if size <= 49152 else 2 if size <= 98304 else 1
-
-
 @triton.jit
-def scattered_labels_0(x, ids, less, v14, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, GROUP_EVEN: tl.constexpr, BLOCK_EVEN: tl.constexpr, STAGES: tl.constexpr):
+def scattered_labels_0(x, ids, less, v14, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, GROUP_EVEN: tl.constexpr, BLOCK_EVEN: tl.constexpr):
     rows = tl.cast(rows, INDEX) * rows_STEP
     n = tl.cast(n, INDEX) * n_STEP
     i0 = tl.program_id(0).to(INDEX)
@@ -128,7 +123,7 @@ def scattered_labels_0(x, ids, less, v14, rows, n, rows_STEP: tl.constexpr, n_ST
     inside = (at >= 0) & (at < n)
     v3_top_lanes = tl.full((LANES, 1), float("-inf"), tl.float32)
     v8_scaled_lanes = tl.full((LANES, 1), 0.0, tl.float32)
-    for r2t in tl.range(0, tl.cdiv(lead + n, GROUP * LANES), num_stages=STAGES):
+    for r2t in range(0, tl.cdiv(lead + n, GROUP * LANES)):
         lane_v3 = tl.arange(0, LANES)[:, None]
         r2 = (LANES * r2t + lane_v3) * GROUP + tl.arange(0, GROUP)[None, :] - lead
         r2_inside = noyau_inside(r2, n, ALIGN, GROUP_EVEN)
@@ -155,7 +150,7 @@ def scattered_labels_0(x, ids, less, v14, rows, n, rows_STEP: tl.constexpr, n_ST
     v8 = tl.where((tl.abs(v3_top) == float("inf")) & (0 < n), float("nan"), v8_scaled)
     less_i = tl.load(less + i0)
     v12 = -less_i
-    for i1t in tl.range(0, tl.cdiv(lead + n, BLOCK), num_stages=STAGES):
+    for i1t in range(0, tl.cdiv(lead + n, BLOCK)):
         i1 = BLOCK * i1t + tl.arange(0, BLOCK)[:, None] - lead
         i1_inside = noyau_inside(i1, n, ALIGN, BLOCK_EVEN)
         i1_line = (i0 * n) // ALIGN * ALIGN
@@ -198,10 +193,9 @@ def scattered_labels(x, ids, less, **tiles):
     LANES = tiles.get("LANES", max(1, block_of(ALIGN + n - 1) // 8))
     GROUP_EVEN = ALIGN == 1 and n % (GROUP * LANES) == 0 and n % GROUP == 0
     BLOCK_EVEN = ALIGN == 1 and n % BLOCK == 0
-    STAGES = tiles.get("STAGES", stages_of(max(GROUP * LANES * 4, BLOCK * 4)))
     programs = rows
     if programs > 0:
         scattered_labels_0[(programs,)](
-            x, ids, less, v14, rows // step_of(rows), n // step_of(n), step_of(rows), step_of(n), INDEX, ALIGN, GROUP, BLOCK, LANES, GROUP_EVEN, BLOCK_EVEN, STAGES, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 512)))
+            x, ids, less, v14, rows // step_of(rows), n // step_of(n), step_of(rows), step_of(n), INDEX, ALIGN, GROUP, BLOCK, LANES, GROUP_EVEN, BLOCK_EVEN, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 512)))
         )
     return v14

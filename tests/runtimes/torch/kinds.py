@@ -13,6 +13,13 @@ def softmax(x):
     return e / e.sum(-1, keepdims=True)
 
 
+@noyau.op("float[rows, n], float[n] -> float[rows, n]")
+def weighted_softmax(x, w):
+    v = x * w
+    e = np.exp(v - v.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
 @noyau.op("float[*batch, n], float[n] -> float[*batch, n]")
 def rmsnorm(x, weight, *, eps=1e-5):
     return (x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight).astype(x.dtype)

@@ -42,6 +42,12 @@ def test_each_shape_again_and_again(shape):
         near(kinds.softmax(x), torch.softmax(x, -1))
 
 
+@pytest.mark.parametrize("n", [33, 20_000, 70_000])
+def test_products_are_rounded_before_their_own_maximum_is_taken_off(n):
+    x, w = rows(50, n) * 1e30, rows(n)
+    assert torch.equal(kinds.weighted_softmax(x, w).sum(-1), torch.ones(50, device="cuda"))
+
+
 def test_no_cells():
     assert kinds.doubled(rows(5, 0)).shape == (5, 0)
 
