@@ -63,6 +63,28 @@ def double_mended(x, out):
         out[i] = x[i] + x[i]
 
 
+# A block for each cell, in a kernel that strides over the grid: right, and with 256 times too many threads.
+
+
+@noyau.op("f32[n] -> f32[n]")
+def fourfold(x):
+    return 4 * x
+
+
+@fourfold.kernel(launch=lambda n: (n, 256))  # defect: launch
+@cuda.jit
+def strided_broken(x, out):
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        out[i] = 4 * x[i]
+
+
+@fourfold.kernel(launch=lambda n: ((n + 255) // 256, 256))
+@cuda.jit
+def strided_mended(x, out):
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        out[i] = 4 * x[i]
+
+
 # Work split over four streams, a quarter each: the last size % 4 elements are never done.
 
 
