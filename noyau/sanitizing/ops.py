@@ -23,6 +23,7 @@ from noyau.sanitizing.merging import merged
 from noyau.sanitizing.programs import compiled, written
 from noyau.sanitizing.reading import Reported
 from noyau.sanitizing.tool import TOOLS, missing, sanitized
+from noyau.shadow.records import Site
 from noyau.signatures.types import Instance
 
 LANGUAGES = ("cuda", "numba_cuda", "triton")
@@ -87,6 +88,16 @@ def _usual(op: Op[..., Any]) -> tuple[Instance, list[np.ndarray], str]:
 
 def _of(told: Reported, op: str, kernel: HandKernel, size: str) -> Finding | None:
     """A report as a finding, unless a mark on its line allows it."""
+    told = replace(told, site=_in_text(told.site, kernel), other=_in_text(told.other, kernel))
     if any(site is not None and site.allows(told.kind) is not None for site in (told.site, told.other)):
         return None
     return told.finding(op, kernel.name, kernel.language, kernel.place, size)
+
+
+def _in_text(site: Site | None, kernel: HandKernel) -> Site | None:
+    """A line as noyau has it, where the kernel is a text that is in no file: nvcc takes its name for one of this
+    folder."""
+    if site is None or Path(kernel.place).is_file() or Path(site.file).name != kernel.place:
+        return site
+    lines = kernel.text.splitlines()
+    return Site(kernel.place, site.line, lines[site.line - 1].strip() if site.line <= len(lines) else "")

@@ -89,7 +89,7 @@ def _race(record: ElementTree.Element) -> Reported:
     told = f"a thread {verbs[0]} shared memory which another {verbs[1]} on {where}, and no barrier lies between them"
     count = int(record.findtext("what/destination/count", "1"))
     is_error = record.findtext("level", "Error") == "Error"
-    return Reported("race", told, *sites, (), function, is_error, count, "put a __syncthreads() between the two")
+    return Reported("race", told, *sites, (), function, is_error, count, "put a barrier of the block between the two")
 
 
 def _access(record: ElementTree.Element, kind: str) -> Reported:

@@ -78,3 +78,16 @@ def test_a_kernel_that_it_cannot_look_at(asked, monkeypatch):
     kernel = second_opinion(doubled, CHECKED, "file.py").kernels[0]
     assert kernel.findings == (OUTSIDE,)
     assert kernel.notes == ("compute-sanitizer: it does not end",)
+
+
+def test_lines_of_a_text_are_named_as_in_the_rest_of_the_report(asked, monkeypatch):
+    record = (FOLDER / "memcheck.outside.xml").read_text()
+    record = record.replace("/somewhere/planted.cu", "/anywhere/a text").replace("<line>5<", "<line>2<")
+    monkeypatch.setattr(ops, "sanitized", lambda *_, **__: reported(record, "memcheck"))
+    known = replace(OUTSIDE, place="a text:2")
+    checked = replace(CHECKED, kernels=(KernelCheck("twice", "cuda", None, (known,)),))
+    (found,) = second_opinion(doubled, checked, "file.py").findings
+    assert (found.place, found.witnesses) == ("a text:2", ("noyau", "compute-sanitizer"))
+    alone = replace(checked, kernels=(KernelCheck("twice", "cuda", None, ()),))
+    (found,) = second_opinion(doubled, alone, "file.py").findings
+    assert found.place == "a text:2"
