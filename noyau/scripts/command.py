@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from noyau.errors import InputError, OutputError
 from noyau.shadow.mapping import Map, svg
 
 _LAUNCH = re.compile(r"(\d+(?:x\d+){0,2}),(\d+(?:x\d+){0,2})")
+BLOCK_MOST = 1024  # threads of a block, of every GPU
 _MAKE_OPS = frozenset({"op", "map", "zip", "reduce"})  # of noyau
 
 
@@ -47,6 +49,9 @@ def launch_of(text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if found is None:
         raise InputError(f"--launch {text} is no GRID,BLOCK; give two numbers (8,64), or up to three each (4x4,16x16)")
     grid, block = (tuple(map(int, part.split("x"))) for part in found.groups())
+    if 0 in (*grid, *block) or math.prod(block) > BLOCK_MOST:
+        told = "starts no thread" if 0 in (*grid, *block) else f"has {math.prod(block)} threads in a block"
+        raise InputError(f"--launch {text} {told}; each number is at least 1, and a block has {BLOCK_MOST} at most")
     return grid, block
 
 

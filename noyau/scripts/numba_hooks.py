@@ -22,6 +22,7 @@ from numba.cuda.simulator.kernel import FakeCUDAKernel
 from noyau.checking.findings import Finding
 from noyau.errors import DeviceError, NoyauError
 from noyau.handwritten.kernels import python_function
+from noyau.scripts import numba_ufuncs
 from noyau.scripts.numba_host import WORDS
 from noyau.scripts.patching import patch
 from noyau.scripts.records import Session, shapes_told
@@ -65,6 +66,7 @@ def hooked(session: Session, launch: Any = None) -> Iterator[None]:
             patch(undone, cuda, name, word)
         for name in ("device_array", "device_array_like"):  # what the host fills by itself holds values
             patch(undone, cuda, name, hooks.empty(getattr(simulator, name)))
+        undone.enter_context(numba_ufuncs.stood_in())
         for name in ("copy_to_device", "__setitem__"):
             patch(undone, FakeCUDAArray, name, hooks.filled(getattr(FakeCUDAArray, name)))
         patch(undone, FakeCUDAArray, "copy_to_host", hooks.copied(FakeCUDAArray.copy_to_host))
@@ -207,9 +209,17 @@ class Kernel(FakeCUDAKernel):  # type: ignore[misc]
         chosen._launch = self._hooks.launch or launch
         return chosen
 
-    def __call__(self, *args: Any) -> None:
+    def __call__(self, *args: Any) -> Any:
+        if self._device:  # called by what is no kernel
+            return self.fn(*args)
         if self._launch is None:
             _without_a_launch(self)
+        caller = sys._getframe(1)
+        self._watched(args, f"{caller.f_code.co_filename}:{caller.f_lineno}")
+        return None
+
+    def _watched(self, args: Any, at: str) -> None:
+        """A launch from a line `at`."""
         names = list(inspect.signature(self.fn).parameters)
         arguments = [self._argument(name, value) for name, value in zip(names, args, strict=True)]
         shapes = shapes_told(names, [each.value for each in arguments])
@@ -225,15 +235,15 @@ class Kernel(FakeCUDAKernel):  # type: ignore[misc]
             raise DeviceError(f"{self.fn.__name__}{self._launch}: {told}") from None
         seen = launch.recorder.shadow.seen()
         findings, allowed = findings_of(seen, launch.route, session.script, self.fn.__name__, size)
-        caller = sys._getframe(1)
-        at = f"{caller.f_code.co_filename}:{caller.f_lineno}"
         findings += advised(launch, self.fn, session.script, self.fn.__name__, at, size, is_whole=True)
         watched = Watched(tuple(findings), launch.recorder.shadow.accesses, tuple(allowed), launch.notes)
         session.add(self.fn.__name__, LANGUAGE, place, shapes, watched)
         if traced is not None:
             own = {number: launch.recorder.memories[number] for number in launch.arrays.values()}
-            at = str(configuration)
-            session.draw(mapped(self.fn.__name__, at, "thread", lambda n: Owner(*configuration.placed(n)), own, traced))
+            told = str(configuration)
+            session.draw(
+                mapped(self.fn.__name__, told, "thread", lambda n: Owner(*configuration.placed(n)), own, traced)
+            )
         self._remember(launch, arguments)
 
     def _argument(self, name: str, value: Any) -> Argument:

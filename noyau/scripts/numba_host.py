@@ -3,17 +3,32 @@ which device there is, events that take the time, streams that are the default o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 from numba.cuda.simulator.api import stream
-from numba.cuda.simulator.cudadrv.devicearray import managed_array, pinned_array_like
+from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray, managed_array, pinned_array_like
 
 from noyau.scripts.events import Event
 
-DEVICE = SimpleNamespace(
+
+class Gpu(SimpleNamespace):
+    """A device, which is there to be entered and asked."""
+
+    def __enter__(self) -> Gpu:
+        return self
+
+    def __exit__(self, *fault: Any) -> None: ...
+
+
+def _ignored(*wishes: Any, **named: Any) -> None: ...
+
+
+DEVICE = Gpu(
     id=0,
     name=b"no GPU: watched by noyau",
     compute_capability=(9, 0),
@@ -28,8 +43,32 @@ DEVICE = SimpleNamespace(
     MAX_GRID_DIM_Y=65535,
     MAX_GRID_DIM_Z=65535,
     MAX_SHARED_MEMORY_PER_BLOCK=48 << 10,
-    reset=lambda: None,
+    TOTAL_MEMORY=80 << 30,
+    uuid="GPU-00000000-0000-0000-0000-000000000000",
+    reset=_ignored,
 )
+CONTEXT = Gpu(
+    id=0,
+    device=DEVICE,
+    reset=_ignored,
+    synchronize=_ignored,
+    push=_ignored,
+    pop=_ignored,
+    trashing=SimpleNamespace(clear=_ignored),
+    deallocations=SimpleNamespace(clear=_ignored),
+    get_memory_info=lambda: (DEVICE.TOTAL_MEMORY, DEVICE.TOTAL_MEMORY),
+    get_compute_capability=lambda: DEVICE.compute_capability,
+)
+
+
+def _as_array(given: Any, sync: bool = True) -> Any:
+    """An array of a device, of what has the memory of one."""
+    return given if isinstance(given, FakeCUDAArray) else FakeCUDAArray(np.asarray(given))
+
+
+def _detected() -> bool:
+    sys.stdout.write(f"Found 1 CUDA devices\nid 0  {DEVICE.name.decode()}\n")
+    return True
 
 
 @contextmanager
@@ -41,10 +80,16 @@ def _stream(*number: Any) -> Any:
     return stream()
 
 
-def _nothing() -> None: ...
-
-
-WORDS: dict[str, Callable[..., Any]] = {
+WORDS: dict[str, Any] = {
+    "gpus": [DEVICE],
+    "list_devices": lambda: [DEVICE],
+    "select_device": lambda *_: CONTEXT,
+    "current_context": lambda *_: CONTEXT,
+    "detect": _detected,
+    "close": _ignored,
+    "as_cuda_array": _as_array,
+    "is_cuda_array": lambda given: isinstance(given, FakeCUDAArray),
+    "is_supported_version": lambda: True,
     "get_current_device": lambda: DEVICE,
     "event": Event,
     "event_elapsed_time": Event.elapsed_time,
@@ -55,7 +100,7 @@ WORDS: dict[str, Callable[..., Any]] = {
     "legacy_default_stream": _stream,
     "per_thread_default_stream": _stream,
     "external_stream": _stream,
-    "profile_start": _nothing,
-    "profile_stop": _nothing,
+    "profile_start": _ignored,
+    "profile_stop": _ignored,
     "profiling": nullcontext,
 }

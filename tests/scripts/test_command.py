@@ -49,6 +49,18 @@ def test_what_is_no_launch(text):
         launch_of(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("0,0", "starts no thread"), ("1,0", "starts no thread"), ("1,64x64", "has 4096 threads in a block")],
+)
+def test_a_launch_that_no_gpu_takes(tmp_path, capsys, text, told):
+    path = tmp_path / "script.py"
+    path.write_text("x = 1\n", encoding="utf-8")
+    assert main(["check", str(path), "--launch", text]) == 2
+    line = f"noyau: --launch {text} {told}; each number is at least 1, and a block has 1024 at most\n"
+    assert capsys.readouterr().err == line
+
+
 def test_the_command_prints_and_writes(tmp_path, capsys):
     path, record = tmp_path / "script.py", tmp_path / "found.json"
     path.write_text("x = 1\n", encoding="utf-8")

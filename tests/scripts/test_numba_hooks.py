@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import re
 from contextlib import suppress
 
@@ -89,6 +90,36 @@ def test_a_kernel_without_a_launch():
         made = cuda.jit(shift.py_func)
         with pytest.raises(DeviceError, match="needs a launch"):
             made(np.zeros(2), np.zeros(2))
+
+
+def test_device_functions_that_are_lambdas():
+    half = cuda.jit(device=True)(lambda value: value / 2)
+
+    @cuda.jit
+    def halve(x):
+        i = cuda.grid(1)
+        if i < x.size:
+            x[i] = half(x[i])
+
+    session = Session("here")
+    with hooked(session):
+        halve[1, 4](x := np.ones(3))
+    assert x.tolist() == [0.5, 0.5, 0.5]
+    assert session.finished().ok
+
+
+def test_roots_of_negative_numbers_are_nan_as_numba_has_it():
+    @njit(parallel=True)
+    def roots(x):
+        for i in prange(x.shape[0]):
+            x[i] = math.sqrt(x[i])
+
+    session = Session("here")
+    with hooked(session):
+        roots(x := np.array([-1.0, 4.0]))
+    assert np.isnan(x[0])
+    assert x[1] == 2
+    assert session.finished().kernels[0].accesses == 4
 
 
 def test_what_cannot_be_watched_is_said_and_runs():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 import sys
@@ -20,6 +21,7 @@ from numba.extending import _Intrinsic
 
 from noyau.errors import UnsupportedError
 from noyau.shadow.numba.rewriting import RUN, Loop, Rewritten, rewritten
+from noyau.shadow.numbers import MATH
 from noyau.shadow.recording import Recorder, Recording, TooManyError
 
 THREADS = 4  # that a watched kernel is told there are
@@ -143,6 +145,8 @@ class Run:
 
     def module(self, module: ModuleType) -> Any:
         root = module.__name__.partition(".")[0]
+        if module is math:
+            return MATH
         if root in ("numpy", "numba"):
             return _Module(module, self)
         return module if root in _OWN or root in sys.stdlib_module_names else _Module(module, self)
@@ -158,6 +162,8 @@ class Run:
         if value is numba.literal_unroll:
             return lambda items: items
         package = str(getattr(value, "__module__", "")).partition(".")[0]
+        if package == "math" and callable(value):
+            return getattr(MATH, value.__name__, value)
         if value in (numba.carray, numba.farray) or (
             package == "numpy" and callable(value) and not isinstance(value, type | np.ufunc)
         ):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import types
 from collections.abc import Callable
 from functools import cache
-from types import SimpleNamespace
 from typing import Any
 
 import numba
@@ -17,6 +15,7 @@ from noyau.errors import UnsupportedError
 from noyau.shadow.numba_cuda.arrays import fitted
 from noyau.shadow.numba_cuda.device import Device
 from noyau.shadow.numba_cuda.requests import WAITING
+from noyau.shadow.numbers import MATH
 
 _STANDING = (
     *("threadIdx", "blockIdx", "blockDim", "gridDim", "grid", "gridsize", "atomic", "shared", "local", "const"),
@@ -70,34 +69,6 @@ class _Numba:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(numba, name)
-
-
-def _as_on_a_device(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of math that gives NaN or infinity where Python's raises."""
-
-    def computed(*values: Any) -> Any:
-        try:
-            return function(*values)
-        except ValueError:
-            return getattr(np, _IN_NUMPY.get(function.__name__, function.__name__), _nan)(*values)
-        except OverflowError:
-            return math.inf
-
-    return computed
-
-
-def _nan(*values: Any) -> float:
-    return math.nan
-
-
-_IN_NUMPY = {"log": "log", "pow": "power", "fmod": "fmod", "acos": "arccos", "asin": "arcsin", "acosh": "arccosh"}
-MATH = SimpleNamespace(
-    **{
-        name: _as_on_a_device(value) if isinstance(value, types.BuiltinFunctionType) else value
-        for name, value in vars(math).items()
-        if not name.startswith("_")
-    }
-)
 
 
 class Libdevice:

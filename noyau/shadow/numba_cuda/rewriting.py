@@ -103,12 +103,24 @@ def _parsed(function: FunctionType) -> tuple[ast.FunctionDef, str]:
         raise UnsupportedError(f"{told}; put it into a file of its own, as a function with a name") from None
     found = tree.body[0]
     if not isinstance(found, ast.FunctionDef):
-        raise UnsupportedError(f"{file}:{first}: a lambda cannot be watched; give it a name with def")
+        found = _named(function, tree, f"{file}:{first}")
     ast.increment_lineno(tree, first - 1)
     found.decorator_list, found.returns = [], None
     for each in (*found.args.posonlyargs, *found.args.args, *found.args.kwonlyargs):
         each.annotation = None
     return found, file
+
+
+def _named(function: FunctionType, tree: ast.Module, place: str) -> ast.FunctionDef:
+    """A lambda as a function with a name: of those on its lines the one that has its code."""
+    own = function.__code__
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Lambda):
+            code = eval(compile(ast.Expression(node), place, "eval"), {}).__code__  # noqa: S307  made, and not called
+            if (code.co_code, code.co_names, code.co_consts) == (own.co_code, own.co_names, own.co_consts):
+                body = ast.copy_location(ast.Return(node.body), node.body)
+                return ast.copy_location(ast.FunctionDef("lambda_", node.args, [body], [], None), node)
+    raise UnsupportedError(f"{place}: this lambda cannot be watched; give it a name with def")
 
 
 class _Rewriting(ast.NodeTransformer):
