@@ -67,7 +67,7 @@ def advise(launch: Launch) -> list[Advice]:
     if launch.is_of_programs:
         machine = _of_the_machine(launch)
         return [] if machine is None else [(machine[0], "launch more programs, of fewer cells each")]
-    found = [_of_warps(launch), _of_small_blocks(launch), _of_cells(launch), _of_the_machine(launch)]
+    found = [_of_warps(launch), _of_small_blocks(launch), of_cells(launch), _of_the_machine(launch)]
     return [each for each in found if each is not None]
 
 
@@ -87,7 +87,7 @@ def _of_small_blocks(launch: Launch) -> Advice | None:
     return told, "launch blocks of 128 to 512 threads, and as many fewer of them"
 
 
-def _of_cells(launch: Launch) -> Advice | None:
+def of_cells(launch: Launch) -> Advice | None:
     """A block for each cell: `<<<n, 256>>>` where `<<<n / 256, 256>>>` is meant. An axis of one cell tells nothing."""
     total = launch.blocks * launch.threads
     if launch.idle is None or min(launch.shape, default=1) <= 1 or launch.threads < 2:

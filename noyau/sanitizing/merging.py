@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -27,5 +28,10 @@ def merged(watched: Sequence[Finding], others: Sequence[Finding]) -> tuple[Findi
 
 def _same(one: Finding, other: Finding) -> bool:
     kinds = {_ALIKE.get(each.kind, each.kind) for each in (one, other)}
-    places = [{each.place, each.other_place} - {""} for each in (one, other)]
-    return one.kernel == other.kernel and len(kinds) == 1 and bool(places[0] & places[1])
+    return one.kernel == other.kernel and len(kinds) == 1 and bool(_lines(one) & _lines(other))
+
+
+def _lines(finding: Finding) -> set[tuple[str, str]]:
+    """The lines that it names, files by their whole paths."""
+    places = [place.rpartition(":") for place in (finding.place, finding.other_place) if place]
+    return {(os.path.abspath(file), line) for file, _, line in places}

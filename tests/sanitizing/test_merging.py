@@ -35,3 +35,10 @@ def test_one_defect_with_two_witnesses(own, other):
 def test_two_defects(other):
     own = finding("out-of-bounds", 5)
     assert merged([own], [other]) == (own, other)
+
+
+def test_one_file_by_two_paths(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    own = finding("race", 5)
+    other = Finding("op", "add", "cuda", "race", f"{tmp_path}/k.cu:5", "", "", witnesses=TOOL)
+    assert len(merged([own], [other])) == 1

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from noyau.advice.launches import Launch, of_cells
 from noyau.checking.findings import Finding
 from noyau.handwritten.c_parameters import roles_of
 from noyau.handwritten.kernels import HandKernel, number_text
@@ -120,12 +121,11 @@ def _changed(call: Call, ends: Sequence[Array], told: Told) -> list[Finding]:
 
 def _wasted(run: Ran, call: Call, told: Told) -> list[Finding]:
     """A warning where a grid has a block for each cell, and most of its threads have nothing to do."""
-    blocks = math.prod(call.launch.grid)
-    cells = max((math.prod(each.shape) for each in call.given if isinstance(each, Given)), default=0)
-    if run.launches != 1 or not 16 <= cells <= blocks or 4 * run.idle < 3 * run.threads:
+    shape = max((each.shape for each in call.given if isinstance(each, Given)), key=math.prod, default=())
+    said = of_cells(Launch(call.launch.grid, call.launch.block, shape, idle=run.idle))
+    if said is None or run.launches != 1:
         return []
-    message = f"{call.launch} starts {run.threads} threads, and {run.idle} of them touch nothing: a block for each cell"
-    mend = "launch (n + threads - 1) // threads blocks"
+    message, mend = said
     warning = Finding(told.op, told.kernel, told.language, "launch", told.entry_place, told.size, message)
     return [replace(warning, severity="warning", mend=mend)]
 
