@@ -95,6 +95,8 @@ def attach_function(
     made = name or entry
     called = f"{target.op}[{made}]"
     _require_free(made, taken, target)
+    if inspect.isclass(function):
+        raise SignatureError(f"{called} is a class; a kernel is a function: give one that makes what it needs of it")
     is_triton = language == "triton"
     validate(usage, target, called, meta_names(function) if is_triton else ())
     if is_triton:

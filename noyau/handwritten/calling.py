@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -99,13 +99,33 @@ class FunctionKernel:
                 launch_on_arrays(self.kernel, self.instance, self.constants, before, outputs)
                 returned = None
             else:
-                positional, named = self.arguments(before, outputs)
-                returned = function(*positional, **named)
+                returned = self.returned(function, before, outputs)
         except NoyauError:
             raise
         except (Exception, SystemExit) as fault:
             raise CheckError(f"{self.kernel.called} raised {type(fault).__name__}: {fault}") from fault
-        return _parts(returned, len(outputs)) if self.kernel.usage.returns else self.results(before, outputs)
+        return self.parts(returned) if self.kernel.usage.returns else self.results(before, outputs)
+
+    def returned(self, function: Callable[..., Any], inputs: Sequence[Array], outputs: Sequence[Array]) -> Any:
+        """What a call returns. A function of Numba that has signatures of its own, none for arrays that lie so, gets
+        packed copies of inputs that it does not update."""
+        positional, named = self.arguments(inputs, outputs)
+        try:
+            return function(*positional, **named)
+        except TypeError as fault:
+            if self.kernel.language != "numba" or self.kernel.usage.updates or not _has_no_match(fault):
+                raise
+        positional, named = self.arguments([np.array(each, order="C") for each in inputs], outputs)
+        return function(*positional, **named)
+
+    def parts(self, returned: Any) -> list[Array]:
+        """What was returned, as arrays. CheckError where it is none, or of another number."""
+        values = self.instance.outputs
+        parts = list(returned) if isinstance(returned, tuple | list) and len(values) > 1 else [returned]
+        if len(parts) != len(values) or any(part is None for part in parts):
+            wanted = "an array is" if len(values) == 1 else f"{len(values)} arrays are"
+            raise CheckError(f"it returned {type(returned).__name__}, and {wanted} wanted")
+        return [_as_array(part, value) for part, value in zip(parts, values, strict=True)]
 
     def results(self, prepared: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
         """What it left in its inputs, where it updates these, else in its outputs."""
@@ -178,9 +198,18 @@ def offered(value: Value, array: Array) -> Any:
     return number if value.dtype.is_float else number.item()
 
 
-def _parts(returned: Any, count: int) -> list[Array]:
-    parts = list(returned) if isinstance(returned, tuple | list) and count > 1 else [returned]
-    if len(parts) != count or any(part is None for part in parts):
-        wanted = "an array is" if count == 1 else f"{count} arrays are"
-        raise CheckError(f"it returned {type(returned).__name__}, and {wanted} wanted")
-    return [np.asarray(part) for part in parts]
+def _has_no_match(fault: TypeError) -> bool:
+    return str(fault).startswith("No matching definition")
+
+
+def _as_array(part: Any, value: Value) -> Array:
+    """A result as an array; a number of Python, of which Numba makes every scalar that it returns, in the dtype of the
+    result, where it is of that kind."""
+    if type(part) is float and value.dtype.is_float:
+        with np.errstate(over="ignore"):
+            return np.asarray(part).astype(value.dtype.numpy)
+    if type(part) is int and value.dtype.kind in ("int", "uint"):
+        whole = np.asarray(part)
+        limits = np.iinfo(value.dtype.numpy)
+        return whole.astype(value.dtype.numpy) if limits.min <= part <= limits.max else whole
+    return np.asarray(part)

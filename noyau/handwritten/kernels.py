@@ -173,6 +173,10 @@ def _require_alike(source: Term, output: Term, called: str) -> None:
         raise SignatureError(f"{called}: {source.name} is {source}, and {output.name} is {output}; they must be alike")
 
 
+# Where a decorator keeps the function that it was given: njit and jit, Triton's, vectorize, guvectorize, stencil.
+_WITHIN = ("py_func", "fn", "_dispatcher.py_func", "gufunc_builder.py_func", "kernel_ir.func_id.func")
+
+
 def language_of(function: Callable[..., Any]) -> str:
     """The language of a callable, told by the package that its type comes from; nothing is imported for it."""
     kind = type(function)
@@ -184,11 +188,17 @@ def language_of(function: Callable[..., Any]) -> str:
 
 def python_function(function: Callable[..., Any]) -> Callable[..., Any]:
     """The plain function in what a decorator of numba or triton made, else the callable itself."""
-    for name in ("py_func", "fn"):
-        inner: Any = getattr(function, name, None)
+    for name in _WITHIN:
+        inner = _attribute(function, name)
         if callable(inner) or hasattr(inner, "fn"):  # a tuner around heuristics is called by its grid alone
             return python_function(inner)
     return function
+
+
+def _attribute(value: Any, path: str) -> Any:
+    for name in path.split("."):
+        value = getattr(value, name, None)
+    return value
 
 
 def require_language(language: str, called: str) -> None:

@@ -36,6 +36,7 @@ class Recorder:
         self.shadow, self.most, self.owner = shadow or Shadow(), most, 0
         self.notes = array("q")
         self.memories: dict[int, Memory] = {}
+        self.unset: set[int] = set()  # memories that held nothing when they were made
         self.sites: list[Site] = []
         self.files: set[str] = set()  # whose lines are sites
         self._sites: dict[tuple[str, int], int] = {}
@@ -97,6 +98,8 @@ class Recorder:
         """An array of a memory of its own."""
         memory = self.shadow.memory(data.size, is_set=is_set)
         self.memories[memory] = Memory(name, data.shape)
+        if not is_set:
+            self.unset.add(memory)
         return Recording(self, memory, data, np.arange(data.size).reshape(data.shape))
 
 
@@ -271,6 +274,8 @@ class Recording(NDArrayOperatorsMixin):
         """Attributes and methods of an array: views stay views, and methods read, or fill, the whole."""
         if name == "T":
             return self.transpose()
+        if name == "flat":
+            return self._flat()
         if name in ("real", "imag"):
             return Recording(self.recorder, self.memory, getattr(self.data, name), self.cells)
         found = getattr(self.data, name)
@@ -291,6 +296,13 @@ class Recording(NDArrayOperatorsMixin):
         if data.shape != self.cells.shape:
             raise UnsupportedError(f"a view of {self.data.dtype} as {data.dtype}, of another width, cannot be watched")
         return Recording(self.recorder, self.memory, data, self.cells)
+
+    def _flat(self) -> Recording:
+        """Its cells along one axis. UnsupportedError where no view has them."""
+        flat = self.data.reshape(-1)
+        if not np.may_share_memory(flat, self.data) and flat.size:
+            raise UnsupportedError("x.flat of an array that is not packed is not watched")
+        return Recording(self.recorder, self.memory, flat, self.cells.reshape(-1))
 
     def _viewed(self, view: Callable[[np.ndarray], np.ndarray]) -> Recording:
         found, cells = view(self.data), view(self.cells)

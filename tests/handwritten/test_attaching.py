@@ -121,3 +121,13 @@ def test_where_a_function_stands(op):
     assert "def refused" in op.source("here")
     op.kernel(math.sqrt, returns=True)
     assert "its source is not at hand" in op.source("sqrt")
+
+
+def test_a_class_is_no_kernel(op):
+    class Counter:
+        def __call__(self, x, out): ...
+
+    assert (
+        refused(op, Counter)
+        == "op[Counter] is a class; a kernel is a function: give one that makes what it needs of it"
+    )

@@ -87,6 +87,38 @@ def test_a_value_like_the_poison_is_no_unwritten_cell():
     assert np.isnan(guarded(poison)[0]).all()
 
 
+def test_a_number_of_python_is_one_of_the_result():
+    """As Numba returns every scalar."""
+    (total,) = guarded(lambda x: float(x.sum()), "f32[n] -> f32")
+    assert (total.dtype, total.shape) == (np.float32, ())
+    (count,) = guarded(lambda x: len(x), "f32[n] -> i32")
+    assert (count.dtype, int(count)) == (np.int32, 5)
+    for function, text, told in (
+        (lambda x: 2**40, "f32[n] -> i32", "gave int64[] as out, not int32[]"),
+        (lambda x: np.float64(x.sum()), "f32[n] -> f32", "gave float64[] as out, not float32[]"),
+        (lambda x: len(x), "f32[n] -> f32", "gave int64[] as out, not float32[]"),
+    ):
+        with pytest.raises(CheckError) as error:
+            guarded(function, text)
+        assert told in str(error.value)
+
+
+def test_a_function_of_numba_with_signatures_gets_arrays_that_fit_them():
+    numba = pytest.importorskip("numba")
+
+    def add(x, y, out):
+        for i in range(x.size):
+            out[i] = x[i] + y[i]
+
+    packed = numba.njit("void(float32[::1], float32[::1], float32[::1])")(add)
+    wide, other = np.arange(10, dtype=np.float32), np.broadcast_to(np.float32(3), 5)
+    (got,) = guarded(packed, "f32[n], f32[n] -> f32[n]", (wide[::2], other))
+    assert got.tolist() == [3, 5, 7, 9, 11]
+    doubles = numba.njit("void(float64[::1], float64[::1], float64[::1])")(add)
+    with pytest.raises(CheckError, match=r"op\[k\] raised TypeError: No matching definition for argument type"):
+        guarded(doubles, "f32[n], f32[n] -> f32[n]", (f32(5), f32(5)))
+
+
 def test_args_init_and_updates_of_a_function():
     def step(by, target, n):
         target[...] += by * n

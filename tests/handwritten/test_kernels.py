@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from inspect import signature
 
 import pytest
 
@@ -118,3 +119,19 @@ def test_numbers_as_c_has_them(value, text):
 
 def test_nan_is_nan_in_c():
     assert number_text(math.nan) == "(0.0 / 0.0)"
+
+
+def test_what_numba_s_decorators_were_given():
+    numba = pytest.importorskip("numba")
+
+    def plain(x):
+        return x + x
+
+    def filled(x, out):
+        out[:] = x
+
+    assert python_function(numba.vectorize(plain)) is plain
+    assert python_function(numba.guvectorize("(n)->(n)")(filled)) is filled
+    shifted = numba.stencil(lambda x: x[-1] + x[1])
+    assert list(signature(python_function(shifted)).parameters) == ["x"]
+    assert [language_of(each) for each in (numba.vectorize(plain), shifted)] == ["numba"] * 2

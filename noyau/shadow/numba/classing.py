@@ -69,7 +69,7 @@ def _of(region: Region, races: Sequence[Seen], sites: Sequence[Site]) -> Classed
         told = ", ".join(f"{name} ({kind})" for name, kind in loop.reductions)
         return Classed(loop.file, loop.line, "reduction", f"iterations only update {told}")
     if region.iterations and not region.accesses:
-        return Classed(loop.file, loop.line, "unseen", "it touches no array that is watched: lists and x.flat are not")
+        return Classed(loop.file, loop.line, "unseen", "it touches no array that is watched: lists are not")
     return Classed(loop.file, loop.line, "map", "no two iterations touch one cell, unless all of them read it")
 
 

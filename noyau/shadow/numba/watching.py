@@ -161,7 +161,8 @@ class Watching:
     def unwritten(self, op: str, kernel: str, size: str, place: Site) -> list[Finding]:
         """Outputs of which cells were never written."""
         memories = {memory: self.recorder.memories[memory] for memory in self.memories.values()}
-        memories |= {each.memory: Memory("the result", each.data.shape) for each in self.returned}
+        made_empty = (each for each in self.returned if each.memory in self.recorder.unset)
+        memories |= {each.memory: Memory("the result", each.data.shape) for each in made_empty}
         found: list[Finding] = []
         for memory, named in memories.items():
             if not self.note and not self.carried and self.fast is None:

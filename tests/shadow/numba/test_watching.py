@@ -11,6 +11,7 @@ pytest.importorskip("numba")
 
 from numba import njit, prange
 
+from noyau.errors import UnsupportedError
 from noyau.shadow.numba.watching import Watching, watch_call
 from noyau.shadow.recording import Recorder
 from noyau.shadow.records import Site
@@ -127,8 +128,33 @@ def test_a_loop_of_which_no_access_is_seen_is_no_map():
     seen, result = watch_call(in_a_list, (3,))
     assert result == [0, 1, 2]
     assert [note.partition(": ")[2] for note in seen.notes] == [
-        "unseen: it touches no array that is watched: lists and x.flat are not"
+        "unseen: it touches no array that is watched: lists are not"
     ]
+
+
+@njit(parallel=True)
+def one_ahead(x):
+    for i in prange(x.size - 1):
+        x.flat[i] = x.flat[i + 1]
+
+
+def test_flat_is_the_cells_of_an_array():
+    seen, _ = watch_call(one_ahead, (np.zeros((2, 3)),))
+    assert {each.kind for each in seen.findings} == {"race"}
+    with pytest.raises(UnsupportedError, match=r"x\.flat of an array that is not packed is not watched"):
+        watch_call(one_ahead, (np.zeros((3, 2)).T,))
+
+
+@njit
+def made_whole(x):
+    return x + x, np.zeros(3), np.empty(2)
+
+
+def test_of_what_is_returned_only_what_was_made_empty_can_be_unwritten():
+    watching = watched(made_whole, np.ones(2))
+    found = watching.unwritten("op", "kernel", "", Site.of(*watching.place))
+    assert [each.kind for each in found] == ["unwritten"]
+    assert found[0].message == "nobody writes the result[0] and 1 more cells of 2"
 
 
 @njit(parallel=True)
