@@ -25,6 +25,7 @@ from noyau.schedules.stages import in_stages
 from noyau.schedules.steps import Statements, carries, chain, flatten, loads_of, nested, stride_of, with_bodies
 from noyau.schedules.together import are_alike, lets_of_folds
 from noyau.schedules.transposes import transpose
+from noyau.schedules.turning import turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Options:
     """What a schedule may choose: how many partial states a fold has, 0 for as many as suit its length, whether a row
     is kept, from how many bytes on an output is written around the caches, 0 for never, whether short rows, where
     it is not known that there are none, have a launch of their own, whether a lane does two cells of bfloat16, and
-    whether long computations of a cell go in stages."""
+    whether what goes through memory of the thread first is worth it: long computations in stages, turned tiles."""
 
     lanes: int = 0
     kept: bool = True
@@ -76,7 +77,8 @@ def _one(kernel: Kernel, options: Options) -> Kernel:
         found = reads_along(body)
         if found is None:
             return _or_short(kernel, map_(kernel), options)
-        return transpose(kernel, along=found[0], across=found[1])
+        turned = turn(kernel, along=found[0], across=found[1]) if options.stages else None
+        return turned or transpose(kernel, along=found[0], across=found[1])
     pieces = _pieces(body)
     if all(_is_columns(piece, folds_of(piece)) for piece in pieces):
         return columns(kernel) if len(pieces) == 1 else each(kernel, pieces, again)

@@ -76,7 +76,7 @@ def test_the_chosen_strategy_keeps_what_a_kernel_computes(name, options):
     [
         ("softmax", 2, ["#i0", "#i0t"]),
         ("swiglu", 1, ["#i1w"]),
-        ("transposed", 1, ["#i2t"]),
+        ("transposed", 3, ["#i1", "#i2t"] * 3),
         ("columns", 2, ["#block_of_v1_2", "#i0t", "#i0t"]),
         ("full", 2, ["#block_of_v1_2"]),
         ("rows one after the other", 2, ["#i1w", "#i1w"]),

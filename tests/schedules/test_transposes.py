@@ -7,7 +7,7 @@ from noyau.ir.dims import indices, shape_of
 from noyau.ir.graph import Select, View
 from noyau.ir.loops import Axis
 from noyau.ir.wellformed import check
-from noyau.schedules.choosing import reads_along, schedule
+from noyau.schedules.choosing import Options, reads_along, schedule
 from noyau.schedules.transposes import hoist, transpose
 from tests.checking.groups import F32, Group
 from tests.schedules.groups import assert_keeps, flat, loops, lowered, transposed
@@ -38,11 +38,11 @@ def test_tiles_that_need_not_divide(order, tile):
 def test_as_they_are_chosen(order, dtype):
     after = "logical_not" if dtype is DType.BOOL else "negative"
     graph = transposed(*order, shape=("a", "b", "c", 2)[: len(order)], dtype=dtype, after=after)
-    assert_keeps(graph, schedule(lowered(graph)), *SIZES)
+    assert_keeps(graph, schedule(lowered(graph), Options()), *SIZES)
 
 
 def test_the_tiles_go_outside_of_the_loop_that_reads_run_along():
-    made = check(schedule(lowered(moved((1, 0)))))
+    made = check(schedule(lowered(moved((1, 0))), Options()))
     assert loops(made) == ["#i1t", "#i0", "#i1"]
     assert loops(made, Axis.THREADS) == ["#i1t"]
     assert loops(made, Axis.LANES) == ["#i1"]
