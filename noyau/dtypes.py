@@ -1,6 +1,7 @@
 """The element types of noyau, and what each is in NumPy, C and ONNX.
 
-float16 and bfloat16 are stored so and computed in float32.
+float16 and bfloat16 are stored so and computed in float32. The float8 are of a kind of their own: values are cast to
+them and from them, by way of float32, and moved, and nothing is computed in them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class Spelling:
 
     numpy: np.dtype
     onnx: int
-    kind: str  # "float", "int", "uint", "bool" or "other"
+    kind: str  # "float", "float8", "int", "uint", "bool" or "other"
 
 
 def _spell(scalar: type, onnx: int, kind: str) -> Spelling:
@@ -43,7 +44,11 @@ class DType(Enum):
     BF16 = "bf16"
     F32 = "f32"
     F64 = "f64"
-    OTHER = "other"  # strings, sequences, float8...: what only an Opaque makes and takes
+    F8E4M3FN = "f8e4m3fn"
+    F8E4M3FNUZ = "f8e4m3fnuz"
+    F8E5M2 = "f8e5m2"
+    F8E5M2FNUZ = "f8e5m2fnuz"
+    OTHER = "other"  # strings, sequences...: what only an Opaque makes and takes
 
     @property
     def numpy(self) -> np.dtype:
@@ -66,6 +71,10 @@ class DType(Enum):
         return self.kind == "float"
 
     @property
+    def is_float8(self) -> bool:
+        return self.kind == "float8"
+
+    @property
     def compute(self) -> DType:
         """The type that arithmetic on this one is done in."""
         return DType.F32 if self in (DType.F16, DType.BF16) else self
@@ -85,6 +94,10 @@ _SPELLINGS = {
     DType.BF16: _spell(ml_dtypes.bfloat16, 16, "float"),
     DType.F32: _spell(np.float32, 1, "float"),
     DType.F64: _spell(np.float64, 11, "float"),
+    DType.F8E4M3FN: _spell(ml_dtypes.float8_e4m3fn, 17, "float8"),
+    DType.F8E4M3FNUZ: _spell(ml_dtypes.float8_e4m3fnuz, 18, "float8"),
+    DType.F8E5M2: _spell(ml_dtypes.float8_e5m2, 19, "float8"),
+    DType.F8E5M2FNUZ: _spell(ml_dtypes.float8_e5m2fnuz, 20, "float8"),
     DType.OTHER: _spell(np.object_, 0, "other"),
 }
 _BY_NUMPY = {spelling.numpy: dtype for dtype, spelling in _SPELLINGS.items()}
@@ -92,7 +105,7 @@ _BY_ONNX = {spelling.onnx: dtype for dtype, spelling in _SPELLINGS.items()}
 
 
 def from_numpy(dtype: np.dtype | type) -> DType | None:
-    """The DType of a NumPy dtype, or None where noyau has none (strings, complex, float8...)."""
+    """The DType of a NumPy dtype, or None where noyau has none (strings, complex...)."""
     return _BY_NUMPY.get(np.dtype(dtype))
 
 
@@ -108,6 +121,13 @@ def extents_and_strides(array: np.ndarray) -> tuple[int, ...]:
     return (*array.shape, *strides)
 
 
-def from_onnx(number: int) -> DType | None:
-    """The DType of a TensorProto.DataType, or None where noyau has none."""
+def from_number(number: int) -> DType | None:
+    """The DType of the number that a kernel's table has for it, which is that of ONNX."""
     return _BY_ONNX.get(number)
+
+
+def from_onnx(number: int) -> DType | None:
+    """The DType of a TensorProto.DataType, or None where noyau has none. float8 is left to the runtime: there casts to
+    it saturate unless they say otherwise."""
+    found = _BY_ONNX.get(number)
+    return None if found is not None and found.is_float8 else found

@@ -19,6 +19,10 @@ PLAIN = 2  # the poison that is a number: a NaN that is divided or added to keep
 _POISONS = {
     DType.F16: (b"\xad\xfe", b"\x5a\x7f", b"\x5a\x5a"),
     DType.BF16: (b"\xed\xff", b"\xda\x7f", b"\x5a\x45"),
+    DType.F8E4M3FN: (b"\xff", b"\x7f", b"\x5a"),
+    DType.F8E4M3FNUZ: (b"\x80", b"\x7f", b"\x5a"),
+    DType.F8E5M2: (b"\xfe", b"\x7e", b"\x5a"),
+    DType.F8E5M2FNUZ: (b"\x80", b"\x7f", b"\x5a"),
     DType.F32: (b"\xad\xde\xc0\xff", b"\x5a\x5a\xda\x7f", b"\x5a\x5a\x5a\x45"),
     DType.F64: (b"\xad\xde\xc0\xad\xde\xc0\xff\xff", b"\x5a\x5a\x5a\x5a\x5a\x5a\xfa\x7f", b"\x5a" * 7 + b"\x40"),
 }

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from noyau.builders.guards import PLAIN, SCRATCH_POISONS, Guarded, poison_of
-from noyau.dtypes import DType, extents_and_strides, from_onnx
+from noyau.dtypes import DType, extents_and_strides, from_number
 from noyau.errors import BuildError, CheckError, InputError, UnsupportedError
 
 _I64 = ctypes.c_int64
@@ -134,7 +134,7 @@ class Native:
         return [output.array for output in first]
 
     def _dtype(self, number: int) -> DType:
-        found = from_onnx(number)
+        found = from_number(number)
         if found is None or found is DType.OTHER:
             raise UnsupportedError(f"{self.name} declares the ONNX element type {number}, which no buffer can have")
         return found

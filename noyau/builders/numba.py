@@ -38,7 +38,7 @@ except ImportError as error:
     raise MissingExtraError("numba is not installed; run: pip install 'noyau[numba]'") from error
 
 HALVES = (DType.F16, DType.BF16)
-_AS_BITS = frozenset(dtype.numpy for dtype in DType if dtype in HALVES)
+_AS_BITS = frozenset(dtype.numpy for dtype in DType if dtype in HALVES or dtype.is_float8)
 KEPT = 512  # modules on disk
 FORM = "apart"  # how a text is compiled: another word for another way
 PLANS = 64  # of one kernel that are kept

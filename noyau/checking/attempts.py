@@ -155,7 +155,7 @@ def _by_signature(op: Op[..., Any], instance: Instance, integers: Sizes, wanted:
     reference = op.description.reference
     graph = graph_of(reference, instance, reference.constants)
     spelt = spelling(reference, Wanted(instance, reference.constants, integers))
-    has_floats = any(value.dtype.is_float for value in instance.inputs)
+    has_floats = any(value.dtype.is_float or value.dtype.is_float8 for value in instance.inputs)
     spent, plan = 0, schedule(graph, wanted, False, has_floats)
     for number, (sizes, pattern) in enumerate(chain(_edges(instance), plan)):
 

@@ -49,7 +49,7 @@ def _continuous(node: Node) -> tuple[str, ...]:
     """The operands that a value follows without jumps, or between its jumps."""
     match node.kind:
         case Map("cast"):
-            return node.inputs if node.dtype.is_float else ()
+            return node.inputs if node.dtype.is_float else ()  # to a float8 it jumps
         case Map("where"):
             return node.inputs[1:]
         case Map(function):

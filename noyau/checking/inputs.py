@@ -144,6 +144,8 @@ class Maker:
         shape, dtype = self.shape(node), node.dtype.numpy
         if node.dtype.is_float:
             return self.normal(node, shape)
+        if node.dtype.is_float8:
+            return self.rng.standard_normal(shape).astype(dtype), f"normal numbers in {node.dtype.value}"
         if tables := self.tables(node):
             return self.below(node, shape, tables, others)
         if self.is_position(node):

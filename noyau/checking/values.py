@@ -216,17 +216,17 @@ def judge_of(node: Node, got: Array, truth: Array, skipped: Array, steps: bool) 
 
 
 class Judge:
-    """The cells of one output, integers or bools: each is the truth's or that of an unfused run."""
+    """The cells of one output, integers, bools or float8: each is the truth's or that of an unfused run."""
 
     def __init__(self, node: Node, got: Array, truth: Array, skipped: Array) -> None:
         self.node, self.got, self.truth, self.skipped = node, got, truth, skipped
-        self.matched = got == truth
+        self.matched = alike(got, truth)
         self.first: Array | None = None
 
     def see(self, unfused: Array) -> None:
         """Take in one unfused run, the one as it is first."""
         self.first = unfused if self.first is None else self.first
-        self.matched |= self.got == unfused
+        self.matched |= alike(self.got, unfused)
 
     def allowed(self) -> Array:
         return np.zeros(self.got.shape)
@@ -237,8 +237,9 @@ class Judge:
 
     def errors(self, values: Array) -> Errors:
         """The distance of values from the truth, in units."""
-        away = np.abs(wide(values) - wide(self.truth))
-        return total(away, away, self.truth, ~self.skipped)
+        with np.errstate(invalid="ignore"):
+            away = np.abs(wide(values) - wide(self.truth))
+        return total(away, away, self.truth, np.isfinite(away) & ~self.skipped)
 
     def outcome(self, case: Case, given: str) -> Outcome:
         ratios = np.where(self.skipped, 0.0, self.ratios())
@@ -268,6 +269,11 @@ class Judge:
             )
             for cell in list(cells)[:SHOWN]
         )
+
+
+def alike(got: Array, wanted: Array) -> Array:
+    """Where two arrays of one dtype have the same number, or NaN both."""
+    return np.asarray((got == wanted) | (np.not_equal(got, got) & np.not_equal(wanted, wanted)))
 
 
 class FloatJudge(Judge):

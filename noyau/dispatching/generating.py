@@ -99,6 +99,8 @@ def generate(
         known = f"{', '.join(PRINTED[:-1])} and {PRINTED[-1]}"
         raise UnsupportedError(f"{description.name}: no kernels are generated in {language!r} yet; {known} are")
     graph, specialised = followed(description.reference, wanted)
+    if language in ON_GPU and any(node.dtype.is_float8 for node in graph.nodes):
+        raise UnsupportedError(f"{description.name}: {language} has no float8 here yet; cast outside of the op")
     layouts = [wanted.layout(at) for at in range(len(wanted.instance.inputs))]
     memory = laid_out(graph, layouts)
     made = program_in(memory, identifier(description.name), layouts, language, options)

@@ -43,7 +43,7 @@ def evaluate(
     """The outputs of a graph, by name.
 
     As it is, each node computes and rounds in its own dtype (float16 and bfloat16 compute in float32). `wide`: every
-    float is float64, casts among floats are dropped, casts to integers are obeyed: this is the truth.
+    float is float64, casts among floats are dropped, casts to integers and to float8 are obeyed: this is the truth.
     `sizes` are those that no input binds. Raises InputError where an input is missing or does not fit."""
     missing = [node.output for node in graph.inputs if node.output not in inputs]
     if missing:
@@ -193,7 +193,7 @@ class Evaluator:
 
     def cast(self, value: Array, node: Node) -> Any:
         with np.errstate(all="ignore"):
-            if self.wide and node.dtype.is_float and value.dtype.kind == "f":
+            if self.wide and node.dtype.is_float and value.dtype == np.float64:
                 return value
             if node.dtype is DType.BOOL:
                 return np.not_equal(value, 0)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import ml_dtypes
 import numpy as np
 
 from noyau.dtypes import DType
@@ -50,16 +51,20 @@ class Monoid:
 
 
 def lowest(dtype: DType) -> Any:
-    """The least value of a dtype: -inf for floats."""
-    if dtype.is_float:
+    """The least value of a dtype: -inf for floats that have it."""
+    if dtype.is_float or dtype is DType.F8E5M2:
         return -np.inf
+    if dtype.is_float8:
+        return float(ml_dtypes.finfo(dtype.numpy).min)
     return False if dtype is DType.BOOL else int(np.iinfo(dtype.numpy).min)
 
 
 def highest(dtype: DType) -> Any:
-    """The greatest value of a dtype: inf for floats."""
-    if dtype.is_float:
+    """The greatest value of a dtype: inf for floats that have it."""
+    if dtype.is_float or dtype is DType.F8E5M2:
         return np.inf
+    if dtype.is_float8:
+        return float(ml_dtypes.finfo(dtype.numpy).max)
     return True if dtype is DType.BOOL else int(np.iinfo(dtype.numpy).max)
 
 

@@ -19,6 +19,7 @@ Array = np.ndarray
 FLOAT, INTEGER, BOOL = frozenset({"float"}), frozenset({"int", "uint"}), frozenset({"bool"})
 NUMBER = FLOAT | INTEGER
 ANY = NUMBER | BOOL
+MOVED = ANY | {"float8"}  # what is only cast or moved, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ def _sign(x: Array) -> Any:
 
 
 _TABLE = (
-    Operator("identity", "x", 1, ANY, "same", lambda x: x, 0),
+    Operator("identity", "x", 1, MOVED, "same", lambda x: x, 0),
     Operator(
         "rounded", "x", 1, FLOAT, "same", lambda x: x, note="a product in x is rounded, not fused with what follows"
     ),
@@ -190,8 +191,10 @@ _TABLE = (
     Operator("shift_right", "a // 2 ** b", 2, INTEGER, "same", _shift(np.right_shift), note="beyond width: undefined"),
     Operator("is_nan", "whether x is NaN", 1, FLOAT, "bool", np.isnan),
     Operator("is_inf", "whether x is inf or -inf", 1, FLOAT, "bool", np.isinf),
-    Operator("where", "b where a is true, else c", 3, ANY, "same", np.where, note="the branch not taken never matters"),
-    Operator("cast", "x in another dtype", 1, ANY, "cast", lambda x: x, note="float to integer truncates"),
+    Operator(
+        "where", "b where a is true, else c", 3, MOVED, "same", np.where, note="the branch not taken never matters"
+    ),
+    Operator("cast", "x in another dtype", 1, MOVED, "cast", lambda x: x, note="float to integer truncates"),
 )
 
 OPERATORS = {operator.name: operator for operator in _TABLE}

@@ -136,8 +136,16 @@ class Expressions:
         return f"{name}({', '.join(map(self.top, operands))})"
 
     def cast(self, operand: Expr, dtype: DType) -> str:
+        if dtype.is_float8 or operand.dtype.is_float8:
+            return self.by_way_of_f32(operand, dtype)
         text = self.expr(operand)
         return f"({text} != 0)" if dtype is DType.BOOL else f"(({TYPES[dtype]}){text})"
+
+    def by_way_of_f32(self, operand: Expr, dtype: DType) -> str:
+        """A cast to or from a float8."""
+        if DType.F32 not in (operand.dtype, dtype):
+            return self.cast(Call("cast", (operand,), DType.F32), dtype)
+        return self.function(f"noyau_{operand.dtype.value}_to_{dtype.value}", (operand,))
 
     def dim(self, dim: Dim) -> str:
         """An index or an extent, int64, without parentheses around it. UnsupportedError of larger numbers."""

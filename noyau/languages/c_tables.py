@@ -36,6 +36,10 @@ TYPES = {
     DType.U64: "uint64_t",
     DType.F16: "uint16_t",
     DType.BF16: "uint16_t",
+    DType.F8E4M3FN: "uint8_t",
+    DType.F8E4M3FNUZ: "uint8_t",
+    DType.F8E5M2: "uint8_t",
+    DType.F8E5M2FNUZ: "uint8_t",
     DType.F32: "float",
     DType.F64: "double",
 }
@@ -166,6 +170,8 @@ def const_text(value: float | int | bool, dtype: DType) -> str:
     """A number as a C literal of its dtype."""
     if dtype is DType.BOOL:
         return "true" if value else "false"
+    if dtype.is_float8:
+        return str(int(np.array(value, dtype.numpy).view(np.uint8)))
     if dtype.is_float:
         return _float_text(float(value), "f" if dtype is DType.F32 else "")
     number = int(value)

@@ -16,10 +16,10 @@ _TOKEN = re.compile(
     r"\s*(?:(0x[0-9a-f.]+p[+-]?\d+f?|0x[0-9a-f]+|\d+\.?\d*(?:e[+-]?\d+)?f?|\.\d+f?)|(\w+)|(<<|>>|[<>=!]=|[-+*/%&|^~!<>=?:(),]))"
 )
 _CASTS = {"float": "f32", "double": "f64", "int": "i32", "int32_t": "i32", "uint32_t": "u32", "int64_t": "i64"}
-_CASTS |= {"uint64_t": "u64", "uint16_t": "u16"}
+_CASTS |= {"uint64_t": "u64", "uint16_t": "u16", "uint8_t": "u8"}
 _LEVELS = (("|",), ("^",), ("&",), ("==", "!="), ("<", ">", "<=", ">="), ("<<", ">>"), ("+", "-"), ("*", "/", "%"))
 _COMPARED = ("==", "!=", "<", ">", "<=", ">=")
-_RANK = ("bool", "u16", "i32", "u32", "i64", "u64", "f32", "f64")
+_RANK = ("bool", "u8", "u16", "i32", "u32", "i64", "u64", "f32", "f64")
 _CONSTANTS = {"INFINITY": math.inf, "NAN": math.nan, "noyau_minus_zero_f32": -0.0, "noyau_minus_zero_f64": -0.0}
 _FLOATS = {"f32": np.float32, "f64": np.float64}
 
@@ -296,7 +296,7 @@ class Translation:
         """Both sides in one kind; integers are cut back to it, for Numba has computed in 64 bits."""
         both = _common(self.kind(left), self.kind(right)) if kind == "bool" else kind
         text = f"{self.side(left, both, sign)} {sign} {self.side(right, both, sign, last=True)}"
-        return f"{kind}({text})" if kind in ("i32", "u32", "u16") else text
+        return f"{kind}({text})" if kind in ("i32", "u32", "u16", "u8") else text
 
     def side(self, node: Node, kind: str, sign: str, *, last: bool = False) -> str:
         """One side of an operation, in parentheses where it binds less."""
@@ -346,7 +346,7 @@ def _library(name: str) -> tuple[str, str]:
 
 
 def _promoted(kind: str) -> str:
-    return "i32" if kind in ("bool", "u16") else kind
+    return "i32" if kind in ("bool", "u8", "u16") else kind
 
 
 def _common(left: str, right: str) -> str:

@@ -185,9 +185,17 @@ class Expressions:
         text = self.expr(operand)
         if dtype is operand.dtype:
             return text
+        if dtype.is_float8 or operand.dtype.is_float8:
+            return self.by_way_of_f32(operand, dtype)
         if dtype is DType.BOOL:
             return f"({text} != {const_text(0, operand.dtype)})"
         return f"{KINDS[dtype]}({opened(text)})"
+
+    def by_way_of_f32(self, operand: Expr, dtype: DType) -> str:
+        """A cast to or from a float8."""
+        if DType.F32 not in (operand.dtype, dtype):
+            return self.cast(Call("cast", (operand,), DType.F32), dtype)
+        return self.function(f"noyau_{operand.dtype.value}_to_{dtype.value}", (operand,))
 
     # Indices.
 

@@ -27,6 +27,7 @@ KINDS = {
     "int64_t": "i64",
     "uint64_t": "u64",
     "uint16_t": "u16",
+    "uint8_t": "u8",
 }
 INTRINSICS = {"noyau_bits_f32", "noyau_bits_f64", "noyau_from_bits_f32", "noyau_from_bits_f64"}
 SCALAR = """\

@@ -6,10 +6,12 @@ has the type that it is computed in, and results of narrower integers are cut ba
 
 from __future__ import annotations
 
+import numpy as np
+
 from noyau.dtypes import DType
 from noyau.languages.numba_c import Number, spelled
 
-# What kernels compute in, by the short names that the text gives to NumPy's types; float16 and bfloat16 are bits.
+# What kernels compute in, by the short names that the text gives to NumPy's types; halves and float8 are bits.
 KINDS = {
     DType.BOOL: "bool",
     DType.I8: "i8",
@@ -22,6 +24,10 @@ KINDS = {
     DType.U64: "u64",
     DType.F16: "u16",
     DType.BF16: "u16",
+    DType.F8E4M3FN: "u8",
+    DType.F8E4M3FNUZ: "u8",
+    DType.F8E5M2: "u8",
+    DType.F8E5M2FNUZ: "u8",
     DType.F32: "f32",
     DType.F64: "f64",
 }
@@ -116,6 +122,8 @@ def integer_function(function: str, dtype: str) -> str:
 
 def const_text(value: float | int | bool, dtype: DType) -> str:
     """A number in Python, as an operand of anything."""
+    if dtype.is_float8:
+        value = int(np.array(value, dtype.numpy).view(np.uint8))
     text = spelled(Number(value), KINDS[dtype.compute])
     return f"({text})" if text.startswith("-") else text
 

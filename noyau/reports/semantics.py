@@ -16,7 +16,7 @@ from noyau.derivatives.reductions import WORDS
 from noyau.dtypes import DType
 from noyau.ir.graph import Kind
 from noyau.ir.monoids import MONOIDS, Monoid
-from noyau.ir.operators import ANY, BOOL, FLOAT, INTEGER, NUMBER, OPERATORS, UNDEFINED, Operator
+from noyau.ir.operators import ANY, BOOL, FLOAT, INTEGER, MOVED, NUMBER, OPERATORS, UNDEFINED, Operator
 from noyau.languages import cmath
 from noyau.languages.c_tables import SCALARS
 
@@ -31,12 +31,15 @@ front end writes the casts and the expansions of its own rules into the graph. F
 different names (`divide`, `floor_divide`; `maximum`, `fmax`), and a language without a spelling for one refuses it.
 
 A function's meaning on float64 is the truth that kernels are judged by: the graph is evaluated with every float widened
-to float64, casts among floats are dropped, casts to integers are obeyed.
+to float64, casts among floats are dropped, casts to integers and to float8 are obeyed.
 """
 
 _RULES = (
     "float16 and bfloat16 are stored so and computed in float32. Between the operators of one kernel values stay in "
     "float32; what is written is rounded once, to nearest, ties to even.",
+    "A float8 is moved, and cast from and to float32, to nearest, ties to even, whatever stands around the cast. What "
+    "lies beyond its range becomes infinity in f8e5m2, and NaN in the others, as ml_dtypes has it; clip what is to "
+    "become the largest number.",
     "NaN: `maximum`, `minimum`, and the monoids max, min, argmax and argmin keep it; `fmax` and `fmin` prefer a "
     "number. Nothing equals NaN, and every comparison with it but `not_equal` is false.",
     "Ties: the first of equal values wins in argmax and argmin.",
@@ -131,7 +134,7 @@ def _dtypes() -> Iterator[tuple[str, ...]]:
     for dtype in DType:
         if dtype is not DType.OTHER:
             yield dtype.value, dtype.numpy.name, dtype.compute.value, str(dtype.onnx)
-    yield DType.OTHER.value, "strings, sequences, float8, complex...", "never: only an Opaque makes and takes it", ""
+    yield DType.OTHER.value, "strings, sequences, complex...", "never: only an Opaque makes and takes it", ""
 
 
 def _functions() -> Iterator[tuple[str, ...]]:
@@ -167,7 +170,7 @@ def _gives(operator: Operator) -> str:
 def _kinds_of(accepts: frozenset[str]) -> str:
     """A set of kinds of dtypes in words."""
     names = {FLOAT: "float", INTEGER: "integer", BOOL: "bool", NUMBER: "float, integer", ANY: "any"}
-    return names[accepts]
+    return {**names, MOVED: "any, float8"}[accepts]
 
 
 def _in_c(name: str) -> str:

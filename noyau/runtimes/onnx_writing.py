@@ -108,6 +108,9 @@ class Writer:
         """The value in another dtype."""
         if term.dtype is dtype:
             return term
+        if dtype.is_float8 or term.dtype.is_float8:
+            told = f"a cast from {term.dtype.value} to {dtype.value}"
+            raise UnsupportedError(f"{told} does not go into ONNX, where it saturates; cast outside of the op")
         if term.name in self.numbers:
             with np.errstate(all="ignore"):
                 return replace(term, name=self.constant(self.numbers[term.name].astype(dtype.numpy)), dtype=dtype)

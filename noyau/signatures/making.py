@@ -100,7 +100,7 @@ def _array(value: Value, shape: Sequence[int], integers: Mapping[str, int], rng:
     if value.scalar and value.name in integers:
         return np.array(integers[value.name], value.dtype.numpy)
     match value.dtype.kind:
-        case "float":
+        case "float" | "float8":
             return rng.standard_normal(shape).astype(value.dtype.numpy)
         case "bool":
             return rng.random(shape) < 0.5

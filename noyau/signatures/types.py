@@ -38,6 +38,7 @@ Element: TypeAlias = DType | Family
 ELEMENTS: dict[str, Element] = {
     **{dtype.value: dtype for dtype in Family.ANY.members},
     **{dtype.numpy.name: dtype for dtype in Family.ANY.members},
+    **{name: dtype for dtype in DType if dtype.is_float8 for name in (dtype.value, dtype.numpy.name)},
     **{family.value: family for family in Family},
 }
 

@@ -18,7 +18,7 @@ from noyau.lowering.nest import lower
 from noyau.schedules.choosing import schedule
 from tests.batching import build_many
 from tests.checking.groups import Group
-from tests.languages.values import NUMBERS, grid, ulps, values
+from tests.languages.values import FLOAT8, NUMBERS, grid, ulps, values
 
 # What a spelling means does not depend on how much is optimised: -O3, as shipped, takes three times as long for these
 # texts, and is what tests/languages/test_cmath.py and some batches of tests/test_random_graphs.py are built with.
@@ -169,8 +169,9 @@ def test_literals(value, dtype, text):
 
 
 def test_types_are_those_of_stdint():
-    assert TYPES.keys() == set(NUMBERS)
+    assert TYPES.keys() == {*NUMBERS, *FLOAT8}
     assert {TYPES[dtype] for dtype in (DType.F16, DType.BF16)} == {"uint16_t"}
+    assert {TYPES[dtype] for dtype in FLOAT8} == {"uint8_t"}
 
 
 @pytest.mark.parametrize("function", INTEGER_FUNCTIONS)

@@ -18,11 +18,12 @@ import pytest
 
 from noyau.errors import UnsupportedError
 from noyau.languages import cmath
+from tests.languages.values import FLOAT8
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = ["-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-std=c11"]
 COUNTS = {np.float32: 1 << 18, np.float64: 1 << 16}
-C_TYPES = {"float": np.float32, "double": np.float64, "uint16_t": np.uint16}
+C_TYPES = {"float": np.float32, "double": np.float64, "uint16_t": np.uint16, "uint8_t": np.uint8}
 CONVERSIONS = {name for name in cmath.NAMES if "_to_" in name}
 SWEPT = sorted(cmath.NAMES - CONVERSIONS)
 # What is the C library's in float64. Everything else is vectorised, and all of float32.
@@ -234,6 +235,23 @@ def nearest(x, tail, low, beyond):
         exponent = np.maximum(np.frexp(x)[1] - 1, low) - tail
         value = np.ldexp(np.rint(np.ldexp(x, -exponent)), exponent)
         return np.where(np.abs(value) >= beyond, np.copysign(np.inf, x), value)
+
+
+@pytest.mark.parametrize("dtype", FLOAT8, ids=lambda dtype: dtype.value)
+def test_every_float8_is_a_float_and_floats_go_to_the_nearest(run, dtype):
+    codes = np.arange(256, dtype=np.uint8)
+    wide = run(f"noyau_{dtype.value}_to_f32", codes)
+    want = codes.view(dtype.numpy).astype(np.float32)
+    assert np.array_equal(wide, want, equal_nan=True)
+    assert np.array_equal(np.signbit(wide[~np.isnan(wide)]), np.signbit(want[~np.isnan(want)]))
+    numbers = np.unique(want[np.isfinite(want)]).astype(np.float64)
+    between = ((numbers[1:] + numbers[:-1]) / 2).astype(np.float32)
+    near = [np.nextafter(between, np.float32(end)) for end in (-np.inf, np.inf)]
+    x = np.concatenate([want, between, *near, 1.1 * want, (np.arange(1 << 16, dtype=np.uint32) << 16).view(np.float32)])
+    x = x.astype(np.float32)
+    with np.errstate(all="ignore"):
+        nearest = x.astype(dtype.numpy)
+    assert np.array_equal(run(f"noyau_f32_to_{dtype.value}", x), nearest.view(np.uint8))
 
 
 @pytest.mark.parametrize("half", FORMATS)

@@ -16,7 +16,7 @@ from noyau.schedules.choosing import schedule
 from tests.checking.groups import Group
 from tests.languages.numba_kernels import build
 from tests.languages.test_c_tables import CONSTANTS, EITHER_ZERO, MAPS, exactly, operands, tolerance
-from tests.languages.values import NUMBERS, grid, ulps, values
+from tests.languages.values import FLOAT8, NUMBERS, grid, ulps, values
 
 SCOPE = {"np": np, "nan": np.nan} | {name: getattr(np, kind.removeprefix("np.")) for name, kind in NUMPY.items()}
 
@@ -132,7 +132,7 @@ def test_literals(value, dtype, text):
 
 
 def test_every_dtype_has_a_type():
-    assert KINDS.keys() == set(NUMBERS)
+    assert KINDS.keys() == {*NUMBERS, *FLOAT8}
     assert {KINDS[dtype] for dtype in (DType.F16, DType.BF16)} == {"u16"}
     assert set(KINDS.values()) - {"bool"} == NUMPY.keys()
 

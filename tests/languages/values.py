@@ -8,7 +8,8 @@ from noyau.checking.floats import FORMATS, ulp
 from noyau.dtypes import DType
 
 FLOATS = [0.0, 1.0, 0.5, 0.1, 2.0, 2.5, 3.0, 7.0, 17.25, 88.8, 1e-3, 1e4, 16777217.0, np.inf, np.nan]
-NUMBERS = [dtype for dtype in DType if dtype is not DType.OTHER]
+FLOAT8 = [dtype for dtype in DType if dtype.is_float8]
+NUMBERS = [dtype for dtype in DType if dtype is not DType.OTHER and not dtype.is_float8]
 
 
 def values(dtype: DType, count: int = 24) -> np.ndarray:

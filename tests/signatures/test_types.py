@@ -28,7 +28,8 @@ def test_sizes_come_in_the_order_of_the_text():
 def test_families_hold_what_their_names_say():
     assert set(Family.FLOAT.members) == {DType.F16, DType.BF16, DType.F32, DType.F64}
     assert set(Family.INT.members) == {dtype for dtype in DType if dtype.kind in ("int", "uint")}
-    assert set(Family.ANY.members) == set(DType) - {DType.OTHER}
+    assert set(Family.ANY.members) == {dtype for dtype in DType if dtype is not DType.OTHER and not dtype.is_float8}
+    assert ELEMENTS["f8e5m2"] is ELEMENTS["float8_e5m2"] is DType.F8E5M2
     assert ELEMENTS["bfloat16"] is DType.BF16
 
 

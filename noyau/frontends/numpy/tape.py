@@ -13,7 +13,7 @@ from noyau.ir.binding import Demand
 from noyau.ir.dims import Dim, DimLike, Shape, equal, flat_index, indices, never_negative, product, shape_of
 from noyau.ir.graph import Constant, Input, Iota, Kind, Map, Node, Reduce, Scan, Select, View
 from noyau.ir.monoids import MONOIDS
-from noyau.ir.operators import dtype_of
+from noyau.ir.operators import OPERATORS, dtype_of
 
 MOST_NODES = 5_000  # a loop over cells that is traced step by step would make more
 
@@ -84,10 +84,20 @@ class Tape:
         return self.cast(self.emit(Iota(dim), [], DType.I64, ()), dtype)
 
     def cast(self, value: Node, dtype: DType) -> Node:
-        return value if value.dtype is dtype else self.emit(Map("cast"), [value], dtype, value.shape)
+        """A value in another dtype; to and from a float8 by way of float32, as ml_dtypes does."""
+        if value.dtype is dtype:
+            return value
+        if dtype.is_float8 or value.dtype.is_float8:
+            value = value if value.dtype is DType.F32 or dtype is DType.F32 else self.cast(value, DType.F32)
+        return self.emit(Map("cast"), [value], dtype, value.shape)
 
     def map(self, function: str, *operands: Node) -> Node:
-        """A scalar function of values of one shape, or that are broadcast to one."""
+        """A scalar function of values of one shape, or that are broadcast to one; of float8 it is computed in float32
+        and rounded."""
+        own = operands[-1].dtype
+        if own.is_float8 and "float8" not in OPERATORS[function].accepts:
+            made = self.map(function, *(self.cast(operand, DType.F32) for operand in operands))
+            return self.cast(made, own) if made.dtype is DType.F32 else made
         shape = self.broadcast([operand.shape for operand in operands])
         given = [self.expand(operand, shape) for operand in operands]
         return self.emit(Map(function), given, dtype_of(function, tuple(each.dtype for each in given)), shape)
@@ -157,7 +167,13 @@ class Tape:
         return self.view(value, tuple(value.shape[axis] for axis in kept), index)
 
     def reduce(self, monoid: str, value: Node, axes: Sequence[int], *, keep: bool = False) -> Node:
-        """A monoid over axes, which disappear, or stay as 1."""
+        """A monoid over axes, which disappear, or stay as 1; of float8 only where nothing is rounded."""
+        if value.dtype.is_float8 and not MONOIDS[monoid].exact:
+            told = f"the {monoid} of {value.dtype.value} is rounded after each step, in an order that nobody promises"
+            raise UnsupportedError(f"{told}; cast it to float32 first")
+        if value.dtype.is_float8:
+            wide = self.reduce(monoid, self.cast(value, DType.F32), axes, keep=keep)
+            return self.cast(wide, value.dtype) if wide.dtype is DType.F32 else wide
         if value.dtype.kind not in MONOIDS[monoid].accepts:
             raise UnsupportedError(f"the {monoid} of {value.dtype.value} is not in the table of monoids")
         left = tuple(dim for axis, dim in enumerate(value.shape) if axis not in axes)
@@ -167,6 +183,8 @@ class Tape:
 
     def scan(self, monoid: str, value: Node, axis: int) -> Node:
         """The running result of a monoid along an axis."""
+        if value.dtype.is_float8:
+            raise UnsupportedError(f"the running {monoid} of {value.dtype.value} is not traced; cast it to float32")
         return self.emit(Scan(monoid, axis), [value], value.dtype, value.shape)
 
     def concatenate(self, pieces: Sequence[Node], axis: int) -> Node:
@@ -261,5 +279,7 @@ def dtype_from(dtype: Any) -> DType:
     except TypeError:
         found = None
     if found is None or found is DType.OTHER:
-        raise UnsupportedError(f"there is no dtype for {dtype!r} here: f16, bf16, f32, f64, integers and bool are")
+        raise UnsupportedError(
+            f"there is no dtype for {dtype!r} here: f16, bf16, f32, f64, four float8, integers and bool are"
+        )
     return found
