@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -78,12 +78,27 @@ def walked(text: Text, situation: Situation) -> Walk:
     """A walk over a kernel as it is called."""
     names = {**text.names, **situation.kernel.numbers()}
     language = situation.kernel.language
-    made: dict[str, Dialect] = {"triton": Triton(situation, names)}
-    made |= dict.fromkeys(("cuda", "c", "cpp"), C(situation, names))
+    dialects: dict[str, type[C | Triton]] = {"triton": Triton, "cuda": C, "c": C, "cpp": C}
+    made: Dialect = dialects.get(language, Numba)(situation.grid, situation.block, names)
     given = {name: _given(each, language, text.types.get(name, "")) for name, each in situation.arguments.items()}
-    walk = Walk(made.get(language) or Numba(situation, names), given)
+    walk = Walk(made, given)
     walk.walk(text.body)
     return walk
+
+
+def sums_of_call(function: Callable[..., Any], args: Sequence[Any]) -> list[Remark]:
+    """What is said of a call of a function of Numba: sums of float32 of more terms than it can count."""
+    if max((each.size for each in args if isinstance(each, np.ndarray)), default=0) <= SATURATED:
+        return []
+    try:
+        text = of_function(function)
+    except (OSError, SyntaxError, TypeError):
+        return []
+    parameters = inspect.signature(python_function(function)).parameters
+    given = {name: _given(each, "numba", "") for name, each in zip(parameters, args, strict=False)}
+    walk = Walk(Numba((1, 1, 1), (1, 1, 1), text.names), given)
+    walk.walk(text.body)
+    return [saturated(text.file, each, "") for each in walk.sums if each.terms > SATURATED]
 
 
 def _given(value: Any, language: str, kind: str) -> Value:

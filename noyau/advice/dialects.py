@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from noyau.advice.meanings import Float, Pointer, Value, cell_of
-from noyau.advice.situations import Situation, Three
+from noyau.advice.situations import Three
 from noyau.advice.spans import UNSIGNED, Span
 from noyau.advice.walking import Walk
 
@@ -53,8 +53,8 @@ class Numba:
 
     literal_bits = 64
 
-    def __init__(self, situation: Situation, names: Mapping[str, object]) -> None:
-        self.grid, self.block, self.names = situation.grid, situation.block, names
+    def __init__(self, grid: Three, block: Three, names: Mapping[str, object]) -> None:
+        self.grid, self.block, self.names = grid, block, names
 
     def width(self, left: Span, right: Span) -> int:
         return 64
@@ -101,8 +101,8 @@ class Triton:
 
     literal_bits = 0
 
-    def __init__(self, situation: Situation, names: Mapping[str, object]) -> None:
-        self.grid, self.names = situation.grid, names
+    def __init__(self, grid: Three, block: Three, names: Mapping[str, object]) -> None:
+        self.grid, self.names = grid, names
 
     def width(self, left: Span, right: Span) -> int:
         return max(left.bits, right.bits) or 32
@@ -177,8 +177,8 @@ class C:
 
     literal_bits = 64  # a double; an f behind it is not told apart
 
-    def __init__(self, situation: Situation, names: Mapping[str, object]) -> None:
-        self.grid, self.block, self.names = situation.grid, situation.block, names
+    def __init__(self, grid: Three, block: Three, names: Mapping[str, object]) -> None:
+        self.grid, self.block, self.names = grid, block, names
 
     def width(self, left: Span, right: Span) -> int:
         return max(left.bits, right.bits) or 32

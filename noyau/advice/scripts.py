@@ -34,6 +34,14 @@ def advised(path: Path) -> tuple[Finding, ...]:
     return tuple(each.finding(path.name, each.about or "script", HOST) for each in kept.values())
 
 
+def advised_text(text: str, name: str) -> tuple[Finding, ...]:
+    """The same on one text: a cell that is being run."""
+    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+    trees = [(tree, name) for tree in _parsed(text, name)]
+    found = [*unwaited(trees)[0], *(each for tree, file in trees for each in uncalled(tree, file))]
+    return tuple(each.finding(name, each.about or "cell", HOST) for each in found if not each.is_allowed)
+
+
 def _cells(path: Path) -> list[tuple[str, str]]:
     return [(text, file) for file, text in remembered(cells_of(path), path.name).items()]
 

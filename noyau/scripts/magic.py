@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Any
 
+from noyau.advice.scripts import advised_text
 from noyau.errors import InputError
 from noyau.scripts.command import launch_of
 from noyau.scripts.hooking import hooked
@@ -25,5 +27,6 @@ def check_cell(shell: Any, line: str, cell: str) -> None:
     session = Session("cell")
     with hooked(session, launch_of(words[1]) if words else None, cell):
         ended = shell.run_cell(cell)
-    found = session.finished("" if ended.success else "it ended with an exception")
+    made = session.finished("" if ended.success else "it ended with an exception")
+    found = replace(made, advice=(*made.advice, *advised_text(cell, "cell")))
     sys.stdout.write(f"{found}\n")

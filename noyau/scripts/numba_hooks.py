@@ -19,6 +19,7 @@ from numba.cuda.dispatcher import CUDADispatcher
 from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
 from numba.cuda.simulator.kernel import FakeCUDAKernel
 
+from noyau.advice.arithmetic import sums_of_call
 from noyau.checking.findings import Finding
 from noyau.errors import DeviceError, NoyauError
 from noyau.handwritten.kernels import python_function
@@ -85,6 +86,9 @@ class _Hooks:
 
     def parallel(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         def called(function: Any, *args: Any, **named: Any) -> Any:
+            for each in sums_of_call(function, args):
+                made = each.finding(self.session.script, function.py_func.__name__, "numba")
+                self.session.advice.setdefault(made.id, made)
             if self.watching or not function.targetoptions.get("parallel"):
                 return plain(function, *args, **named)
             return self.looped(function, plain, args, named)

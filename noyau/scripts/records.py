@@ -113,6 +113,7 @@ class Session:
     kernels: dict[tuple[str, str], KernelSeen] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     maps: dict[str, Map] | None = None  # by the kernel; None where none are wanted
+    advice: dict[str, Finding] = field(default_factory=dict)  # on calls that are not watched, by what they are
 
     def traced(self, name: str) -> Traced | None:
         """What remembers who writes what in a call that is to be drawn: the first of a kernel that is small enough."""
@@ -151,7 +152,8 @@ class Session:
     def finished(self, fault: str = "") -> ScriptCheck:
         """The record."""
         maps = tuple((self.maps or {}).values())
-        return ScriptCheck(self.script, tuple(self.kernels.values()), fault, tuple(self.notes), maps=maps)
+        kernels, advice = tuple(self.kernels.values()), tuple(self.advice.values())
+        return ScriptCheck(self.script, kernels, fault, tuple(self.notes), advice, maps=maps)
 
 
 def shapes_told(names: Sequence[str], values: Sequence[Any]) -> str:

@@ -55,7 +55,7 @@ def check_script(
         wish = json.dumps(wishes)
         fault = _ended(wish, time_s)
         found = _read(record, path)
-    return replace(found, fault=found.fault or fault, advice=advised(path))
+    return replace(found, fault=found.fault or fault, advice=(*found.advice, *advised(path)))
 
 
 def _ended(wish: str, time_s: float) -> str:
@@ -80,7 +80,8 @@ def _read(record: Path, path: Path) -> ScriptCheck:
         for each in held["kernels"]
     ]
     maps = tuple(map_of_json(each) for each in held["maps"])
-    return ScriptCheck(held["script"], tuple(kernels), held["fault"], tuple(held["notes"]), maps=maps)
+    advice = tuple(restored(each) for each in held["advice"])
+    return ScriptCheck(held["script"], tuple(kernels), held["fault"], tuple(held["notes"]), advice, maps=maps)
 
 
 def _findings(kernel: dict[str, Any]) -> tuple[Finding, ...]:
@@ -159,6 +160,7 @@ def _is_ours(file: str) -> bool:
 def _write(found: ScriptCheck, record: Path) -> None:
     maps = [each.to_json() for each in found.maps]
     held = {"script": found.script, "fault": found.fault, "notes": list(found.notes), "maps": maps}
+    held["advice"] = [_fields(each) for each in found.advice]
     kernels = [{**_fields(kernel), "findings": [_fields(each) for each in kernel.findings]} for kernel in found.kernels]
     partial = record.with_suffix(".partial")
     partial.write_text(json.dumps({**held, "kernels": kernels}), encoding="utf-8")

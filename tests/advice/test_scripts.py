@@ -5,7 +5,7 @@ import textwrap
 
 import pytest
 
-from noyau.advice.scripts import advised
+from noyau.advice.scripts import advised, advised_text
 from noyau.cli import main
 
 SCRIPT = """
@@ -64,10 +64,27 @@ def test_of_a_notebook_by_its_cells(tmp_path):
     ]
 
 
+SUMS = """
+    import numpy as np
+    from numba import njit
+
+    @njit
+    def total(x):
+        s = np.float32(0)
+        for i in range(x.shape[0]):
+            for j in range(x.shape[1]):
+                s += x[i, j]
+        return s
+
+    print(total(np.ones((10, 10), np.float32)))
+    print(total(np.broadcast_to(np.float32(1), (5000, 5000))))
+"""
+
+
 def test_a_warning_fails_where_it_is_to_count(tmp_path, capsys):
     pytest.importorskip("numba")
     path = tmp_path / "script.py"
-    path.write_text(textwrap.dedent(SCRIPT).format(""))
+    path.write_text(textwrap.dedent(SCRIPT).format("") + textwrap.dedent(SUMS))
     record = tmp_path / "record.json"
     assert main(["check", str(path), "--strict", "--json", str(record)]) == 1
     told = capsys.readouterr().out
@@ -75,5 +92,16 @@ def test_a_warning_fails_where_it_is_to_count(tmp_path, capsys):
     assert " 16 | print(time.perf_counter() - start)" in told
     assert "= mend: call cuda.synchronize() before the clock is read, or time with events" in told
     held = json.loads(record.read_text())
+    sums = [each for each in held["findings"] if each["kind"] == "precision"]
+    assert [each["message"].partition(":")[0] for each in sums] == [
+        "s adds 25000000 numbers in float32, one after the other"
+    ]
+    assert path.read_text().splitlines()[sums[0]["line"] - 1].strip() == "s += x[i, j]"
     assert held["ok"]
     assert {each["severity"] for each in held["findings"]} == {"warning"}
+
+
+def test_of_a_cell():
+    text = "x = 1\ncuda.synchronize\n"
+    assert [(each.place, each.kind) for each in advised_text(text, "cell")] == [("cell:2", "launch")]
+    assert advised_text("def (", "cell") == ()

@@ -10,7 +10,7 @@ import pytest
 
 from noyau.advice.dialects import Triton
 from noyau.advice.meanings import Float
-from noyau.advice.situations import Situation, phantom
+from noyau.advice.situations import phantom
 from noyau.advice.spans import Span
 from noyau.advice.walking import Walk
 
@@ -31,7 +31,7 @@ KEPT = {
 def walked(text):
     given = {"x": phantom((ROWS, COLS), np.dtype(np.float32))}
     given |= {"stride": Span.of(COLS, 32), "rows": Span.of(ROWS, 32)}
-    walk = Walk(Triton(Situation(None, {}, {}, (ROWS, 76_295, 1)), {}), given)
+    walk = Walk(Triton((ROWS, 76_295, 1), (1, 1, 1), {}), given)
     walk.walk(ast.parse("row = tl.program_id(0)\n" + textwrap.dedent(text)).body)
     return walk
 

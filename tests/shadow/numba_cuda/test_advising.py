@@ -1,16 +1,17 @@
 from __future__ import annotations
 
-import textwrap
-
 import numpy as np
 import pytest
 
 import noyau
-from noyau.scripts.running import check_script
+from noyau.shadow.numba_cuda.advising import advised
+from noyau.shadow.numba_cuda.launching import Argument, configured, launched
 from tests.defects import watch_on
 
 pytest.importorskip("numba")
 from numba import cuda, float32
+
+from tests.shadow.numba_cuda.tutorials import TUTORIALS
 
 
 @noyau.op("f32[n] -> f32[n]")
@@ -51,29 +52,11 @@ def test_a_block_for_each_cell():
     assert told("of_blocks", 20) == []
 
 
-SCRIPT = """
-    import numpy as np
-    from numba import cuda
-
-    @cuda.jit
-    def add(x, out):
-        i = cuda.grid(1)
-        if i < x.size:
-            out[i] = x[i] + 1
-
-    x = np.ones(1600, np.float32)
-    out = np.zeros_like(x)
-    add[50, 32](x, out)  # small
-    add[13, 128](x, out)
-    add[16, 100](x, out)  # noyau: allow(launch) to show it
-"""
-
-
-def test_launches_of_a_script_by_their_lines(tmp_path):
-    path = tmp_path / "script.py"
-    path.write_text(textwrap.dedent(SCRIPT))
-    found = check_script(path)
-    assert found.ok
-    (warning,) = found.findings
-    assert (warning.severity, warning.place) == ("warning", f"{path}:13")
-    assert warning.message.startswith("[50, 32] has blocks of 32 threads: a multiprocessor holds 32 blocks")
+@pytest.mark.parametrize("name", TUTORIALS)
+def test_silence_on_launches_of_tutorials(name):
+    kernel, given, values, _ = TUTORIALS[name]
+    arguments = [
+        Argument(str(k), each.copy() if isinstance(each, np.ndarray) else each) for k, each in enumerate(values)
+    ]
+    made = launched(kernel.py_func, configured(given), arguments)
+    assert advised(made, kernel.py_func, "op", name, f"{__file__}:1", "", is_whole=True) == []
