@@ -36,11 +36,12 @@ from noyau.timing.onnxruntime_workers import FEW_BINDINGS, Workers, WorkerSide, 
 from noyau.timing.workers import pin
 
 SEARCHED = (
-    Options(kept=False),
-    Options(lanes=16),
-    Options(lanes=32),
-    Options(lanes=64),
-    Options(around_bytes=0),
+    replace(USUAL, kept=False),
+    replace(USUAL, lanes=16),
+    replace(USUAL, lanes=32),
+    replace(USUAL, lanes=64),
+    replace(USUAL, around_bytes=0),
+    replace(USUAL, stages=False),
 )
 WINS_FROM = 1.03  # surely so much faster: less is not worth another text
 LOSES_BELOW = 0.97
