@@ -4,8 +4,8 @@
 
 Each case is an op; its kernels are printed in language triton and launched on tensors. Its results are compared with
 torch in float64, beside the error of torch in the case's own dtype. It is timed with a flushed L2, in turns with torch
-eager, torch.compile and a plain copy (a plain read where more than 90 % of the bytes are read) of as many bytes.
-Writes results/gpu.json.
+eager, torch.compile, Liger and Quack where they are installed, and a plain copy (a plain read where more than 90 % of
+the bytes are read) of as many bytes. Writes results/gpu.json.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import triton
 import triton.language as tl
 from gpu_backward import Gradient, by_autograd, random_like, truth_of
 from gpu_cases import BACKWARD, CASES, UNTUNED, Backward, Case
+from gpu_peers import peers_of
 
 import noyau
 from noyau.builders.triton import load
@@ -86,13 +87,14 @@ def worst(got: Sequence[torch.Tensor], truth: Sequence[torch.Tensor]) -> float:
 @dataclass(frozen=True)
 class Contest:
     """What is timed of a case: `noyau` and `eager` give results, `truth` those in float64; `prepare_s` is what printing
-    took; `compiled` makes what torch.compile made of it; `read` bytes are read."""
+    took; `compiled` makes what torch.compile made of it; `peer` the same of another function; `read` bytes are read."""
 
     name: str
     noyau: Callable[[], Any]
     eager: Callable[[], Any]
     truth: Callable[[], Any]
     compiled: Callable[[], Callable[[], Any]]
+    peer: Callable[[Callable[..., Any]], Callable[[], Any]]
     read: int
     prepare_s: float
 
@@ -116,6 +118,7 @@ def forward(case: Case) -> Contest:
         lambda: case.eager(*tensors),
         lambda: case.eager(*(t.double() if t.is_floating_point() else t for t in tensors)),
         compiled,
+        lambda function: lambda: function(*tensors),
         bytes_of(tensors),
         print_s,
     )
@@ -136,6 +139,7 @@ def backward(gradient: Backward) -> Contest:
         by_autograd(case.eager, tensors, wanted, grads),
         lambda: truth_of(case, tensors, wanted, grads),
         lambda: by_autograd(torch.compile(case.eager, dynamic=False), tensors, wanted, grads),
+        lambda function: by_autograd(function, tensors, wanted, grads),
         own.read_bytes,
         print_s,
     )
@@ -153,9 +157,10 @@ def measured(given: Case | Backward, rounds: int, *, compiled: bool) -> dict[str
         first_s = time.perf_counter() - before + contest.prepare_s
         truth = as_tuple(contest.truth())
         errors = {"noyau": worst(results, truth), "eager": worst(as_tuple(contest.eager()), truth)}
+        calls: dict[str, Callable[[], object]] = {"noyau": contest.noyau, "eager": contest.eager}
+        refused = join_peers(given, contest, calls, errors, truth)
         del truth
         torch.cuda.empty_cache()
-        calls: dict[str, Callable[[], object]] = {"noyau": contest.noyau, "eager": contest.eager}
         compile_s = 0.0
         if compiled:
             before = time.perf_counter()
@@ -176,6 +181,7 @@ def measured(given: Case | Backward, rounds: int, *, compiled: bool) -> dict[str
         "bytes": read + written,
         "right": bool(errors["noyau"] <= 2 + 2 * errors["eager"]),
         "worst_ulp": errors,
+        "refused": refused,
         "plain": word,
         "target": None if back else case.target,
         "median_us": {name: round(t.median_s * 1e6, 2) for name, t in times.items()},
@@ -191,6 +197,26 @@ def measured(given: Case | Backward, rounds: int, *, compiled: bool) -> dict[str
         "first_call_s": {"noyau": round(first_s, 2), "compile": round(compile_s, 2)},
         "samples_us": {name: [round(s * 1e6, 2) for s in t.samples_s] for name, t in times.items()},
     }
+
+
+def join_peers(
+    given: Case | Backward,
+    contest: Contest,
+    calls: dict[str, Callable[[], object]],
+    errors: dict[str, float],
+    truth: Any,
+) -> dict[str, str]:
+    """What peers there are joins the calls, with its error; those that refuse the case, and why."""
+    refused = {}
+    for name, function in peers_of(given).items():
+        try:
+            call = contest.peer(function)
+            errors[name] = worst(as_tuple(call()), truth)
+            torch.cuda.synchronize()
+            calls[name] = call
+        except Exception as error:  # noqa: BLE001  whatever another package raises is its refusal
+            refused[name] = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:120]}"
+    return refused
 
 
 def line(row: dict[str, Any]) -> str:

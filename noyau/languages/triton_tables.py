@@ -97,7 +97,8 @@ OF_F64 = {
     "ceil": "tl.ceil({0})",
     "power": "libdevice.pow({0}, {1})",
 }
-LOOSE = {"exp": "tl.exp({0})"}  # within 2**-17 of the value, where halves are made of it
+# Within 2**-17 of the value, where halves are made of it.
+LOOSE = {"exp": "tl.exp({0})", "divide": "({0} / {1})", "reciprocal": "(1.0 / {0})"}
 BY_EXP = ("sigmoid", "softplus", "tanh")  # of the functions below
 BOOLS = {
     "identity": "{0}",

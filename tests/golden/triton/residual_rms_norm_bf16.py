@@ -149,7 +149,7 @@ def residual_rms_norm_bf16_0(x, r, w, v10, v3, v17, v5_sum_of_piece, arrived, ro
     v5_sum_lanes = tl.where(piece_v5_sum_inside, (tl.load(v5_sum_of_piece + piece_v5_sum * rows + i0, mask=piece_v5_sum_inside, other=0, cache_modifier=".cg")).to(tl.float64), 0.0)
     v5_sum = tl.sum(v5_sum_lanes, axis=0)
     v5 = v5_sum.to(tl.float32)
-    v9 = tl.div_rn(v5, v8)
+    v9 = v5 / v8
     v12 = v9 + v10_i
     v13 = noyau_rsqrt_f32(v12)
     noyau_store(v3 + r1_line + r1_cells, v3_2, r1_inside, r1_lines, r1_at_end, ALIGN, '')
@@ -221,7 +221,7 @@ def residual_rms_norm_bf16_2(x, r, w, v10, v3, v17, rows, n, n_STEP: tl.constexp
         v5_sum_lanes = v5_sum_lanes + tl.where(r1_inside, v4, 0.0)
     v5_sum = tl.sum(v5_sum_lanes, axis=0)
     v5 = v5_sum
-    v9 = tl.div_rn(v5, v8)
+    v9 = v5 / v8
     v12 = v9 + v10_i
     v13 = noyau_rsqrt_f32(v12)
     for i1t in range(0, tl.cdiv(lead + n, BLOCK)):

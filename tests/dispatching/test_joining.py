@@ -1,0 +1,45 @@
+"""Which kernels of a program are asked to be one."""
+
+from __future__ import annotations
+
+import noyau
+from noyau import nn
+from noyau.derivatives.deriving import derive
+from noyau.dispatching.programs import KernelStep, program
+from noyau.dtypes import DType
+from noyau.ir.loops import Role
+from noyau.schedules.grid import on_gpu
+from noyau.schedules.grid_joined import joined
+
+
+@noyau.op("f32[m, n], f32[n, n] -> made: f32[m, n], sums: f32[n]")
+def multiplied(x, w):
+    made = x / x.sum(-1, keepdims=True)
+    return made, (made @ w).sum(0)
+
+
+def asked(graph):
+    """The outputs of the pairs that are asked."""
+    pairs = []
+
+    def joining(one, other, wanted):
+        pairs.append(tuple({buffer.source for buffer in kernel.of(Role.OUTPUT)} for kernel in (one, other)))
+
+    program(graph, "asked", None, on_gpu, joining=joining)
+    return pairs
+
+
+def test_two_that_read_the_same_are_one_with_what_others_need():
+    norm = nn.layer_norm.generated("c", [DType.F32] * 3, [2, 1, 1]).graph
+    graph = derive(norm, [node.output for node in norm.inputs]).backward
+    (step,) = program(graph, "norm", None, on_gpu, joining=joined).steps
+    assert isinstance(step, KernelStep)
+    assert step.graph.outputs == graph.outputs
+    assert [buffer.source for buffer in step.kernel.of(Role.OUTPUT)] == list(graph.outputs)
+    assert len(program(graph, "norm", None, on_gpu).steps) == 2
+
+
+def test_one_that_waits_for_a_product_of_the_other_is_not_asked():
+    graph = multiplied.generated("c", [DType.F32] * 2, [2, 2]).graph
+    made, sums = graph.outputs
+    assert not any(made in one and sums in other for one, other in asked(graph))
