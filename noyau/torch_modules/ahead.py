@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from noyau.builders import cc
 from noyau.builders.cache import digest
 from noyau.errors import BuildError, UnsupportedError
+from noyau.ir import ranges
 from noyau.passes.partition import Partition
 from noyau.planning import Plan
 from noyau.runtimes.torch.library import library
@@ -60,6 +61,7 @@ class Ahead:
                 sketch = self.sketched(places.traced(program))
                 self._sketches[told(program)] = sketch
                 self.checks.begin(sketch.plan.kernels, sketch.found, self.say)
+        ranges.forget()
 
     def sketch(self, program: fx.Graph) -> Sketch | None:
         """The kernels of a graph that was begun with, which is forgotten here."""

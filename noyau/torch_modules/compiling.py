@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import warnings
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from noyau.ir import ranges
 from noyau.passes.partition import Group, Partition
 from noyau.planning import Plan
 from noyau.timing.memory import give_back
-from noyau.torch_modules import device_compiling, device_judging, device_running, places, running
+from noyau.torch_modules import places, running
 from noyau.torch_modules.ahead import Ahead
 from noyau.torch_modules.judging import Clock, Judged, kernel_of, timed
 from noyau.torch_modules.kernels import input_names
@@ -77,6 +78,7 @@ def compile_graph(
             return _compiled(module, inputs, kind, wishes, record, known)
     finally:
         ranges.forget()
+        gc.collect()  # torch's graphs are in cycles
         give_back()
 
 
@@ -101,6 +103,8 @@ def _compiled(
 def runner(program: fx.Graph, wishes: Wishes) -> Callable[[fx.GraphModule, Sequence[Any]], Boxed]:
     """What runs a graph, its kernels and the rest: on a GPU in one flat function, where that is not inductor."""
     if wishes.rest == "eager" and places.device_of(program) != places.CPU:
+        from noyau.torch_modules import device_running  # a hundred modules, which nobody needs without a GPU
+
         return device_running.flat
     return running.RESTS[wishes.rest]
 
@@ -110,6 +114,8 @@ def judged_graph(program: fx.Graph, kind: str, wishes: Wishes, ahead: Ahead) -> 
     sketch = ahead.sketch(program)
     found = sketch.found if sketch else places.traced(program)
     if found.device != places.CPU:
+        from noyau.torch_modules import device_compiling
+
         return Compiled(kind, found, *device_compiling.judged_on(found.device, found, wishes))
     sketch = sketch or ahead.sketched(found)
     judged = ahead.judged(sketch)
@@ -131,8 +137,7 @@ def _swap(judged: Judged, group: Group, found: Traced, registered: bool) -> Swap
     def giver(value: str) -> str:
         return str(found.givers[plain(value)].name)
 
-    on_device = judged.planned.language == "triton"
-    kernel = device_judging.kernel_of(judged.planned, found) if on_device else kernel_of(judged, group)
+    kernel = _kernel(judged, group, found)
     return Swap(
         operator_of(judged.planned.operator, group, kernel) if registered else kernel,
         tuple(found.nodes[position].name for position in group.positions),
@@ -140,3 +145,11 @@ def _swap(judged: Judged, group: Group, found: Traced, registered: bool) -> Swap
         tuple(map(giver, group.outputs)),
         {giver(value): giver(other) for value, other in group.stand_ins.items()},
     )
+
+
+def _kernel(judged: Judged, group: Group, found: Traced) -> Callable[..., Any]:
+    if judged.planned.language != "triton":
+        return kernel_of(judged, group)
+    from noyau.torch_modules import device_judging
+
+    return device_judging.kernel_of(judged.planned, found)
