@@ -251,12 +251,12 @@ def scalar_s(graph: Graph, sizes: Mapping[str, int]) -> float:
     return alone_s / machine.scaling["exp"].get(CORES, 1.0)
 
 
-def first_call_s(case: Case) -> float:
+def first_call_s(case: Case, language: str) -> float:
     """Seconds of the first call of an op with nothing built yet: tracing, compiling, its smoke certificate. Another op
-    is called before, for what is built once a machine."""
+    is called before, for what is built once a machine. In `numba` where no compiler is found."""
     with tempfile.TemporaryDirectory(prefix="noyau-peers-") as folder:
         command = [sys.executable, __file__, "--first", case.op.name]
-        environment = {**os.environ, "XDG_CACHE_HOME": folder}
+        environment = {**os.environ, "XDG_CACHE_HOME": folder} | ({} if language == "c" else {"PATH": folder})
         done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
     return float(done.stdout)
 
@@ -288,7 +288,7 @@ def run(case: Case, budget_s: float) -> dict[str, Any]:
         "copy_s": copy_s,
         "functions_s": functions_s,
         "bound_s": max(copy_s, functions_s),
-        "first_call_s": first_call_s(case),
+        "first_call_s": {language: first_call_s(case, language) for language in GENERATED},
         "times_s": times,
         "first_calls_s": {row.name: row.first_s for row in at.rows},
         "wrong": {row.name: row.fault for row in at.rows if row.fault},
@@ -313,6 +313,12 @@ def ratios(record: Mapping[str, Any], ours: str, peer: str) -> Iterator[tuple[st
             yield way, pair[1] / pair[0]
 
 
+def first_calls(record: Mapping[str, Any]) -> Mapping[str, float]:
+    """The seconds of the first call by language; an older record has those of c alone, for both."""
+    found = record["first_call_s"]
+    return found if isinstance(found, dict) else dict.fromkeys(GENERATED, found)
+
+
 def summary(records: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """What is wanted, and what came of it, for each language of generated kernels."""
     for ours in (f"generated {language}" for language in GENERATED):
@@ -332,7 +338,7 @@ def summary(records: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
             least_s = min(times)
             share = least_s / each["bound_s"]
             kind = "copy" if each["copy_s"] >= each["functions_s"] else "functions"
-            first = f"first call {each['first_call_s']:.2f} s"
+            first = f"first call {first_calls(each)[ours.removeprefix('generated ')]:.2f} s"
             late = "" if share <= NEAR else f", beyond {NEAR}"
             yield f"  {name}: {share:.2f} of the floor ({kind}{late}); {first}"
 
