@@ -200,7 +200,11 @@ class Caller:
             case "is":
                 values = ", ".join(str(tile.number * 2**k // 4) for k in range(5))
                 yield f'{name} = tiles.get("{name}", {tile.number})  # or one of {values}'
-            case "fits":
+            case "lies":
+                led = any(other.how == "aligns" for other in tiles)
+                usual = f"{tile.number} if ALIGN == 1 else {tile.number // 4}" if led else str(tile.number)
+                yield f'{name} = tiles.get("{name}", {usual})'
+            case "fits" | "keeps":
                 extents = list(dict.fromkeys(self.dim(extent) for extent in covered_by(tile, launch)))
                 most = extents[0] if len(extents) == 1 else f"max({', '.join(extents)})"
                 yield f"{name} = min({tile.number}, triton.next_power_of_2(max(1, {most})))"
@@ -220,7 +224,7 @@ class Caller:
                 known = " and ".join(f"{closed(step)} % {tile.number} == 0" for step in found)
                 yield f'{name} = tiles.get("{name}", 1 if {known} else {tile.number})'
             case _:
-                others = " * ".join(other.name for other in tiles if other.how in ("is", "fits"))
+                others = " * ".join(other.name for other in tiles if other.how in ("is", "fits", "keeps"))
                 yield f'{name} = tiles.get("{name}", max(1, {tile.number} // {others}))'
 
     def warps(self, printer: Printer) -> str:
@@ -231,6 +235,13 @@ class Caller:
         if growing:
             one = growing[0]
             return f'tiles.get("num_warps", min(32, max(1, {one.name} // {one.warps})))'
+        keeping = [tile for tile in printer.tiles if tile.how == "keeps"]
+        if keeping:
+            one = keeping[0]
+            return f'tiles.get("num_warps", min(8, max(1, {one.name} // {one.warps})))'
+        lying = [tile for tile in printer.tiles if tile.how == "lies"]
+        if lying and any(tile.how == "aligns" for tile in printer.tiles):
+            return f'tiles.get("num_warps", {lying[0].warps} if ALIGN == 1 else {lying[0].warps // 4})'
         told = [tile.warps for tile in printer.tiles if tile.warps]
         cells = f"2 * {cells}" if -1 in told else cells
         return f'tiles.get("num_warps", {max([0, *told]) or f"warps_of({cells})"})'

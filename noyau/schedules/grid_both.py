@@ -59,9 +59,10 @@ from noyau.schedules.grid_tiles import partial as partial_of
 from noyau.schedules.steps import Statements, chain, coalesce, drop_unused, minimum, nested, sink
 from noyau.schedules.together import are_alike, in_one_pass, merged, names_in, parted
 
-LEAST, MOST = 512, 8192  # cells of a row that a program keeps together with what is added to each column
-PROGRAMS = 132  # that rows of MOST cells are shared out to: one for each multiprocessor of a large GPU
-KEPT = Tile("COLUMNS", "fits", 1 << 16)
+LEAST, MOST = 640, 8192  # cells of a row that a program keeps together with what is added to each column
+PROGRAMS = 132  # that rows are shared out to, as often as SIDE cells hold one: on a large GPU all of them run at once
+SIDE = 4096
+KEPT = Tile("COLUMNS", "keeps", 1 << 16, 256)
 ACROSS, DOWN = Tile("COLUMNS", "fits", 1024, 4), Tile("ROWS", "is", 4)  # of cells that are written and summed
 DEEP = 64  # rows of these that a program takes in
 MERGED = Tile("COLUMNS", "fits", 8), Tile("ROWS", "fits", 256, 4)
@@ -211,12 +212,12 @@ def _of_row(statements: Statements) -> dict[tuple[str, tuple[Dim, ...]], Expr]:
 def _in_one_pass(kernel: Kernel, both: Both) -> tuple[Kernel, list[Launch]]:
     """Several rows a program, which keeps what they add to each column."""
     extent, count, lane = both.across.extent, both.around.extent, Dim.of(both.cells.var)
-    programs = Dim.of(MOST) // maximum(Dim.of(1), extent) * PROGRAMS
+    programs = maximum(Dim.of(1), Dim.of(SIDE) // maximum(Dim.of(1), extent)) * PROGRAMS
     part, parts = Dim.of("#part"), Loop("#part", minimum(programs, count), Axis.THREADS, ())
     cells = replace(both.cells, body=merged([both.cells.body, *_added(both, _of_row(both.of_row))]))
     scratch = {buffer.name for buffer in kernel.of(Role.SCRATCH)}
     own = [s for s in both.of_row if not (isinstance(s, Store) and scratch.issuperset(s.buffers))]
-    of_row = whole(tuple(cells if s is both.cells else s for s in own))
+    of_row = whole(tuple(cells if s is both.cells else s for s in own), tile=KEPT)
     row = Let(both.around.var, Index(part + Dim.of("#round") * programs))
     rounds = Loop("#round", ceiling(count - part, programs), Axis.SERIAL, (row, *of_row))
     before, after, left = list[Statement](), list[Statement](), list[State]()

@@ -38,16 +38,18 @@ from noyau.schedules.grid_tiles import (
     tile_of,
 )
 from noyau.schedules.steps import Statements, chain, loads_of, minimum
-from noyau.schedules.together import are_apart, in_one_pass, levelled
+from noyau.schedules.together import are_alike, are_apart, in_one_pass, levelled
 
 KEPT = 32768  # cells of a row that a program holds at most
 MOST = 1 << 16  # cells of a tile, with what lies before a row
 READ = 8192  # the same where none of its cells is written, and one pass of tiles is enough
 DEAR = 8  # flops of a function from which a cell takes longer to compute than to move
+ROW = Tile("COLUMNS", "fits", MOST)
 SIDE = Tile("ROWS", "shares", 1024)  # with folds
 HARD = Tile("ROWS", "shares", 1024, -1)  # with folds of what is dear, or of several arrays, and cells that are written
 PIECES = Tile("ROWS", "shares", 1024, -1)  # without folds
 LONG = Tile("BLOCK", "grows", 16384, 256)  # so many warps that few rows are on the way
+ONCE = Tile("BLOCK", "is", 4096, 8)  # where one pass is enough, of which rounds are loaded ahead
 WIDE = Tile("BLOCK", "grows", 16384, 512)  # where what is dear is computed again
 PASSED = 4096  # cells of a row from which one fold, and what is written, are two passes
 
@@ -66,21 +68,36 @@ def rows(kernel: Kernel, body: Statements, *, share: bool = True) -> Kernel:
         side = cut(replace(loops[-1], body=(*lead.lets, *whole(inner, lead))), _beside(inner), Axis.THREADS)
         launches.append(choices.launch(on_grid(loops[:-1], (side,)), fits))
     if not choices.exhausted:
-        tile = LONG if passed == inner else TILE if any(pair.mean for pair in pairs_in(inner)) else WIDE
+        once = not any(isinstance(s, Loop) for s in inner) and bool(folds_in(*inner)) and are_alike(inner)
+        tile = (
+            (ONCE if once else LONG)
+            if passed == inner
+            else TILE
+            if any(pair.mean for pair in pairs_in(inner))
+            else WIDE
+        )
         alone = (*lead.lets, *streamed(online(inner, lead.cells), tile, lead))
         launches.append(choices.launch(on_grid(loops, alone), True))
     return replace(kernel, launches=tuple(launches))
 
 
+def _tile(inner: Statements, passed: Statements) -> Tile:
+    """What a row is read in, where it is read in tiles one after the other."""
+    if passed != inner:
+        return TILE if any(pair.mean for pair in pairs_in(inner)) else WIDE
+    once = not any(isinstance(s, Loop) for s in inner) and bool(folds_in(*inner)) and are_alike(inner)
+    return ONCE if once else LONG
+
+
 def _kept(inner: Statements, passed: Statements) -> int:
     """How many cells of a row a program holds at most: fewer where several arrays are held, or what is dear is written,
-    for then few programs run side by side."""
+    or several folds wait for each other, for then few programs run side by side."""
     if passed != inner and not any(isinstance(s, Loop) for s in inner):
         return min(KEPT, READ)
     held = _held(inner)
     if len(folds_in(*inner)) == len(held) == 1 and not _is_hard(inner) and any(isinstance(s, Loop) for s in inner):
         return min(KEPT, PASSED)
-    return KEPT // 2 if len(held) > 1 or _is_hard(inner) else KEPT
+    return KEPT // 2 if len(held) > 1 or _is_hard(inner) or any(pair.mean for pair in pairs_in(inner)) else KEPT
 
 
 def _held(inner: Statements) -> set[str]:
@@ -122,9 +139,9 @@ def side_by_side(body: Statements) -> Launch:
     return Launch(on_grid(loops[:-1], (cut(replace(loops[-1], body=cells), FEW, Axis.THREADS),)))
 
 
-def whole(inner: Statements, lead: Lead = NO_LEAD) -> Statements:
+def whole(inner: Statements, lead: Lead = NO_LEAD, tile: Tile = ROW) -> Statements:
     """The statements of a row with each loop, and each fold, as one tile."""
-    tile, made = Tile("COLUMNS", "fits", MOST), list[Statement]()
+    made = list[Statement]()
     for statement in inner:
         match statement:
             case Loop() if lead.let is not None:

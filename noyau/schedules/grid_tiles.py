@@ -35,7 +35,7 @@ from noyau.schedules.folds import State, expand_folds, position, state_of
 from noyau.schedules.steps import Statements, all_dims, carries, minimum
 
 ZERO, ONE = Dim.of(0), Dim.of(1)
-HOW = ("aligns", "pieces", "is", "fits", "grows", "shares")
+HOW = ("aligns", "pieces", "is", "lies", "fits", "keeps", "grows", "shares")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,9 @@ class Tile:
     """The size of a tile, a power of two. `how`: `number` cells ("is"); as many as cover its loops, at most `number`
     ("fits"); `number` over the size of the other tiles, at least 1 ("shares"); at most `number`, and so many that all
     programs of a row can run at the same time ("pieces"); with the length of its row, up to `number` ("grows": `warps`
-    then is how many cells each has). `warps` of a program, 0 for as many as suit its cells, -1 for
+    then is how many cells each has); as many as cover its loops, with `warps` cells for each of at most 8 warps
+    ("keeps"); `number` cells, and `warps`, where rows begin at multiples of 16 bytes, else a quarter of both ("lies").
+    `warps` of a program, 0 for as many as suit its cells, -1 for
     as many as suit twice as many.
 
     "aligns" is no tile: `number` cells fill 16 bytes; it is 1 where each row begins at a multiple of these anyway."""

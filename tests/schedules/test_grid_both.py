@@ -21,7 +21,7 @@ from noyau.schedules.grid_joined import joined
 from noyau.schedules.grid_tiles import tiles_in
 from tests.judged import Judge
 
-SIZES = {"fits": 16, "shares": 2, "pieces": 4, "aligns": 1}
+SIZES = {"fits": 16, "keeps": 16, "shares": 2, "pieces": 4, "aligns": 1}
 
 
 def gradient(op, ranks):
@@ -56,7 +56,7 @@ GRAPHS = {"rms_norm": gradient(nn.rms_norm, [2, 1]), "layer_norm": gradient(nn.l
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
     """Rows of a few cells are long, and a few rows are many."""
-    for name, number in {"LEAST": 5, "MOST": 12, "PROGRAMS": 3, "DEEP": 4, "PIECE": 8}.items():
+    for name, number in {"LEAST": 5, "MOST": 12, "PROGRAMS": 3, "SIDE": 12, "DEEP": 4, "PIECE": 8}.items():
         monkeypatch.setattr(grid_both, name, number)
     monkeypatch.setattr(grid_shared, "SHORT", 0)
 

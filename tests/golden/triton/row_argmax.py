@@ -100,12 +100,6 @@ def warps_of(cells):
     return 1 if cells <= 1024 else 2 if cells <= 2048 else 4 if cells <= 4096 else 8 if cells <= 8192 else 16
 
 
-def block_of(cells):
-    """How many cells of a row a program passes over at once."""
-    most = triton.next_power_of_2(max(1, int((2048 * cells) ** 0.5)))
-    return min(most, triton.next_power_of_2(max(1, cells)), 16384)
-
-
 def stages_of(size):
     """How many rounds of a loop are on the way, where each loads so many bytes."""
     return 3 if size <= 49152 else 2 if size <= 98304 else 1
@@ -245,12 +239,12 @@ def row_argmax(x, **tiles):
             )
     else:
         ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
-        BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + n - 1)))
+        BLOCK = tiles.get("BLOCK", 4096)  # or one of 1024, 2048, 4096, 8192, 16384
         BLOCK_EVEN = ALIGN == 1 and n % BLOCK == 0
         STAGES = tiles.get("STAGES", stages_of(BLOCK * 4))
         programs = rows
         if programs > 0:
             row_argmax_2[(programs,)](
-                x, v1, rows // step_of(rows), n // step_of(n), step_of(rows), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, STAGES, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 256)))
+                x, v1, rows // step_of(rows), n // step_of(n), step_of(rows), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, STAGES, num_warps=tiles.get("num_warps", 8)
             )
     return v1
