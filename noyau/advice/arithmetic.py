@@ -50,6 +50,7 @@ def text_of(kernel: HandKernel) -> Text | None:
         return None
 
 
+@lru_cache(maxsize=64)
 def of_function(function: Callable[..., Any]) -> Text:
     """The text of a function of Python. OSError, SyntaxError or TypeError where there is none."""
     plain = python_function(function)
