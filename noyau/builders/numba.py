@@ -175,13 +175,12 @@ class Compiled:
 
     def _laid_out(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The arrays themselves, or packed copies, which fit every layout."""
-        buffers = self.kernel.of(Role.INPUT)
-        if len(arrays) != len(buffers):
-            raise InputError(f"{self.name} takes {len(buffers)} inputs, got {len(arrays)}")
+        if len(arrays) != len(self._layouts):
+            raise InputError(f"{self.name} takes {len(self._layouts)} inputs, got {len(arrays)}")
         given = map(np.asarray, arrays)
         return [
-            array if has_layout(array, buffer.layout) else np.require(array, requirements=["C", "A"])
-            for array, buffer in zip(given, buffers, strict=True)
+            array if has_layout(array, layout) else np.require(array, requirements=["C", "A"])
+            for array, layout in zip(given, self._layouts, strict=True)
         ]
 
     def _shapes(self, sizes: dict[str, int]) -> list[tuple[int, ...]]:

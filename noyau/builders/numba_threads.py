@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import cache
 from queue import SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 
 Span = tuple[int, int]
 PIECES_A_THREAD = 8
@@ -41,27 +41,45 @@ def shared(run: Callable[[int, int], int | None], items: int, threads: int) -> l
     """What `run(begin, end)` returned for pieces of [0, items), run by this thread and `threads - 1` others."""
     size = max(1, -(-items // (threads * PIECES_A_THREAD)))
     work = Work(run, [(begin, min(items, begin + size)) for begin in range(0, items, size)])
-    waiting = _queue(os.getpid(), threads - 1)
-    for _ in range(min(threads, work.count) - 1):
-        waiting.put(work)
+    _pool(os.getpid()).give(work, min(threads, work.count) - 1)
     work.take()
     while len(work.results) < work.count:  # another thread is not done with its last one
         work.ended.get()
+    work.run = _nothing  # who comes only now does not keep arrays alive
     for result in work.results:
         if isinstance(result, Exception):
             raise result
     return [result for result in work.results if not isinstance(result, Exception)]
 
 
+class Pool:
+    """Threads that wait for work, as many as one was ever given to."""
+
+    def __init__(self) -> None:
+        self.waiting: SimpleQueue[Work] = SimpleQueue()
+        self.threads = 0
+        self.lock = Lock()
+
+    def give(self, work: Work, threads: int) -> None:
+        """Have so many threads take part."""
+        if self.threads < threads:
+            with self.lock:
+                while self.threads < threads:
+                    Thread(target=self.serve, name=f"noyau-numba-{self.threads}", daemon=True).start()
+                    self.threads += 1
+        for _ in range(threads):
+            self.waiting.put(work)
+
+    def serve(self) -> None:
+        while True:
+            self.waiting.get().take()
+
+
 @cache
-def _queue(process: int, threads: int) -> SimpleQueue[Work]:
-    """What so many threads wait at; `process` keeps a forked child from its parent's threads, which it has not."""
-    waiting: SimpleQueue[Work] = SimpleQueue()
-    for number in range(threads):
-        Thread(target=_serve, args=(waiting,), name=f"noyau-numba-{number}", daemon=True).start()
-    return waiting
+def _pool(process: int) -> Pool:
+    """The one of a process: a forked child has not its parent's threads."""
+    return Pool()
 
 
-def _serve(waiting: SimpleQueue[Work]) -> None:
-    while True:
-        waiting.get().take()
+def _nothing(begin: int, end: int) -> None:
+    return None

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
+from functools import partial
 
+import numpy as np
 import pytest
 
+from noyau.builders import numba_threads
 from noyau.builders.numba_threads import PIECES_A_THREAD, shared
 
 
@@ -41,6 +45,23 @@ def test_what_one_raises_the_caller_raises():
     with pytest.raises(MemoryError, match="no room"):
         shared(run, 16, 2)
     assert shared(lambda begin, end: 0, 16, 2) == [0] * 16
+
+
+def test_threads_are_as_many_as_were_asked_for_at_most():
+    for threads in (2, 5, 3, 4):
+        shared(lambda begin, end: 0, 1000, threads)
+    assert numba_threads._pool(os.getpid()).threads >= 4
+    names = [thread.name for thread in threading.enumerate() if thread.name.startswith("noyau-numba")]
+    assert len(names) == len(set(names)) == numba_threads._pool(os.getpid()).threads
+
+
+def test_what_is_done_is_not_kept():
+    """Though a thread that comes late still holds the work."""
+    array = np.zeros(3)
+    there = weakref.ref(array)
+    shared(partial(lambda kept, begin, end: 0, array), 16, 2)
+    del array
+    assert there() is None
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
