@@ -50,7 +50,8 @@ def describe(argument: object) -> str:
         return "a masked array"
     if isinstance(argument, np.ndarray | np.generic):
         dtype = from_numpy(argument.dtype)
-        name = argument.dtype.str if dtype in (None, DType.OTHER) else dtype_of(np.asarray(argument)).value
+        own = argument.dtype.name if argument.dtype.isnative else argument.dtype.str
+        name = own if dtype in (None, DType.OTHER) else dtype_of(np.asarray(argument)).value
         return f"{name}{list(argument.shape)}" if isinstance(argument, np.ndarray) else name
     if type(argument) in _WEAK:
         return repr(argument)

@@ -156,10 +156,10 @@ def _parts(returned: Any, results: Sequence[Node] | None) -> tuple[list[Any], bo
     """What a function returns, one by one. UnsupportedError where it is not as many as are signed, or nothing."""
     several = isinstance(returned, tuple | list) and (results is None or len(results) > 1)
     parts = list(returned) if several else [returned]
-    if results is not None and (len(parts) != len(results) or any(part is None for part in parts)):
-        raise UnsupportedError(f"it returns {len(parts)} results, and {len(results)} are signed")
     if not parts or any(part is None for part in parts):
         raise UnsupportedError("it returns nothing; let it return its results")
+    if results is not None and len(parts) != len(results):
+        raise UnsupportedError(f"it returns {len(parts)} results, and {len(results)} are signed")
     return parts, several
 
 

@@ -173,9 +173,9 @@ def _words(fault: Fault, site: Site | None, other: Site | None) -> str:
             return f"{told}; the first is [{fault.offset // unit}]"
         case "crash":
             after = f" at {fault.name}" if fault.name else ""
-            return (
-                f"{fault.words}{after}, after {who if fault.owner else 'it'} reached line {site.line if site else '?'}"
-            )
+            if site is None:
+                return f"{fault.words}{after}"
+            return f"{fault.words}{after}, after {who if fault.owner else 'it'} reached line {site.line}"
         case "launch":
             return fault.words
         case "out-of-bounds" if fault.words == "freed":

@@ -30,8 +30,8 @@ SAID = {
     grid("waits_for_others", "-> out: i32[1]", init={"out": 0}): (
         "crash 8: it does not end, after thread 0 of block 0 reached line 8"
     ),
-    grid("leaves", INTS): "crash 12: it ends its process, after thread 0 of block 0 reached line ?",
-    grid("divides", INTS): "crash 13: it divides by zero, or overflows, after thread 0 of block 0 reached line ?",
+    grid("leaves", INTS): "crash 12: it ends its process",
+    grid("divides", INTS): "crash 13: it divides by zero, or overflows",
     grid("mutates", "f32[n] -> out: f32[n]", arguments=(X,), parameters="x"): "mutated-input 14: changed its input x",
     grid("two_barriers", FLOATS): (
         "divergent-barrier 21: thread 32 of block 0 waits at a barrier, and thread 0 of block 0 at another one on "
