@@ -194,10 +194,10 @@ def _off(got: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
     return (got.double() - want).norm() / want.norm()
 
 
-def alone(*words: str, folder: str, side: str = "") -> subprocess.Popen[str]:
+def alone(*words: str, folder: str) -> subprocess.Popen[str]:
     """A process of its own, whose caches are in a folder."""
-    places = {"XDG_CACHE_HOME": folder, "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor{side}"}
-    environment = {**os.environ, **places, "TRITON_CACHE_DIR": f"{folder}/triton{side}"}
+    places = {"XDG_CACHE_HOME": folder, "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
+    environment = {**os.environ, **places, "TRITON_CACHE_DIR": f"{folder}/triton"}
     command = [sys.executable, __file__, "--alone", *words]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
@@ -219,7 +219,7 @@ def run_part(part: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         if part == "error":
             return told(alone(part, "pairs", folder=folder))
-        firsts = {side: alone(part, side, folder=folder, side=side) for side in SIDES}
+        firsts = {side: alone(part, side, folder=folder) for side in SIDES}
         made: dict[str, Any] = {side: told(process) for side, process in firsts.items()}
         return {**made, **told(alone(part, "pairs", folder=folder))}
 

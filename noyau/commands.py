@@ -28,6 +28,12 @@ def declare_optimize(parser: argparse.ArgumentParser) -> None:
         metavar="OUT.onnx",
         help="where the fused model goes, with its library OUT.so beside it (default: MODEL.fused.onnx)",
     )
+    parser.add_argument(
+        "--device",
+        metavar="cuda",
+        help="let torch host the model on this device, with kernels in Triton; OUT (default: MODEL.noyau) is then a "
+        "file that noyau.load reads, for inputs of these sizes",
+    )
     _declare_wishes(parser)
 
 
@@ -81,6 +87,8 @@ def _declare_between(parser: argparse.ArgumentParser) -> None:
 
 def run_optimize(arguments: argparse.Namespace) -> int:
     model: Path = arguments.model
+    if arguments.device is not None:
+        return _on_device(arguments, model, arguments.output or model.parent / f"{model.stem}.noyau")
     output = arguments.output or model.parent / f"{model.stem}.fused.onnx"
     return _optimize(arguments, model, output, keep=True)
 
@@ -115,6 +123,38 @@ def _optimize(arguments: argparse.Namespace, model: Path, output: Path, *, keep:
     Console().print(made.report)
     if keep:
         print(f"\n{_written(output, made.library is not None)}")
+    return _verdict(made.report.end_to_end.speedup, required)
+
+
+def _on_device(arguments: argparse.Namespace, model: Path, output: Path) -> int:
+    """The main job where torch hosts the model."""
+    from rich.console import Console
+
+    import noyau
+
+    given = {
+        "--between": arguments.between,
+        "--with": arguments.ops,
+        "--only": arguments.only,
+        "--drop": arguments.drop,
+    }
+    for option, value in given.items():
+        if value:
+            raise InputError(f"{option} is for models in onnxruntime: leave it, or --device, out")
+    sizes = sizes_of(arguments.dim)
+    if any(len(numbers) > 1 for numbers in sizes.values()):
+        raise InputError("with --device each size is one number: --dim batch=1 --dim sequence=128")
+    dims = {name: number for name, (number,) in sizes.items()}
+    require_places(model, output, arguments.json)
+    required = _required(arguments.require)
+    with progress() as say:
+        say(f"hosting {model.name} on {arguments.device}")
+        made = noyau.optimize(model, arguments.inputs, device=arguments.device, dims=dims, keep=arguments.keep)
+        made.save(output)
+        if arguments.json is not None:
+            made.report.write(arguments.json)
+    Console().print(made.report)
+    print(f"\nWrote {plain(str(output))}; noyau.load({plain(str(output))!r}) is called with the model's inputs.")
     return _verdict(made.report.end_to_end.speedup, required)
 
 

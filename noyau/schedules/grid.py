@@ -7,12 +7,13 @@ from math import inf
 
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim
-from noyau.ir.loops import Alloc, Call, Const, Expr, Fold, Kernel, Launch, Let, Load, Loop, Role, Store
+from noyau.ir.loops import Alloc, Axis, Call, Const, Expr, Fold, Kernel, Launch, Let, Load, Loop, Role, Store
 from noyau.ir.walk import every_statement, rewrite
 from noyau.schedules.choosing import reads_along
 from noyau.schedules.grid_both import both_in, rows_and_columns
 from noyau.schedules.grid_maps import map_, transpose
 from noyau.schedules.grid_rows import rows, side_by_side
+from noyau.schedules.grid_shared import SHORT
 from noyau.schedules.grid_sums import columns, full
 from noyau.schedules.grid_tiles import folds_in, is_innermost
 from noyau.schedules.launches import apart, each
@@ -53,6 +54,8 @@ def _one(kernel: Kernel) -> Kernel:
     (launch,) = kernel.launches
     body = launch.body
     if any(isinstance(s, Let) and isinstance(s.value, Fold) for s in body):
+        if _is_one_row(body):
+            return rows(kernel, (Loop("#row", Dim.of(1), Axis.SERIAL, sink(coalesce(body))),), share=False)
         done, rest = full(kernel, body)
         later = each(done, [rest] if rest else [], _one)
         return replace(later, launches=(*done.launches, *later.launches))
@@ -63,6 +66,14 @@ def _one(kernel: Kernel) -> Kernel:
     if not loops:
         return replace(kernel, launches=(Launch(body),))
     return _of_loops(kernel, body, loops, inner)
+
+
+def _is_one_row(body: Statements) -> bool:
+    """Whether all that is folded and written fits into one program, as sizes known now say."""
+    found = [loop for fold in folds_in(*body) for loop in fold.loops]
+    found += [(s.var, s.extent) for s in every_statement(body) if isinstance(s, Loop)]
+    flat = all(len(fold.loops) == 1 for fold in folds_in(*body)) and len(chain(body)[0]) <= 1
+    return flat and all(extent.constant is not None and extent.constant <= SHORT for _, extent in found)
 
 
 def _of_loops(kernel: Kernel, body: Statements, loops: list[Loop], inner: Statements) -> Kernel:

@@ -21,6 +21,9 @@ IN_PLACE: dict[Any, Any] = {
     aten.scatter.src: aten.scatter_.src,
     aten.scatter.value: aten.scatter_.value,
     aten.scatter_add.default: aten.scatter_add_.default,
+    aten.add.Tensor: aten.add_.Tensor,
+    aten.sub.Tensor: aten.sub_.Tensor,
+    aten.mul.Tensor: aten.mul_.Tensor,
 }
 
 
@@ -40,7 +43,7 @@ def updates(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
     for back in _copied_back(graph):
         argument, update = back.args[:2]
         is_update = isinstance(update, fx.Node) and update.target in IN_PLACE and update.args[0] is argument
-        if is_update and _is_free(argument, update, back, order):
+        if is_update and _is_alike(argument, update) and _is_free(argument, update, back, order):
             found[update] = back
     return found
 
@@ -49,6 +52,12 @@ def _copied_back(graph: fx.Graph) -> Iterator[fx.Node]:
     for node in graph.nodes:
         if node.target is aten.copy_.default and getattr(node.args[0], "op", "") == "placeholder":
             yield node
+
+
+def _is_alike(argument: fx.Node, update: fx.Node) -> bool:
+    """Whether an update is of the shape and dtype of what it updates."""
+    one, other = argument.meta.get("val"), update.meta.get("val")
+    return one is not None and other is not None and one.shape == other.shape and one.dtype == other.dtype
 
 
 def _is_free(argument: fx.Node, update: fx.Node, back: fx.Node, order: dict[fx.Node, int]) -> bool:

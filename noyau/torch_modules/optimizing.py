@@ -22,11 +22,13 @@ from noyau.torch_modules import saving
 from noyau.torch_modules.ahead import Ahead
 from noyau.torch_modules.backend import through
 from noyau.torch_modules.compiling import Record, judged_graph, swaps_of
+from noyau.torch_modules.device_kernels import DeviceCall
+from noyau.torch_modules.device_saving import calling_of
 from noyau.torch_modules.exporting import export
 from noyau.torch_modules.judging import Judged
 from noyau.torch_modules.kernels import ends_of, scalars_of
 from noyau.torch_modules.reporting import distinct, report_of
-from noyau.torch_modules.rewriting import rewritten
+from noyau.torch_modules.rewriting import Swap, rewritten
 from noyau.torch_modules.wishes import Wishes, wishes_from
 
 log = logging.getLogger("noyau")
@@ -89,11 +91,16 @@ class Optimized:
         else:
             program = rewritten(exported.program, swaps)
             places = [(one, group) for one in found.kept for group in one.planned.groups]
-            pieces = {swap.target: _piece(*place) for swap, place in zip(swaps, places, strict=True)}
+            pieces = {swap.target: _piece(swap, *place) for swap, place in zip(swaps, places, strict=True)}
         saving.save(Path(path), exported, program, pieces)
 
 
-def _piece(judged: Judged, group: Group) -> saving.Piece:
+def _piece(swap: Swap, judged: Judged, group: Group) -> saving.Piece:
+    if isinstance(swap.target, DeviceCall):
+        calling = calling_of(judged.planned, swap.target)
+        return saving.Piece(
+            judged.planned.operator, judged.planned.text, None, ends_of(group.graph), (), device=calling
+        )
     assert judged.library is not None
     scalars: Mapping[str, np.ndarray] = scalars_of(group)
     fixed = tuple(scalars.get(node.output) for node in group.graph.inputs)

@@ -32,6 +32,7 @@ from noyau.frontends.torch.dtypes import TO_TORCH
 from noyau.reports.machine import this_machine
 from noyau.runtimes.numpy.doors import Argument
 from noyau.torch_modules import spelling
+from noyau.torch_modules.device_saving import Calling, reopened
 from noyau.torch_modules.exporting import Exported, Layout, runnable
 from noyau.torch_modules.kernels import Ends, library_of, opened
 
@@ -43,13 +44,15 @@ _LARGEST_BYTES = 64 << 20  # of the manifest
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A kernel in places that give it the same numbers: its name, text and library, what it reads and makes."""
+    """A kernel in places that give it the same numbers: its name, text and library, what it reads and makes. On a GPU
+    it has no library, its numbers stand in the text, and `device` says how it is called."""
 
     name: str
     text: str
-    library: Path
+    library: Path | None
     ends: Ends
     scalars: tuple[np.ndarray | None, ...]
+    device: Calling | None = None
 
 
 def save(path: Path, exported: Exported, program: fx.Graph, fused: Mapping[Any, Piece]) -> None:
@@ -74,8 +77,9 @@ def save(path: Path, exported: Exported, program: fx.Graph, fused: Mapping[Any, 
         with zipfile.ZipFile(fresh, "x", zipfile.ZIP_STORED) as file:
             file.writestr(_MANIFEST, json.dumps(manifest))
             for name, piece in kernels.items():
-                file.writestr(f"kernels/{name}.c", piece.text)
-                file.writestr(f"kernels/{name}.so", piece.library.read_bytes())
+                file.writestr(f"kernels/{name}.{'c' if piece.library else 'py'}", piece.text)
+                if piece.library is not None:
+                    file.writestr(f"kernels/{name}.so", piece.library.read_bytes())
             for number, tensor in enumerate(exported.tensors.values()):
                 file.writestr(f"tensors/{number}", _bytes(tensor))
         fresh.replace(path)
@@ -88,6 +92,10 @@ def save(path: Path, exported: Exported, program: fx.Graph, fused: Mapping[Any, 
 
 
 def _told(piece: Piece) -> dict[str, Any]:
+    if piece.library is None:
+        assert piece.device is not None
+        text = hashlib.sha256(piece.text.encode()).hexdigest()
+        return {"name": piece.name, "language": "triton", "text": text, **asdict(piece.device)}
     return {
         "name": piece.name,
         "inputs": [[end.dtype.value, end.rank] for end in piece.ends.inputs],
@@ -105,11 +113,12 @@ def _dtype(number: np.ndarray) -> str:
 
 
 def _form(tensor: torch.Tensor) -> dict[str, Any]:
-    return {"dtype": str(tensor.dtype), "shape": list(tensor.shape)}
+    form = {"dtype": str(tensor.dtype), "shape": list(tensor.shape)}
+    return form if tensor.device.type == "cpu" else {**form, "device": str(tensor.device)}
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:
-    plain = tensor.detach().contiguous()
+    plain = tensor.detach().contiguous().cpu()
     return plain.reshape(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b""
 
 
@@ -137,23 +146,29 @@ def _loaded(path: Path, file: zipfile.ZipFile) -> Callable[..., Any]:
             for number, (name, form) in enumerate(manifest["tensors"].items())
         }
         told = manifest["kernels"]
-        texts = {name: file.read(f"kernels/{name}.c").decode() for name in told}
-        libraries = {name: file.read(f"kernels/{name}.so") for name in told}
+        on_gpu = {name for name, each in told.items() if each.get("language") == "triton"}
+        texts = {name: file.read(f"kernels/{name}.{'py' if name in on_gpu else 'c'}").decode() for name in told}
+        libraries = {name: file.read(f"kernels/{name}.so") for name in told if name not in on_gpu}
     except (TypeError, ValueError, AttributeError, KeyError) as error:
         raise ModelError(f"{path} is damaged: {printable(repr(error))}") from error
     for name, each in told.items():
-        for part, content in (("text", texts[name].encode()), ("library", libraries[name])):
-            if hashlib.sha256(content).hexdigest() != each.get(part):
+        for part, content in (("text", texts[name].encode()), ("library", libraries.get(name))):
+            if content is not None and hashlib.sha256(content).hexdigest() != each.get(part):
                 raise ModelError(f"{path} is damaged: the {part} of the kernel {printable(str(name))} was changed")
     here = manifest.get("level") == this_machine().level
     try:
-        kernels = {name: _kernel(each, texts[name], libraries[name] if here else None) for name, each in told.items()}
+        kernels = {
+            name: reopened(each, texts[name])
+            if name in on_gpu
+            else _kernel(each, texts[name], libraries[name] if here else None)
+            for name, each in told.items()
+        }
         program = spelling.read(manifest["fused"], kernels)
     except BuildError as error:
         warnings.warn(f"{path} runs on torch's kernels alone: {error}", RuntimeWarning, stacklevel=4)
         program = spelling.read(manifest["plain"], {})
     else:
-        if not here:
+        if not here and libraries:
             told = f"{path} was written for {manifest.get('level')}; its kernels were built anew for this machine"
             warnings.warn(told, RuntimeWarning, stacklevel=4)
     try:
@@ -186,7 +201,7 @@ def _tensor(content: bytes, form: Mapping[str, Any]) -> torch.Tensor:
     if min(shape, default=0) < 0 or len(content) != math.prod(shape) * dtype.itemsize:
         raise ValueError("a tensor has not as many bytes as its shape says")
     flat = torch.frombuffer(bytearray(content), dtype=dtype) if content else torch.empty(0, dtype=dtype)
-    return flat.reshape(shape)
+    return flat.reshape(shape).to(spelling.device_here(str(form.get("device", "cpu"))))
 
 
 def _kernel(told: Mapping[str, Any], text: str, library: bytes | None) -> Callable[..., Any]:

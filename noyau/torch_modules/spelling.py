@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -73,12 +74,19 @@ def _data(value: Any) -> Any:
             return {"node": value.name}
         case list() | tuple():
             return [_data(each) for each in value]
-        case torch.device() if value.type == "cpu":
-            return {"device": "cpu"}
+        case torch.device() if value.type in ("cpu", "cuda"):
+            return {"device": str(value)}
     for word, table in _TABLES.items():
         if str(value) in table and table[str(value)] == value:
             return {word: str(value)}
     raise UnsupportedError(f"the argument {value!r} of an operator cannot be saved")
+
+
+def device_here(name: str) -> torch.device:
+    """A device that was saved; the CPU where there is no GPU. ValueError for a name that is no such device's."""
+    if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", name, re.ASCII):
+        raise ValueError(f"{name!r} is no device")
+    return torch.device(name if torch.cuda.is_available() else "cpu")
 
 
 def read(nodes: Any, kernels: Mapping[str, Callable[..., Any]]) -> fx.Graph:
@@ -131,8 +139,8 @@ def _value(data: Any, known: Mapping[str, fx.Node]) -> Any:
             return known[name]
         case {"float": ("inf" | "-inf" | "nan") as number}:
             return float(number)
-        case {"device": "cpu"}:
-            return torch.device("cpu")
+        case {"device": str(name)} if re.fullmatch(r"cpu|cuda(:\d{1,3})?", name, re.ASCII):
+            return device_here(name)
         case {"dtype": str(name)}:
             return _DTYPES[name]
         case {"layout": str(name)}:

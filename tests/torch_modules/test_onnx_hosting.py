@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib.resources import files
 from pathlib import Path
 
@@ -9,9 +10,13 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
+pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
+import onnx.parser  # noqa: E402
+
 import noyau  # noqa: E402
+from noyau.cli import main  # noqa: E402
 from noyau.errors import InputError  # noqa: E402
 from noyau.torch_modules.onnx_hosting import hosted, optimize_model  # noqa: E402
 
@@ -29,23 +34,50 @@ def test_a_model_gives_what_onnxruntime_gives(path):
         assert np.abs(mine.numpy() - right).max() < 2e-6 * np.abs(right).max()
 
 
-def test_it_is_optimised_called_and_saved(tmp_path):
-    made = noyau.optimize(MODELS[0], device="cpu", dims={"batch": 1, "sequence": 4}, keep="all", certificate="smoke")
-    assert made.report.kernels
-    assert all(one.kept for one in made.first.judged)
-    ids = np.arange(4)[None] % 50
-    want = onnxruntime.InferenceSession(str(MODELS[0])).run(None, _fed(made, ids))
-    (got, *_) = made(**_fed(made, ids))
-    assert np.abs(got.numpy() - want[0]).max() < 1e-5 * np.abs(want[0]).max()
-    made.save(tmp_path / "m.noyau")
-    again = noyau.load(tmp_path / "m.noyau")
-    given = made.host.in_order((), _fed(made, ids), CPU)
-    assert torch.equal(again(*given)[0], got)
+@pytest.fixture
+def small(tmp_path):
+    """A norm and a product of rows, of sizes that have names."""
+    made = onnx.parser.parse_model(
+        """
+        <ir_version: 9, opset_import: ["" : 18]>
+        m (float[rows, 8] x) => (float[rows, 4] y)
+        <float[8, 4] w = {WEIGHTS}, int64[1] last = {-1}> {
+            square = Mul(x, x)
+            mean = ReduceMean<keepdims = 1>(square, last)
+            root = Sqrt(mean)
+            part = Div(x, root)
+            flat = MatMul(part, w)
+            y = Tanh(flat)
+        }""".replace("WEIGHTS", ", ".join(str(0.01 * at) for at in range(32)))
+    )
+    onnx.save(made, tmp_path / "small.onnx")
+    return tmp_path / "small.onnx"
 
 
-def _fed(made, ids):
-    masks = {name: np.ones_like(ids) for name in made.host.inputs[1:]}
-    return {made.host.inputs[0]: ids, **masks}
+def test_it_is_optimised_called_and_saved(small, capsys):
+    written, told = small.parent / "m.noyau", small.parent / "m.json"
+    places = ("-o", str(written), "--json", str(told))
+    assert main(["optimize", str(small), "--device", "cpu", "--dim", "rows=5", "--keep", "all", *places]) == 0
+    assert "noyau.load(" in capsys.readouterr().out
+    report = json.loads(told.read_text())
+    assert [one["kept"] for one in report["kernels"]] == [True]
+    x = np.random.default_rng(0).standard_normal((5, 8)).astype(np.float32)
+    (want,) = onnxruntime.InferenceSession(str(small)).run(None, {"x": x})
+    (got, *_) = noyau.load(written)(torch.from_numpy(x))
+    assert np.abs(got.numpy() - want).max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--device", "gpu"), "device=gpu is no device of torch's"),
+        (("--device", "cpu", "--dim", "sequence=4,8"), "each size is one number"),
+        (("--device", "cpu", "--only", "x"), "--only is for models in onnxruntime"),
+    ],
+)
+def test_the_command_names_what_does_not_fit(arguments, told, tmp_path, capsys):
+    assert main(["optimize", str(MODELS[0]), *arguments, "-o", str(tmp_path / "m.noyau")]) == 2
+    assert told in " ".join(capsys.readouterr().err.split())
 
 
 def test_what_does_not_fit_is_named():

@@ -1,0 +1,49 @@
+"""Kernels of a GPU in saved modules: their texts, and how they are called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from noyau.checking.inputs import printable
+from noyau.dispatching.layouts import Layout, Order
+from noyau.errors import BuildError, ModelError
+from noyau.ir.loops import Kernel, Launch
+from noyau.planning import Planned
+from noyau.torch_modules.device_judging import require_device
+from noyau.torch_modules.device_kernels import DeviceCall
+
+
+@dataclass(frozen=True, slots=True)
+class Calling:
+    """How a kernel is called: how many launches it has, and of each input the axes in the order of memory, none where
+    that is their own."""
+
+    launches: int
+    axes: tuple[tuple[int, ...], ...]
+
+
+def calling_of(planned: Planned, call: DeviceCall) -> Calling:
+    """How a kernel of this process is called."""
+    return Calling(len(planned.kernel.launches), call.axes)
+
+
+def reopened(told: Mapping[str, Any], text: str) -> Callable[..., Any]:
+    """A kernel of a file as a function of tensors. BuildError where there is no GPU, ModelError where the file says
+    nothing that can be read."""
+    try:
+        name, count = str(told["name"]), int(told["launches"])
+        axes = [tuple(int(axis) for axis in each) for each in told["axes"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"a kernel of the file cannot be read: {printable(repr(error))}") from error
+    if not name.isidentifier():
+        raise ModelError(f"a kernel of the file cannot be read: {printable(name)} is no name of one")
+    require_device(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    layouts = [Layout(Order.PERMUTED, each) if each else Layout() for each in axes]
+    try:
+        return DeviceCall(text, Kernel(name, (), (), (Launch(()),) * count), layouts)
+    except (KeyError, SyntaxError) as error:
+        raise BuildError(f"{name} has a text that Triton does not read: {printable(repr(error))}") from error
