@@ -203,6 +203,10 @@ class Kernel(FakeCUDAKernel):  # type: ignore[misc]
     """A kernel of a script, launched without a GPU, its accesses watched."""
 
     noyau_language = LANGUAGE
+    signatures: tuple[Any, ...] = ()  # nothing is compiled
+
+    def inspect_types(self, *wishes: Any, **named: Any) -> None:
+        """Nothing has types here."""
 
     def __init__(self, function: Any, device: bool, hooks: _Hooks) -> None:
         super().__init__(function, device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -113,6 +113,7 @@ class Session:
     kernels: dict[tuple[str, str], KernelSeen] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     maps: dict[str, Map] | None = None  # by the kernel; None where none are wanted
+    keep: Callable[[], None] | None = None  # called where something new is known, since a script may crash
     advice: dict[str, Finding] = field(default_factory=dict)  # on calls that are not watched, by what they are
 
     def traced(self, name: str) -> Traced | None:
@@ -142,12 +143,16 @@ class Session:
             tuple(dict.fromkeys((*known.notes, *found.allowed, *found.notes))),
             known.unseen or unseen,
         )
+        if self.keep is not None and (known.calls == 0 or len(told) > len(known.findings)):
+            self.keep()
 
     def find(self, name: str, place: str, finding: Finding) -> None:
         """A finding on a kernel that was added before."""
         known = self.kernels[name, place]
         if finding.id not in {each.id for each in known.findings}:
             self.kernels[name, place] = replace(known, findings=(*known.findings, finding))
+            if self.keep is not None:
+                self.keep()
 
     def finished(self, fault: str = "") -> ScriptCheck:
         """The record."""

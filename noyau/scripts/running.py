@@ -93,6 +93,7 @@ def main() -> int:
     wish = json.loads(os.environ.pop("NOYAU_SCRIPT"))
     path = Path(wish["path"])
     session = Session(path.name, maps={} if wish["maps"] else None)
+    session.keep = lambda: _write(session.finished(), Path(wish["record"]))
     sys.argv = [str(path), *wish["arguments"]]
     sys.path[0] = str(path.resolve().parent)
     launch = wish["launch"]

@@ -104,6 +104,9 @@ def test_device_functions_that_are_lambdas():
     session = Session("here")
     with hooked(session):
         halve[1, 4](x := np.ones(3))
+        made = cuda.jit(halve.py_func)
+        made.inspect_types()
+        assert made.signatures == ()
     assert x.tolist() == [0.5, 0.5, 0.5]
     assert session.finished().ok
 

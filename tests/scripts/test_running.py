@@ -125,6 +125,24 @@ def test_a_script_that_crashes_or_never_ends(tmp_path):
     )
 
 
+def test_what_was_seen_before_a_crash_is_told(tmp_path):
+    text = """
+        import os, signal
+        import numpy as np
+        from numba import cuda
+
+        @cuda.jit
+        def count(c):
+            c[0] += 1
+
+        count[2, 32](np.zeros(1))
+        os.kill(os.getpid(), signal.SIGSEGV)
+    """
+    found = check_script(written(tmp_path, text))
+    assert found.fault == "it crashed (signal 11)"
+    assert [(each.kernel, each.kind) for each in found.findings] == [("count", "race")]
+
+
 def test_a_notebook_cell_by_cell(tmp_path, capfd):
     cells = [
         "%load_ext noyau\nimport numpy as np\nfrom numba import cuda",
