@@ -1,0 +1,61 @@
+"""Modules on a CUDA device: run by hand where there is one, pytest -m gpu."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import noyau  # noqa: E402
+from noyau.torch_modules import device_running  # noqa: E402
+from tests.torch_modules.modules import Block, compiled  # noqa: E402
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device"),
+]
+NEAR = {torch.float32: 2e-5, torch.bfloat16: 4e-2, torch.float16: 5e-3}
+
+
+def off(got, want):
+    return float((got.double() - want.double()).norm() / want.double().norm())
+
+
+@pytest.mark.parametrize("dtype", NEAR)
+def test_forward_and_backward(dtype, monkeypatch):
+    made = []
+    flat = device_running.flat
+    monkeypatch.setattr(device_running, "flat", lambda *given: made.append(flat(*given)) or made[-1])
+    module, x = Block(64).to("cuda", dtype), torch.randn(3, 17, 64, device="cuda", dtype=dtype)
+    run, record = compiled(module)
+    for _ in range(3):
+        module.zero_grad()
+        sum(each.float().square().mean() for each in run(x)).backward()
+    got = [each.grad.clone() for each in module.parameters()]
+    module.zero_grad()
+    sum(each.float().square().mean() for each in module(x)).backward()
+    assert max(off(one, each.grad) for one, each in zip(got, module.parameters(), strict=True)) < NEAR[dtype]
+    assert [graph.kind for graph in record.graphs] == ["forward", "backward"]
+    assert all(graph.kept for graph in record.graphs)
+    assert all(".data_ptr(), " in each.flat.text for each in made)
+
+
+def test_other_layouts_of_arguments_and_streams():
+    base = torch.randn(1 + 8 * 64, device="cuda")
+    run, _ = compiled(lambda x: torch.softmax(x * 2, -1) + 1)
+    for x in (base[:-1].view(8, 64), base[1:].view(8, 64), base[:-1].view(8, 64)):
+        assert off(run(x), torch.softmax(x * 2, -1) + 1) < 1e-6
+    with torch.cuda.stream(torch.cuda.Stream()):
+        assert off(run(x), torch.softmax(x * 2, -1) + 1) < 1e-6
+        torch.cuda.synchronize()
+
+
+def test_a_module_is_optimised_saved_and_loaded(tmp_path):
+    module, x = Block(64).cuda(), torch.randn(3, 17, 64, device="cuda")
+    made = noyau.optimize(module, x, keep="all", certificate="smoke")
+    assert {one.language for one in made.report.kernels} == {"triton"}
+    with torch.no_grad():
+        want = module(x)
+        assert max(map(off, made(x), want)) < 1e-5
+        made.save(tmp_path / "m.noyau")
+        assert max(map(off, noyau.load(tmp_path / "m.noyau")(x), want)) < 1e-5
