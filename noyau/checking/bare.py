@@ -59,15 +59,8 @@ def check_bare(
     if reference is not None:
         judge = judged_by(reference, one.names, one.before, arrays, returned, name)
         certificate, wrong = one.compared(judge, tolerance)
-    found = KernelCheck(
-        name,
-        one.language,
-        certificate,
-        tuple(explained(wrong, seen)),
-        (one.size,),
-        accesses=seen.accesses,
-        seen=seen.lines,
-    )
+    told = tuple(explained(wrong, seen)), (one.size,)
+    found = KernelCheck(name, one.language, certificate, *told, accesses=seen.accesses, seen=seen.lines)
     for tell in OBSERVERS:
         tell(found, one.place)
     return Checked(name, one.place, (found,), tolerance)
