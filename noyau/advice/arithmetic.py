@@ -152,15 +152,20 @@ def _overflow(
 
 
 def _least(text: Text, situation: Situation, line: int, again: Callable[[Mapping[str, int]], Situation | None]) -> str:
-    """The smallest of the largest size at which the line overflows, the others as they are."""
-    name = max(situation.sizes, key=lambda each: situation.sizes[each], default="")
-    low, high = 0, situation.sizes.get(name, 0)
-    while high - low > 1:
-        middle = (low + high) // 2
-        made = again({**situation.sizes, name: middle})
-        is_lost = made is not None and line in {each.lost.line for each in walked(text, made).touches}
-        low, high = (low, middle) if is_lost else (middle, high)
-    return f"{name} = {high}" if name else ""
+    """From which size on the line overflows, the others as they are: the largest of those that it hangs on."""
+
+    def is_lost(name: str, size: int) -> bool:
+        made = again({**situation.sizes, name: size})
+        return made is not None and line in {each.lost.line for each in walked(text, made).touches}
+
+    for name in sorted(situation.sizes, key=lambda each: -situation.sizes[each]):
+        low, high = 1, situation.sizes[name]
+        if high > 1 and not is_lost(name, low):
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (low, middle) if is_lost(name, middle) else (middle, high)
+            return f"{name} = {high}"
+    return ""
 
 
 def saturated(file: str, found: Sum, size: str) -> Remark:
