@@ -66,7 +66,7 @@ def by_threads(x, y, out):
         out[i] = x[i] + y[i]
 
 TEXT = "void by_c(const float *x, const float *y, float *out, long n)"
-add.kernel(TEXT + "{ for (long i = 0; i < n; i++) out[i] = x[i] + y[i]; }", entry="by_c")
+add.kernel(TEXT + "{ for (long i = 0; i < n; i++) out[i] = x[i] + y[i]; }", language="c", entry="by_c")
 """
 SCRIPT = """
 import numpy as np
