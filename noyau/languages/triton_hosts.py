@@ -165,7 +165,8 @@ class Caller:
         if printer.staged:
             sizes = list(dict.fromkeys(map(self.dim, printer.staged)))
             most = sizes[0] if len(sizes) == 1 else f"max({', '.join(sizes)})"
-            yield f'STAGES = tiles.get("STAGES", stages_of({most}))'
+            led = " if ALIGN == 1 else 1" if any(tile.how == "aligns" for tile in printer.tiles) else ""
+            yield f'STAGES = tiles.get("STAGES", stages_of({most}){led})'
         yield from (self.made(b) for b in self.kernel.buffers if is_of_tiles(b) and self.value(b) in printer.buffers())
         loops = grid_of(launch)
         yield f"programs = {self.dim(product(loop.extent for loop in loops))}"

@@ -52,6 +52,7 @@ from noyau.languages.triton_tiles import (
     is_reduced_into,
     leaves_states,
     led_row,
+    loads_ahead,
     merged_memory,
     passes_over,
 )
@@ -69,7 +70,7 @@ class Printer(Memory):
         self.said.passes = passes_over(launch.body)
         self.name = f"{kernel.name}_{position}"
         self.tiles, self.even = tiles_in(launch.body), even_tiles(launch.body)
-        self.merged = merged_memory(launch.body)
+        self.merged, self.ahead = merged_memory(launch.body), loads_ahead(kernel, launch)
         self.leads: dict[str, Dim] = {}  # how far before a row 16 bytes begin: where the row begins
         self.meetings = 0  # of the programs that share a row
         self.staged = list[Dim]()  # bytes that a round loads, of loops of which rounds are loaded ahead
@@ -249,8 +250,7 @@ class Printer(Memory):
             self.said.extents[loop.var] = loop.extent
             around, self.said.passing = self.said.passing, loop.var
             turns = f"range(0, {self.said.dim(loop.extent)})"
-            again = any(loop.var in passes for passes in self.said.passes.values() if len(passes) > 1)
-            if not again and (size := bytes_of_round(self.kernel, loop)) is not None:
+            if self.ahead and (size := bytes_of_round(self.kernel, loop)) is not None:
                 self.staged.append(product(map(self.said.sizes.__getitem__, self.said.lanes)) * size)
                 turns = f"tl.{turns[:-1]}, num_stages=STAGES)"
             with self.block(f"for {name} in {turns}:"):

@@ -79,6 +79,12 @@ def test_a_row_is_read_once_where_it_fits():
     assert all(launch.when is not None for launch in kernel.launches)
 
 
+def test_rounds_are_loaded_ahead():
+    text = triton.source(kernel_of(GRAPHS["layer_norm"]))
+    assert "    for round in tl.range(0, tl.cdiv(batch_0 - part, " in text
+    assert 'STAGES = tiles.get("STAGES", stages_of(COLUMNS * 12))' in text
+
+
 def test_statistics_that_only_the_sums_need_are_not_written():
     made = program(GRAPHS["layer_norm"], "back", None, on_gpu)
     extra = {node for step in made.steps for node in step.graph.outputs} - set(GRAPHS["layer_norm"].outputs)

@@ -91,11 +91,6 @@ def warps_of(cells):
     return 1 if cells <= 1024 else 2 if cells <= 2048 else 4 if cells <= 4096 else 8 if cells <= 8192 else 16
 
 
-def stages_of(size):
-    """How many rounds of a loop are on the way, where each loads so many bytes."""
-    return 3 if size <= 49152 else 2 if size <= 98304 else 1
-
-
 def at_once(tensor):
     """How many programs surely run at the same time."""
     return torch.cuda.get_device_properties(tensor.device).multi_processor_count if tensor.is_cuda else 1 << 31
@@ -161,13 +156,13 @@ def any_of_bools_1(x, v1, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr
 
 
 @triton.jit
-def any_of_bools_2(x, v1, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr, STAGES: tl.constexpr):
+def any_of_bools_2(x, v1, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr):
     rows = tl.cast(rows, INDEX) * rows_STEP
     n = tl.cast(n, INDEX) * n_STEP
     i0 = tl.program_id(0).to(INDEX)
     lead = (i0 * n) % ALIGN
     v1_2_any_lanes = tl.full((BLOCK,), False, tl.int1)
-    for r1t in tl.range(0, tl.cdiv(lead + n, BLOCK), num_stages=STAGES):
+    for r1t in range(0, tl.cdiv(lead + n, BLOCK)):
         r1 = BLOCK * r1t + tl.arange(0, BLOCK) - lead
         r1_inside = noyau_inside(r1, n, ALIGN, BLOCK_EVEN)
         r1_line = (i0 * n) // ALIGN * ALIGN
@@ -222,10 +217,9 @@ def any_of_bools(x, **tiles):
         ALIGN = tiles.get("ALIGN", 1 if n % 16 == 0 else 16)
         BLOCK = tiles.get("BLOCK", 4096)  # or one of 1024, 2048, 4096, 8192, 16384
         BLOCK_EVEN = ALIGN == 1 and n % BLOCK == 0
-        STAGES = tiles.get("STAGES", stages_of(BLOCK))
         programs = rows
         if programs > 0:
             any_of_bools_2[(programs,)](
-                x, v1, rows // step_of(rows), n // step_of(n), step_of(rows), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, STAGES, num_warps=tiles.get("num_warps", 8)
+                x, v1, rows // step_of(rows), n // step_of(n), step_of(rows), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, num_warps=tiles.get("num_warps", 8)
             )
     return v1

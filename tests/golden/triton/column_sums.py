@@ -33,13 +33,8 @@ def warps_of(cells):
     return 1 if cells <= 1024 else 2 if cells <= 2048 else 4 if cells <= 4096 else 8 if cells <= 8192 else 16
 
 
-def stages_of(size):
-    """How many rounds of a loop are on the way, where each loads so many bytes."""
-    return 3 if size <= 49152 else 2 if size <= 98304 else 1
-
-
 @triton.jit
-def column_sums_0(x, v1_2_sum_of_chunk, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, COLUMNS_EVEN: tl.constexpr, STAGES: tl.constexpr):
+def column_sums_0(x, v1_2_sum_of_chunk, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, COLUMNS_EVEN: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     item = tl.program_id(0).to(INDEX)
@@ -49,7 +44,7 @@ def column_sums_0(x, v1_2_sum_of_chunk, rows, n, n_STEP: tl.constexpr, INDEX: tl
     i0 = COLUMNS * i0t + tl.arange(0, COLUMNS)[:, None]
     i0_inside = noyau_inside(i0, n, 1, COLUMNS_EVEN)
     v1_2_sum_lanes = tl.full((COLUMNS, ROWS), 0.0, tl.float32)
-    for r1t in tl.range(0, tl.cdiv(tl.minimum(1024, rows - chunk_v1_2 * 1024), ROWS), num_stages=STAGES):
+    for r1t in range(0, tl.cdiv(tl.minimum(1024, rows - chunk_v1_2 * 1024), ROWS)):
         r1 = ROWS * r1t + tl.arange(0, ROWS)[None, :]
         r1_inside = r1 < tl.minimum(1024, rows - chunk_v1_2 * 1024)
         x_i = tl.load(x + (chunk_v1_2 * 1024 + r1) * n + i0, mask=i0_inside & r1_inside, other=0, eviction_policy="evict_first")
@@ -59,14 +54,14 @@ def column_sums_0(x, v1_2_sum_of_chunk, rows, n, n_STEP: tl.constexpr, INDEX: tl
 
 
 @triton.jit
-def column_sums_1(v1, v1_2_sum_of_chunk, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, COLUMNS_EVEN: tl.constexpr, ROWS_EVEN: tl.constexpr, STAGES: tl.constexpr):
+def column_sums_1(v1, v1_2_sum_of_chunk, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, COLUMNS_EVEN: tl.constexpr, ROWS_EVEN: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     i0t = tl.program_id(0).to(INDEX)
     i0 = COLUMNS * i0t + tl.arange(0, COLUMNS)[:, None]
     i0_inside = noyau_inside(i0, n, 1, COLUMNS_EVEN)
     v1_2_sum_lanes = tl.full((COLUMNS, ROWS), 0.0, tl.float64)
-    for chunk_v1_2t in tl.range(0, tl.cdiv(tl.cdiv(rows, 1024), ROWS), num_stages=STAGES):
+    for chunk_v1_2t in range(0, tl.cdiv(tl.cdiv(rows, 1024), ROWS)):
         chunk_v1_2 = ROWS * chunk_v1_2t + tl.arange(0, ROWS)[None, :]
         chunk_v1_2_inside = noyau_inside(chunk_v1_2, tl.cdiv(rows, 1024), 1, ROWS_EVEN)
         v1_2_sum_lanes = v1_2_sum_lanes + tl.where(chunk_v1_2_inside, (tl.load(v1_2_sum_of_chunk + chunk_v1_2 * n + i0, mask=i0_inside & chunk_v1_2_inside, other=0)).to(tl.float64), 0.0)
@@ -88,20 +83,18 @@ def column_sums(x, **tiles):
     COLUMNS = min(128, triton.next_power_of_2(max(1, n)))
     ROWS = tiles.get("ROWS", max(1, 8192 // COLUMNS))
     COLUMNS_EVEN = n % COLUMNS == 0
-    STAGES = tiles.get("STAGES", stages_of(COLUMNS * ROWS * 4))
     programs = triton.cdiv(rows, 1024) * ((n - 1) // COLUMNS) + triton.cdiv(rows, 1024)
     if programs > 0:
         column_sums_0[(programs,)](
-            x, v1_2_sum_of_chunk, rows, n // step_of(n), step_of(n), INDEX, COLUMNS, ROWS, COLUMNS_EVEN, STAGES, num_warps=tiles.get("num_warps", 4)
+            x, v1_2_sum_of_chunk, rows, n // step_of(n), step_of(n), INDEX, COLUMNS, ROWS, COLUMNS_EVEN, num_warps=tiles.get("num_warps", 4)
         )
     COLUMNS = min(128, triton.next_power_of_2(max(1, n)))
     ROWS = min(64, triton.next_power_of_2(max(1, triton.cdiv(rows, 1024))))
     COLUMNS_EVEN = n % COLUMNS == 0
     ROWS_EVEN = (triton.cdiv(rows, 1024)) % ROWS == 0
-    STAGES = tiles.get("STAGES", stages_of(COLUMNS * ROWS * 4))
     programs = triton.cdiv(n, COLUMNS)
     if programs > 0:
         column_sums_1[(programs,)](
-            v1, v1_2_sum_of_chunk, rows, n // step_of(n), step_of(n), INDEX, COLUMNS, ROWS, COLUMNS_EVEN, ROWS_EVEN, STAGES, num_warps=tiles.get("num_warps", 4)
+            v1, v1_2_sum_of_chunk, rows, n // step_of(n), step_of(n), INDEX, COLUMNS, ROWS, COLUMNS_EVEN, ROWS_EVEN, num_warps=tiles.get("num_warps", 4)
         )
     return v1

@@ -82,11 +82,6 @@ def block_of(cells):
     return min(most, triton.next_power_of_2(max(1, cells)), 16384)
 
 
-def stages_of(size):
-    """How many rounds of a loop are on the way, where each loads so many bytes."""
-    return 3 if size <= 49152 else 2 if size <= 98304 else 1
-
-
 @triton.jit
 def concatenated_0(x, y, v3, n, a, b, a_STEP: tl.constexpr, b_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr):
     n = tl.cast(n, INDEX)
@@ -115,12 +110,12 @@ def concatenated_0(x, y, v3, n, a, b, a_STEP: tl.constexpr, b_STEP: tl.constexpr
 
 
 @triton.jit
-def concatenated_1(x, y, v3, a, b, a_STEP: tl.constexpr, b_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr, STAGES: tl.constexpr):
+def concatenated_1(x, y, v3, a, b, a_STEP: tl.constexpr, b_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr):
     a = tl.cast(a, INDEX) * a_STEP
     b = tl.cast(b, INDEX) * b_STEP
     i0 = tl.program_id(0).to(INDEX)
     lead = ((i0 + 1) * a + b * i0) % ALIGN
-    for i1t in tl.range(0, tl.cdiv(a + lead, BLOCK), num_stages=STAGES):
+    for i1t in range(0, tl.cdiv(a + lead, BLOCK)):
         i1 = BLOCK * i1t + tl.arange(0, BLOCK) - lead
         i1_inside = noyau_inside(i1, a, ALIGN, BLOCK_EVEN)
         i1_line = ((i0 + 1) * a + b * i0) // ALIGN * ALIGN
@@ -132,7 +127,7 @@ def concatenated_1(x, y, v3, a, b, a_STEP: tl.constexpr, b_STEP: tl.constexpr, I
         x_i = tl.load(x + a * i0 + i1, mask=i1_inside, other=0)
         v3_2 = libdevice.exp(x_i)
         tl.store(v3 + a * i0 + b * i0 + i1, v3_2, mask=i1_inside)
-    for i1t_2 in tl.range(0, tl.cdiv(b + lead, BLOCK), num_stages=STAGES):
+    for i1t_2 in range(0, tl.cdiv(b + lead, BLOCK)):
         i1t_back = tl.cdiv(b + lead, BLOCK) - i1t_2 - 1
         i1_2 = BLOCK * i1t_back + tl.arange(0, BLOCK) - lead
         i1_2_inside = noyau_inside(i1_2, b, ALIGN, BLOCK_EVEN)
@@ -175,10 +170,9 @@ def concatenated(x, y, **tiles):
         ALIGN = tiles.get("ALIGN", 1 if a % 4 == 0 and b % 4 == 0 else 4)
         BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + a - 1)))
         BLOCK_EVEN = ALIGN == 1 and a % BLOCK == 0 and ALIGN == 1 and b % BLOCK == 0
-        STAGES = tiles.get("STAGES", stages_of(BLOCK * 4))
         programs = n
         if programs > 0:
             concatenated_1[(programs,)](
-                x, y, v3, a // step_of(a), b // step_of(b), step_of(a), step_of(b), INDEX, ALIGN, BLOCK, BLOCK_EVEN, STAGES, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 256)))
+                x, y, v3, a // step_of(a), b // step_of(b), step_of(a), step_of(b), INDEX, ALIGN, BLOCK, BLOCK_EVEN, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 256)))
             )
     return v3

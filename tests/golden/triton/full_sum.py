@@ -33,17 +33,12 @@ def warps_of(cells):
     return 1 if cells <= 1024 else 2 if cells <= 2048 else 4 if cells <= 4096 else 8 if cells <= 8192 else 16
 
 
-def stages_of(size):
-    """How many rounds of a loop are on the way, where each loads so many bytes."""
-    return 3 if size <= 49152 else 2 if size <= 98304 else 1
-
-
 @triton.jit
-def full_sum_0(x, v1_2_sum_of_chunk, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr):
+def full_sum_0(x, v1_2_sum_of_chunk, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, BLOCK: tl.constexpr):
     n = tl.cast(n, INDEX) * n_STEP
     chunk_v1_2 = tl.program_id(0).to(INDEX)
     v1_2_sum_lanes = tl.full((BLOCK,), 0.0, tl.float32)
-    for r1t in tl.range(0, tl.cdiv(tl.minimum(32768, n - chunk_v1_2 * 32768), BLOCK), num_stages=STAGES):
+    for r1t in range(0, tl.cdiv(tl.minimum(32768, n - chunk_v1_2 * 32768), BLOCK)):
         r1 = BLOCK * r1t + tl.arange(0, BLOCK)
         r1_inside = r1 < tl.minimum(32768, n - chunk_v1_2 * 32768)
         x_i = tl.load(x + chunk_v1_2 * 32768 + r1, mask=r1_inside, other=0)
@@ -53,10 +48,10 @@ def full_sum_0(x, v1_2_sum_of_chunk, n, n_STEP: tl.constexpr, INDEX: tl.constexp
 
 
 @triton.jit
-def full_sum_1(v1, v1_2_sum_of_chunk, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr, STAGES: tl.constexpr):
+def full_sum_1(v1, v1_2_sum_of_chunk, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr):
     n = tl.cast(n, INDEX) * n_STEP
     v1_2_sum_lanes = tl.full((BLOCK,), 0.0, tl.float64)
-    for chunk_v1_2t in tl.range(0, tl.cdiv(tl.cdiv(n, 32768), BLOCK), num_stages=STAGES):
+    for chunk_v1_2t in range(0, tl.cdiv(tl.cdiv(n, 32768), BLOCK)):
         chunk_v1_2 = BLOCK * chunk_v1_2t + tl.arange(0, BLOCK)
         chunk_v1_2_inside = noyau_inside(chunk_v1_2, tl.cdiv(n, 32768), 1, BLOCK_EVEN)
         v1_2_sum_lanes = v1_2_sum_lanes + tl.where(chunk_v1_2_inside, (tl.load(v1_2_sum_of_chunk + chunk_v1_2, mask=chunk_v1_2_inside, other=0)).to(tl.float64), 0.0)
@@ -75,18 +70,16 @@ def full_sum(x, **tiles):
     v1_2_sum_of_chunk = torch.empty((triton.cdiv(n, 32768),), dtype=torch.float32, device=x.device)
     INDEX = index_type(x, v1, v1_2_sum_of_chunk)
     BLOCK = tiles.get("BLOCK", 8192)  # or one of 2048, 4096, 8192, 16384, 32768
-    STAGES = tiles.get("STAGES", stages_of(BLOCK * 4))
     programs = triton.cdiv(n, 32768)
     if programs > 0:
         full_sum_0[(programs,)](
-            x, v1_2_sum_of_chunk, n // step_of(n), step_of(n), INDEX, BLOCK, STAGES, num_warps=tiles.get("num_warps", 8)
+            x, v1_2_sum_of_chunk, n // step_of(n), step_of(n), INDEX, BLOCK, num_warps=tiles.get("num_warps", 8)
         )
     BLOCK = min(4096, triton.next_power_of_2(max(1, triton.cdiv(n, 32768))))
     BLOCK_EVEN = (triton.cdiv(n, 32768)) % BLOCK == 0
-    STAGES = tiles.get("STAGES", stages_of(BLOCK * 4))
     programs = 1
     if programs > 0:
         full_sum_1[(programs,)](
-            v1, v1_2_sum_of_chunk, n // step_of(n), step_of(n), INDEX, BLOCK, BLOCK_EVEN, STAGES, num_warps=tiles.get("num_warps", 8)
+            v1, v1_2_sum_of_chunk, n // step_of(n), step_of(n), INDEX, BLOCK, BLOCK_EVEN, num_warps=tiles.get("num_warps", 8)
         )
     return v1

@@ -81,11 +81,6 @@ def block_of(cells):
     return min(most, triton.next_power_of_2(max(1, cells)), 16384)
 
 
-def stages_of(size):
-    """How many rounds of a loop are on the way, where each loads so many bytes."""
-    return 3 if size <= 49152 else 2 if size <= 98304 else 1
-
-
 @triton.jit
 def padded_0(x, v6, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr):
     rows = tl.cast(rows, INDEX)
@@ -114,7 +109,7 @@ def padded_0(x, v6, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: t
 
 
 @triton.jit
-def padded_1(x, v6, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr, STAGES: tl.constexpr):
+def padded_1(x, v6, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr):
     n = tl.cast(n, INDEX) * n_STEP
     i0 = tl.program_id(0).to(INDEX)
     lead = (i0 * n + i0 * 4) % ALIGN
@@ -129,7 +124,7 @@ def padded_1(x, v6, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.cons
         i1_until = (i1t + 1) * BLOCK + i0 * n + i0 * 4
         v6_2 = tl.full((), 7.0, tl.float32) * tl.full((), 7.0, tl.float32)
         noyau_store(v6 + i1_line + i1_cells, v6_2, i1_inside, i1_lines, i1_at_end, ALIGN, '')
-    for i1t_2 in tl.range(0, tl.cdiv(lead + n, BLOCK), num_stages=STAGES):
+    for i1t_2 in range(0, tl.cdiv(lead + n, BLOCK)):
         i1t_back = tl.cdiv(lead + n, BLOCK) - i1t_2 - 1
         i1_2 = BLOCK * i1t_back + tl.arange(0, BLOCK) - lead
         i1_2_inside = noyau_inside(i1_2, n, ALIGN, BLOCK_EVEN)
@@ -179,10 +174,9 @@ def padded(x, **tiles):
         ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
         BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + 1)))
         BLOCK_EVEN = ALIGN == 1 and 2 % BLOCK == 0 and ALIGN == 1 and n % BLOCK == 0
-        STAGES = tiles.get("STAGES", stages_of(BLOCK * 4))
         programs = rows
         if programs > 0:
             padded_1[(programs,)](
-                x, v6, n // step_of(n), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, STAGES, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 256)))
+                x, v6, n // step_of(n), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 256)))
             )
     return v6
