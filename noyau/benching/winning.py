@@ -10,7 +10,7 @@ from noyau.benching.records import At
 from noyau.builders.records import today
 from noyau.dispatching.choosing import REFERENCE
 from noyau.dispatching.generating import CPU, Wanted, generate
-from noyau.dispatching.records import Winner, record, text_digest
+from noyau.dispatching.records import Winner, record, text_digest, usual_text
 from noyau.dispatching.tiling import read_tiles
 from noyau.errors import OutputError
 from noyau.handwritten.trusting import ineligible
@@ -43,9 +43,11 @@ def winner_of(op: Op[..., Any], at: At, wanted: Wanted, cells: int) -> Winner:
         name, parted, _ = best.partition(" (")
         constants = tuple(sorted(kernel.usage.constants.items())) if parted else ()
         return Winner(cells, name, text_digest(kernel.text), median_s, today(), constants)
+    if best == REFERENCE:
+        return Winner(cells, REFERENCE, usual_text(op.description, wanted), median_s, today())
     language, tiles = best.partition(" (")[0].removeprefix("generated "), read_tiles(best)
-    text = generate(op.description, wanted, language).text if language in wanted.languages else ""
-    return Winner(cells, language, text_digest(text), median_s, today(), tuple(sorted(tiles.items())))
+    text = text_digest(generate(op.description, wanted, language).text)
+    return Winner(cells, language, text, median_s, today(), tuple(sorted(tiles.items())))
 
 
 def by_default(op: Op[..., Any], wanted: Wanted) -> Iterator[str]:

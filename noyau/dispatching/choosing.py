@@ -14,7 +14,7 @@ from noyau.builders.records import today
 from noyau.descriptions import Description
 from noyau.dispatching.generating import Wanted, generate
 from noyau.dispatching.keys import Key, key_of
-from noyau.dispatching.records import Winner, bounds, recalled, smoke_key, text_digest
+from noyau.dispatching.records import Winner, bounds, recalled, smoke_key, text_digest, usual_text
 from noyau.dispatching.running import Built, build
 from noyau.dispatching.smoke import smoke
 from noyau.errors import BuildError, MissingExtraError, NoyauError, OutputError, UnsupportedError
@@ -120,7 +120,8 @@ class Choosing:
     def maker_of(self, winner: Winner, wanted: Wanted, key: Key) -> Built | HandKernel | str | None:
         """What won, None for the reference; or why it may not run now."""
         if winner.kernel == REFERENCE:
-            return None
+            stale = winner.text != usual_text(self.description, wanted)
+            return "what it was faster than has changed since it was timed" if stale else None
         attached = next((each for each in self.description.kernels if each.name == winner.kernel), None)
         if attached is not None:
             attached, stale = settled(attached, winner.constants), text_digest(attached.text) != winner.text

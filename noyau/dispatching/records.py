@@ -12,18 +12,18 @@ from noyau import __version__
 from noyau.builders import cc, records
 from noyau.builders.cache import digest
 from noyau.descriptions import Description
-from noyau.dispatching.generating import CPU, Generated, Wanted
+from noyau.dispatching.generating import CPU, Generated, Wanted, generate
 from noyau.dispatching.keys import key_of
-from noyau.errors import BuildError
+from noyau.errors import BuildError, NoyauError
 from noyau.handwritten.trusting import source_of
 
 
 @dataclass(frozen=True, slots=True)
 class Winner:
     """The fastest kernel at one size. `cells`: of the largest array of the call; `kernel`: a language of generated
-    kernels, the name of an attached one, or "reference"; `text`: a digest of the kernel, which is stale where that
-    changed; `median_s`: of a call; `when`: the day; `constants`: those chosen of an attached kernel that has lists of
-    them."""
+    kernels, the name of an attached one, or "reference"; `text`: a digest of the kernel, or of what the reference was
+    faster than, which is stale where that changed; `median_s`: of a call; `when`: the day; `constants`: those chosen of
+    an attached kernel that has lists of them."""
 
     cells: int
     kernel: str
@@ -78,6 +78,15 @@ def bounds(winners: Sequence[Winner]) -> list[tuple[Winner, float]]:
 def text_digest(text: str) -> str:
     """What identifies a kernel's text in a record."""
     return digest("kernel", text)
+
+
+def usual_text(description: Description, wanted: Wanted) -> str:
+    """What identifies the text of the generated kernel that runs by default: a reference that was faster may be slower
+    than another one. Of a key without such a kernel nothing does."""
+    try:
+        return text_digest(generate(description, wanted, wanted.languages[0]).text if wanted.languages else "")
+    except NoyauError:
+        return text_digest("")
 
 
 def smoke_key(description: Description, generated: Generated) -> str:

@@ -75,7 +75,7 @@ def test_a_recorded_winner_runs_by_size(own_records):
     op.kernel(SCALE, language="c", name="trusted", trust=True)
     c = Winner(10, "c", text_digest(op.generated("c").text), 1e-6, "2026-01-02")
     hand = Winner(1000, "trusted", text_digest(SCALE), 1e-6, "2026-01-02")
-    reference = Winner(10**6, "reference", "", 1e-6, "2026-01-02")
+    reference = Winner(10**6, "reference", c.text, 1e-6, "2026-01-02")
     own_records["winners"] = (c, hand, reference)
     chosen = choose(op, numbers(3), 2.0)
     assert [kernel(chosen, cells) for cells in (1, 50, 500, 10**6)] == ["c", "c", "trusted", "reference"]
@@ -87,13 +87,15 @@ def test_a_winner_that_is_not_what_it_was_does_not_run(own_records):
     op = scale_op()
     op.kernel(SCALE, language="c", name="by_hand", trust=True)
     own_records["winners"] = tuple(
-        Winner(cells, name, "other", 1e-6, "2026-01-02") for cells, name in ((1, "by_hand"), (2, "c"), (3, "gone"))
+        Winner(cells, name, "other", 1e-6, "2026-01-02")
+        for cells, name in ((1, "by_hand"), (2, "c"), (3, "gone"), (4, "reference"))
     )
     chosen = choose(op, numbers(3), 2.0)
     assert kernel(chosen) == "by_hand"
     rejected = dict(chosen.rejected)
     assert rejected["c"] == "its text has changed since it was timed"
     assert rejected["gone"] == "it won before, and is no kernel of the op any more"
+    assert rejected["reference"] == "what it was faster than has changed since it was timed"
 
 
 def test_a_failing_build_falls_back_and_is_remembered(monkeypatch):
@@ -167,8 +169,8 @@ def test_records_are_read_from_disk(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     op = scale_op()
     bound = bind(op.signature, [numbers(3), 2.0], {}, op.name)
-    wanted = wanted_by(op.signature, bound, {"shift": 0.0})
-    record(op.description, wanted, [Winner(3, "reference", "", 1e-6, "2026-01-02")])
+    wanted, text = wanted_by(op.signature, bound, {"shift": 0.0}), text_digest(op.generated("c").text)
+    record(op.description, wanted, [Winner(3, "reference", text, 1e-6, "2026-01-02")])
     assert Choosing(op.description).choose(wanted).at(3).kernel == "reference"
 
 

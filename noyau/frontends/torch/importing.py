@@ -210,8 +210,8 @@ class _Importing:
             return self.tape.emit(kind, operands, _dtype(results), shape_from(results))
         whole = self.tape.emit(kind, operands, DType.OTHER, shape_of([]))
         return tuple(
-            self.tape.emit(Part(at), [whole], _dtype(each), shape_from(each)) if isinstance(each, torch.Tensor) else None
-            for at, each in enumerate(results)
+            self.tape.emit(Part(at), [whole], _dtype(one), shape_from(one)) if isinstance(one, torch.Tensor) else None
+            for at, one in enumerate(results)
         )
 
     def returned(self, given: Any) -> str:
