@@ -32,7 +32,6 @@ class Expressions:
         self.required: dict[str, Dim] = {}  # of indices that were looked up, and are inside where they are used
         self.threads: frozenset[str] = frozenset()  # the variables of the loops on threads
         self.flat: set[str] = set()
-        self.rounds = False  # whether something must be rounded as it stands
         self.functions: set[str] = set()
         self.integers: set[tuple[str, str]] = set()
 
@@ -151,8 +150,7 @@ class Expressions:
             return f"({chosen} if {self.condition(operands[0])} else {other})"
         if function == "is_inf":
             return f"(abs({self.top(operands[0])}) == {const_text(float('inf'), source)})"
-        if function == "rounded":  # as all is in a launch that fuses nothing
-            self.rounds = True
+        if function == "rounded":  # as all is in a kernel that fuses nothing
             return self.expr(operands[0])
         if function in FLAT:
             return FLAT[function].format(*map(self.expr, operands))

@@ -30,7 +30,7 @@ from noyau.ir.loops import (
     Var,
 )
 from noyau.ir.monoids import MONOIDS
-from noyau.ir.walk import every_statement, rewrite_expression
+from noyau.ir.walk import every_expression, every_statement, rewrite_expression
 from noyau.languages.c_expressions import is_variable
 from noyau.languages.c_names import wish_of
 from noyau.languages.c_short import (
@@ -63,6 +63,7 @@ class Printer:
         self.expressions = Expressions(kernel, self.names)
         self.expressions.functions, self.expressions.integers = shared.functions, shared.integers
         self.arrays: dict[tuple[str, str, str], str] = {}  # memory of the launch, by its name, type and size
+        self.apart = rounds_apart(kernel)
         self.given: list[str] = []  # the buffers and the sizes that it takes
         self.parallel = False  # whether it has loops on threads
         self.fails = False  # whether an index is checked in it
@@ -85,7 +86,7 @@ class Printer:
         lines += ["noyau_written_around()"] if any("noyau_write_around(" in line for line in lines) else []
         lines += ["return 0"] if self.fails else []
         body = "\n".join(f"{INDENT}{line}" for line in lines or ["pass"])
-        fused = "" if said.rounds else ', fastmath={"contract"}'  # products with the sums that they are in, as in C
+        fused = "" if self.apart else ', fastmath={"contract"}'  # products with the sums that they are in, as in C
         head = f'@numba.njit(error_model="numpy", nogil=True{fused})'
         return f"{head}\ndef {self.kernel.name}_{position}({parameters}):\n{body}"
 
@@ -342,6 +343,13 @@ class Printer:
                 finals.append(self.names.bind(f"next {buffer}"))
             yield f"{finals[-1]} = {text}"
         yield from (f"{place} = {final}" for place, final in zip(places, finals, strict=True))
+
+
+def rounds_apart(kernel: Kernel) -> bool:
+    """Whether a value is rounded before others are made of it (see passes/contraction.py): then nothing is fused in the
+    whole kernel, for the launch that takes its maximum may be another one than that which takes this off."""
+    every = (expr for launch in kernel.launches for expr in every_expression(launch.body))
+    return any(isinstance(expr, Call) and expr.function == "rounded" for expr in every)
 
 
 def taken(alloc: Alloc, cells: str) -> str:

@@ -9,9 +9,11 @@ import pytest
 
 from noyau.errors import InputError, UnsupportedError
 from noyau.ir.dims import Dim, product
-from noyau.ir.loops import Alloc, Axis, Const, Fold, If, Index, Let, Prefetch, Require, Space, Store, Sync, Var
+from noyau.ir.loops import Alloc, Axis, Const, Fold, If, Index, Let, Prefetch, Require, Role, Space, Store, Sync, Var
 from noyau.languages import numba
-from tests.languages.numba_kernels import of
+from noyau.passes.normal import normalise
+from tests.derivatives.numeric import traced
+from tests.languages.numba_kernels import build, of
 from tests.nests import COL, COPY, ONE, ROW, X8, call, kernel, less, load, loop, store
 from tests.nodes import F32, F64, I64
 
@@ -113,6 +115,24 @@ def test_states_of_several_values_change_together():
     begin = Store(("a", "b"), (Dim.of(0),), (load("x", 0), load("x", 1)))
     made = kernel(register("a"), register("b"), begin, swap, store("y", load("a", 0), 0), outputs=ONE_OUT)
     assert of(made).call_guarded(X8)[0].tolist() == [1]
+
+
+def test_a_launch_rounds_products_as_that_does_which_takes_their_maximum_off():
+    """Over all of an array these are two: the greatest cell less the maximum is 0, not an ulp of something huge."""
+
+    def less_maximum(x, y, z):
+        v = x * y + z
+        return v - v.max()
+
+    shape = (33, 50)
+    made = build(normalise(traced(less_maximum, shape, shape, shape, dtype=F32)), "less_maximum")
+    assert len(made.kernel.launches) > 1
+    rng = np.random.default_rng(0)
+    for scale in np.geomspace(1e9, 1e12, 20, dtype=np.float32):
+        given = {name: rng.standard_normal(shape).astype(np.float32) for name in "xyz"}
+        given |= {name: given[name] * scale for name in "xz"}
+        (got,) = made(*(given[buffer.name] for buffer in made.kernel.of(Role.INPUT)))
+        assert got.max() == 0
 
 
 @pytest.mark.parametrize(
