@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import deque
 from collections.abc import Callable
-from functools import cache
 from queue import SimpleQueue
 from threading import Lock, Thread
 
@@ -38,14 +38,18 @@ class Work:
 
 
 def shared(run: Callable[[int, int], int | None], items: int, threads: int) -> list[int | None]:
-    """What `run(begin, end)` returned for pieces of [0, items), run by this thread and `threads - 1` others."""
+    """What `run(begin, end)` returned for pieces of [0, items), run by this thread and `threads - 1` others, or as many
+    as can be started. What interrupts this thread is raised, and no piece is begun after it."""
     size = max(1, -(-items // (threads * PIECES_A_THREAD)))
     work = Work(run, [(begin, min(items, begin + size)) for begin in range(0, items, size)])
-    _pool(os.getpid()).give(work, min(threads, work.count) - 1)
-    work.take()
-    while len(work.results) < work.count:  # another thread is not done with its last one
-        work.ended.get()
-    work.run = _nothing  # who comes only now does not keep arrays alive
+    try:
+        _pool(os.getpid()).give(work, min(threads, work.count) - 1)
+        work.take()
+        while len(work.results) < work.count:  # another thread is not done with its last one
+            work.ended.get()
+    finally:
+        work.left.clear()  # some are left after a KeyboardInterrupt
+        work.run = _nothing  # who comes only now does not keep arrays alive
     for result in work.results:
         if isinstance(result, Exception):
             raise result
@@ -61,13 +65,13 @@ class Pool:
         self.lock = Lock()
 
     def give(self, work: Work, threads: int) -> None:
-        """Have so many threads take part."""
+        """Have so many threads take part, or as many as there can be."""
         if self.threads < threads:
-            with self.lock:
+            with self.lock, contextlib.suppress(RuntimeError):  # beyond a limit, or while the interpreter ends
                 while self.threads < threads:
                     Thread(target=self.serve, name=f"noyau-numba-{self.threads}", daemon=True).start()
                     self.threads += 1
-        for _ in range(threads):
+        for _ in range(min(threads, self.threads)):
             self.waiting.put(work)
 
     def serve(self) -> None:
@@ -75,10 +79,12 @@ class Pool:
             self.waiting.get().take()
 
 
-@cache
+_POOLS: dict[int, Pool] = {}
+
+
 def _pool(process: int) -> Pool:
-    """The one of a process: a forked child has not its parent's threads."""
-    return Pool()
+    """The one of a process, whichever thread asks: a forked child has not its parent's threads."""
+    return _POOLS.setdefault(process, Pool())
 
 
 def _nothing(begin: int, end: int) -> None:

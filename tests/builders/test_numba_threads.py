@@ -64,6 +64,56 @@ def test_what_is_done_is_not_kept():
     assert there() is None
 
 
+def test_an_interrupted_call_begins_no_more_pieces():
+    """Another thread, which has one in hand, ends that one alone: all threads do something else afterwards."""
+    shared(lambda begin, end: 0, 16, 2)
+    interrupted, ran = threading.Event(), []
+
+    def run(begin, end):
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+        interrupted.wait(20)
+        ran.append(begin)
+
+    with pytest.raises(KeyboardInterrupt):
+        shared(run, 1000, 2)
+    interrupted.set()
+    count = numba_threads._pool(os.getpid()).threads + 1
+    together = threading.Barrier(count, timeout=20)
+    shared(lambda begin, end: together.wait() and 0 if begin < count else 0, count * PIECES_A_THREAD, count)
+    assert len(ran) <= 1
+
+
+def test_where_no_thread_can_be_started_this_one_does_the_work(monkeypatch):
+    class Refused(threading.Thread):
+        def start(self):
+            raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(numba_threads, "_POOLS", {})
+    monkeypatch.setattr(numba_threads, "Thread", Refused)
+    assert sum(shared(lambda begin, end: end - begin, 100, 3)) == 100
+    pool = numba_threads._pool(os.getpid())
+    assert pool.threads == 0 and pool.waiting.empty()
+
+
+def test_threads_that_ask_first_together_have_one_pool(monkeypatch):
+    together, found = threading.Barrier(2, timeout=20), []
+
+    class Slow(numba_threads.Pool):
+        def __init__(self):
+            super().__init__()
+            together.wait()
+
+    monkeypatch.setattr(numba_threads, "_POOLS", {})
+    monkeypatch.setattr(numba_threads, "Pool", Slow)
+    asking = [threading.Thread(target=lambda: found.append(numba_threads._pool(1))) for _ in range(2)]
+    for thread in asking:
+        thread.start()
+    for thread in asking:
+        thread.join(20)
+    assert len(found) == 2 and found[0] is found[1]
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_has_threads_of_its_own():
     shared(lambda begin, end: 0, 16, 2)
