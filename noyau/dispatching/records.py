@@ -15,7 +15,7 @@ from noyau.descriptions import Description
 from noyau.dispatching.generating import CPU, Generated, Wanted, generate
 from noyau.dispatching.keys import key_of
 from noyau.errors import BuildError, NoyauError
-from noyau.handwritten.trusting import source_of
+from noyau.handwritten.trusting import ineligible, source_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,12 @@ def text_digest(text: str) -> str:
 
 
 def usual_text(description: Description, wanted: Wanted) -> str:
-    """What identifies the text of the generated kernel that runs by default: a reference that was faster may be slower
-    than another one. Of a key without such a kernel nothing does."""
+    """What identifies the text of the kernel that runs by default, a trusted one, else the generated one: a reference
+    that was faster may be slower than another one. Of a key without such a kernel nothing does."""
+    asked = (description.reference, wanted.instance, wanted.constants, wanted.device)
+    for kernel in description.kernels:
+        if kernel.usage.trust and not ineligible(kernel, *asked):
+            return text_digest(kernel.text)
     try:
         return text_digest(generate(description, wanted, wanted.languages[0]).text if wanted.languages else "")
     except NoyauError:

@@ -75,7 +75,7 @@ def test_a_recorded_winner_runs_by_size(own_records):
     op.kernel(SCALE, language="c", name="trusted", trust=True)
     c = Winner(10, "c", text_digest(op.generated("c").text), 1e-6, "2026-01-02")
     hand = Winner(1000, "trusted", text_digest(SCALE), 1e-6, "2026-01-02")
-    reference = Winner(10**6, "reference", c.text, 1e-6, "2026-01-02")
+    reference = Winner(10**6, "reference", hand.text, 1e-6, "2026-01-02")
     own_records["winners"] = (c, hand, reference)
     chosen = choose(op, numbers(3), 2.0)
     assert [kernel(chosen, cells) for cells in (1, 50, 500, 10**6)] == ["c", "c", "trusted", "reference"]

@@ -5,9 +5,11 @@ import pytest
 from noyau.builders import records as disk
 from noyau.dispatching import records
 from noyau.dispatching.keys import wanted_by
-from noyau.dispatching.records import Winner, bounds, nearest, recalled, record, text_digest
+from noyau.dispatching.records import Winner, bounds, nearest, recalled, record, text_digest, usual_text
 from noyau.signatures.binding import bind
 from tests.dispatching.ops import numbers, scale_op, softmax_op
+
+SCALE = "void scale(const float *x, float by, float *out, long n) { for (long i = 0; i < n; ++i) out[i] = x[i] * by; }"
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +45,19 @@ def test_a_record_of_another_shape_is_none(monkeypatch):
     op = softmax_op()
     assert recalled(op.description, wanted(op, numbers(3, 4))) == ()
     assert disk is records.records
+
+
+def test_what_the_reference_was_faster_than_is_what_runs_by_default():
+    """A trusted kernel where it may run, else the generated one."""
+    op = scale_op()
+    key = wanted_by(op.signature, bind(op.signature, [numbers(3), 2.0], {}, op.name), op.calls.all({}))
+    made = text_digest(op.generated("c").text)
+    op.kernel(SCALE, language="c", name="checked")
+    assert usual_text(op.description, key) == made
+    op.kernel(SCALE.replace("out[i]", "nowhere[i]"), language="c", name="broken", trust=True)
+    assert usual_text(op.description, key) == made
+    op.kernel(SCALE, language="c", name="trusted", trust=True)
+    assert usual_text(op.description, key) == text_digest(SCALE)
 
 
 def test_the_nearest_size_counts_by_ratio():
