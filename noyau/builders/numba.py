@@ -104,9 +104,10 @@ class Compiled:
     ) -> list[np.ndarray]:
         """The outputs for these inputs, in memory that `empty` gives; written to `out` where it is given.
 
-        Each launch is cut into `pieces` (fewer where it has fewer items), run in the order that `order(count)` lists
-        them, by `threads` threads. Inputs of another layout than the kernel takes are copied. InputError where an array
-        has another dtype, rank or shape than the kernel takes, or an index in one is out of bounds.
+        Each launch is cut into `pieces` (fewer where it has fewer items), which this thread runs in the order that
+        `order(count)` lists them; with one piece, where much is moved, at most `threads` threads take smaller ones in
+        turn. Inputs of another layout than the kernel takes are copied. InputError where an array has another dtype,
+        rank or shape than the kernel takes, or an index in one is out of bounds.
         """
         inputs = self._laid_out(arrays)
         planned = self._planned(inputs)
