@@ -30,7 +30,7 @@ def tile_of(length: Dim) -> tuple[Dim, Dim] | None:
         case (((Op("max", left, right),), -1),):
             for left_over in (-left, -right):
                 begin = Dim(tuple((atoms, -factor) for atoms, factor in left_over.terms if _moves(atoms)))
-                if begin.terms:
+                if begin.terms and never_negative(begin):
                     return begin, left_over + begin
         case _:
             pass

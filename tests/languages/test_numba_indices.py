@@ -53,7 +53,8 @@ def test_what_is_claimed_is_true():
 def test_the_length_of_a_tile_tells_where_it_begins_and_in_what_it_lies():
     tile, n = Dim.of("#tile"), Dim.of("n")
     assert tile_of(minimum(Dim.of(256), n - tile * 256)) == (tile * 256, n)
-    for length in (n, Dim.of(256), n - tile, minimum(Dim.of(256), n)):
+    backwards = minimum(Dim.of(256), n + tile * 256)  # from -256 tile on: not inside
+    for length in (n, Dim.of(256), n - tile, minimum(Dim.of(256), n), backwards):
         assert tile_of(length) is None
 
 
