@@ -106,7 +106,22 @@ def both_in(one: Statements, other: Statements) -> Both | None:
     made = {name for cell in cells for s in every_statement((cell,)) if isinstance(s, Store) for name in s.buffers}
     if made & {load.buffer for load in every_expression(inner) if isinstance(load, Load)}:
         return None
-    return Both(around, of_row, cells[-1], across, found.before, folds, found.after)
+    both = Both(around, of_row, cells[-1], across, found.before, folds, found.after)
+    return both if _is_at_hand(both) else None
+
+
+def _is_at_hand(both: Both) -> bool:
+    """Whether all that the columns take of what is stored of a row is of the row that a program has at hand: another
+    row may be another program's, and scratch that only folds read is not written at all."""
+    stores = [s for s in both.of_row if isinstance(s, Store)]
+    at_hand = {(name, store.index) for store in stores if store.merge is None for name in store.buffers}
+    stored = {name for store in stores for name in store.buffers}
+    column = {both.across.var: Dim.of(both.cells.var)}
+    bodies = [substitute(f.body, {f.loops[0][0]: Dim.of(both.around.var), **column}) for _, f in both.folds]
+    inside, beside = every_expression(s for body in bodies for s in body), (*both.before, *both.after)
+    taken = [load for load in inside if isinstance(load, Load) and load.buffer in stored]
+    strange = any(load.where is not None or (load.buffer, load.index) not in at_hand for load in taken)
+    return not strange and not any(isinstance(e, Load) and e.buffer in stored for e in every_expression(beside))
 
 
 def _rows_in(body: Statements) -> tuple[Loop, Statements] | None:

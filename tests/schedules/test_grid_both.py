@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import noyau
 from noyau import nn
 from noyau.derivatives.deriving import derive
 from noyau.dispatching.programs import program
@@ -37,8 +38,11 @@ def kernel_of(graph):
 
 
 def arrays_of(graph, rows, n):
-    noise = np.random.default_rng(rows + n)
-    sizes = {"batch_0": rows, "n": n}
+    return arrays_of_sizes(graph, {"batch_0": rows, "n": n})
+
+
+def arrays_of_sizes(graph, sizes):
+    noise = np.random.default_rng(sum(sizes.values()))
     made = {}
     for node in graph.inputs:
         shape = tuple(dim.evaluate(sizes) for dim in node.shape)
@@ -98,6 +102,25 @@ def test_kernels_that_are_no_such_pair_stay_apart():
     assert joined(rows, columns, ()) is not None
     assert joined(columns, rows, ()) is None
     assert joined(rows, rows, ()) is None
+
+
+@noyau.op("f32[n, m], f32[n, m] -> made: f32[n, m], sums: f32[m]")
+def moved_and_weighted(x, g):
+    mean = x.mean(1)
+    return x - mean[:, None], (g * mean[::-1][:, None]).sum(0)
+
+
+def test_sums_that_take_what_another_row_gives_stay_apart():
+    graph = moved_and_weighted.generated("c", [DType.F32] * 2, [2, 2]).graph
+    steps = program(graph, "moved", None, on_gpu, joining=joined).steps
+    values = arrays_of_sizes(graph, {"n": 7, "m": 6})
+    judge = Judge(graph, values)
+    for step in steps:
+        given = [values[buffer.source] for buffer in step.kernel.of(Role.INPUT)]
+        results = run(check(step.kernel), given, seed=3, sizes=numbers_of(step.kernel))
+        values |= {b.source: got for b, got in zip(step.kernel.of(Role.OUTPUT), results, strict=True)}
+    assert len(steps) == 2
+    assert not any(judge.wrong(output, values[output]) for output in graph.outputs)
 
 
 def test_the_text_runs(monkeypatch):
