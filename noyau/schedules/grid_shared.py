@@ -84,7 +84,7 @@ def shared(kernel: Kernel, loops: Sequence[Loop], inner: Statements, lead: Lead)
             case Loop():
                 made.append(cells_of(statement, piece * SHARE.size, SHARE, lead.cells))
             case Let(name, Fold()):
-                beside.append(statement)
+                beside += [pairs[name].first, pairs[name].second] if name in pairs else [statement]
                 tile, merge, left = _piece_of(statement, pairs.get(name), [*loops, pieces], lead)
                 made += tile
                 met.append(merge)

@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import noyau
+from noyau.dtypes import DType
 from noyau.errors import GraphError
 from noyau.ir.dims import Dim
 from noyau.ir.loops import Axis, If, Loop, Role, Space, Sync
@@ -111,3 +113,16 @@ def test_what_a_row_gives_once_is_stored_by_one_program():
     assert [loop.var for loop in loops][-1] == "#piece"
     assert loops[-1].extent != Dim.of(1)
     assert any(isinstance(s, If) for s in every_statement(kernel.launches[0].body))
+
+
+@noyau.op("f32[rows, n], f32[rows, n] -> f32[rows]")
+def sum_of_larger(x, r):
+    e = np.exp(x - x.max(1, keepdims=True))
+    return np.maximum(r, e.sum(1, keepdims=True)).sum(1)
+
+
+def test_what_needs_the_sum_alone_waits_for_both():
+    graph = sum_of_larger.generated("c", [DType.F32] * 2, [2, 2]).graph
+    kernel, inputs = kernel_of(graph), arrays_of(graph, 3, 17)
+    (got,) = run(kernel, [inputs[b.source] for b in kernel.of(Role.INPUT)], seed=5, sizes=numbers_of(kernel))
+    assert Judge(graph, inputs).wrong(graph.outputs[0], got) is None
