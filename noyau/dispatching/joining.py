@@ -46,7 +46,7 @@ def _after(tidy: Graph, names: Collection[str]) -> set[str]:
 def _wanted(one: Lowered, other: Lowered, parts: Sequence[Lowered], tidy: Graph) -> set[str]:
     """What is needed of the first by others than the second."""
     read = {node.output for part in parts if part is not other for node in part[1].inputs}
-    made = {name for part in parts for name in part[1].by_name}
+    made = {node.output for part in parts for node in part[1].nodes if not isinstance(node.kind, Input)}
     library = {name for node in tidy.nodes if node.output not in made for name in node.inputs}
     return {*tidy.outputs, *read, *library} & set(one[1].outputs)
 

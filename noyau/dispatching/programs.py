@@ -87,14 +87,31 @@ def program(
         alone = _lowered(groups[0], tidy, name, strided or {}, whole=True)
         return Program(tidy, (KernelStep(_scheduled(alone[0], options), alone[1]),))
     lowered = [_lowered(group, tidy, f"{name}_{number}", strided or {}) for number, group in enumerate(groups)]
-    lowered = lowered if joining is None else join(lowered, tidy, joining)
-    parts: list[Step] = [KernelStep(_scheduled(kernel, options), graph) for kernel, graph in lowered]
     places = [node.output for node in _made(tidy)]
     reasons = {places[cut.producer]: cut.reason for cut in found.cuts if cut.consumer is None}
     cuts = [(places[c.producer], places[c.consumer], c.reason) for c in found.cuts if c.consumer is not None]
-    parts += _library_steps(tidy, groups, reasons)
+    library = _library_steps(tidy, groups, reasons)
     told = tuple(dict.fromkeys((f"{one}, {other}", reason) for one, other, reason in cuts))
-    return Program(tidy, tuple(_in_order(parts, tidy)), told)
+    steps = [
+        replace(step, kernel=_scheduled(step.kernel, options)) if isinstance(step, KernelStep) else step
+        for step in _arranged(lowered, library, tidy, joining)
+    ]
+    return Program(tidy, tuple(steps), told)
+
+
+def _arranged(lowered: Sequence[Lowered], library: Sequence[Step], tidy: Graph, joining: Joining | None) -> list[Step]:
+    """Kernels that are not scheduled yet, and what a library does, in order; as one those that `joining` makes one of,
+    unless they then wait for each other: each of two joins may be in order where both of them are not."""
+    if joining is not None:
+        try:
+            return _in_order([*_kernel_steps(join(lowered, tidy, joining)), *library], tidy)
+        except UnsupportedError:
+            pass
+    return _in_order([*_kernel_steps(lowered), *library], tidy)
+
+
+def _kernel_steps(lowered: Sequence[Lowered]) -> list[Step]:
+    return [KernelStep(kernel, graph) for kernel, graph in lowered]
 
 
 def _same_as_views(graph: Graph) -> Graph:
