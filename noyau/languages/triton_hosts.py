@@ -183,7 +183,7 @@ class Caller:
         given = ", ".join([*buffers, *sizes, *steps, "INDEX", *tiles])
         yield "for _ in range(rounds if programs > 0 else 0):" if printer.waits else "if programs > 0:"
         yield f"{pad}{printer.name}[(programs,)]("
-        apart = ", enable_fp_fusion=False" if rounds_apart(launch) else ""
+        apart = ", enable_fp_fusion=False" if any(map(rounds_apart, self.kernel.launches)) else ""
         yield f"{pad}{INDENT}{given}, num_warps={self.warps(printer)}{apart}"
         yield f"{pad})"
 

@@ -102,6 +102,16 @@ def test_nothing_is_fused_where_a_product_is_rounded_first():
     assert "enable_fp_fusion" not in text_of(softmax())
 
 
+def test_a_maximum_of_another_launch_is_not_fused_either():
+    @noyau.op("f32[m, n], f32[m, n] -> f32[m, n]")
+    def masked(x, mask):
+        v = x * 0.125 + mask
+        return np.exp(v - v.max())
+
+    text = masked.generated("triton", [DType.F32, DType.F32], [2, 2]).text
+    assert text.count("enable_fp_fusion=False") == text.count("[(programs,)](") > 1
+
+
 def test_rounds_are_loaded_ahead_where_programs_take_in_several_rows_alone():
     assert "num_stages" not in text_of(softmax())
     assert "num_stages" not in text_of(reduced("sum", "rows", "n", axes=(1,)))
