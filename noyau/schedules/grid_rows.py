@@ -68,15 +68,7 @@ def rows(kernel: Kernel, body: Statements, *, share: bool = True) -> Kernel:
         side = cut(replace(loops[-1], body=(*lead.lets, *whole(inner, lead))), _beside(inner), Axis.THREADS)
         launches.append(choices.launch(on_grid(loops[:-1], (side,)), fits))
     if not choices.exhausted:
-        once = not any(isinstance(s, Loop) for s in inner) and bool(folds_in(*inner)) and are_alike(inner)
-        tile = (
-            (ONCE if once else LONG)
-            if passed == inner
-            else TILE
-            if any(pair.mean for pair in pairs_in(inner))
-            else WIDE
-        )
-        alone = (*lead.lets, *streamed(online(inner, lead.cells), tile, lead))
+        alone = (*lead.lets, *streamed(online(inner, lead.cells), _tile(inner, passed), lead))
         launches.append(choices.launch(on_grid(loops, alone), True))
     return replace(kernel, launches=tuple(launches))
 
