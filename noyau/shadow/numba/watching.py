@@ -62,7 +62,7 @@ class Watching:
             result = None
             self.hurry(before)
             for each, old in zip(args, before, strict=True):
-                if isinstance(each, np.ndarray):
+                if isinstance(each, np.ndarray) and each.flags.writeable:
                     each[...] = old
         except UnboundLocalError as fault:
             self.carry(fault)

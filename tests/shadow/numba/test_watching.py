@@ -110,6 +110,13 @@ def test_a_call_of_a_script_changes_its_arguments_and_returns_its_result(most):
     assert found.accesses > 10_000
 
 
+def test_arrays_that_are_only_read_may_be_read_only():
+    x, out = np.arange(20_000.0), np.zeros(20_000)
+    x.flags.writeable = False
+    watch_call(kernels.copied, (x, out), most=1000)
+    assert np.array_equal(out, x)
+
+
 def test_accesses_and_iterations_are_counted():
     watching = watched(kernels.copied, np.zeros(20_000), np.zeros(20_000))
     assert watching.recorder.shadow.accesses == 40_000
