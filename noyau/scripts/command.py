@@ -6,11 +6,12 @@ import argparse
 import ast
 import math
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from noyau.arguments import require_place
-from noyau.errors import InputError, OutputError
+from noyau.errors import InputError, NoyauError, OutputError
 from noyau.shadow.mapping import Map, svg
 
 _LAUNCH = re.compile(r"(\d+(?:x\d+){0,2}),(\d+(?:x\d+){0,2})")
@@ -89,11 +90,7 @@ def check_and_print(arguments: argparse.Namespace) -> int:
     from noyau.scripts.running import check_script
 
     path = Path(arguments.target)
-    given = {"--against": arguments.against, "--inputs": arguments.inputs, "--tolerance": arguments.tolerance}
-    wrong = next((name for name, value in given.items() if value is not None), None)
-    if wrong is not None or arguments.dim or arguments.gradient:
-        name = wrong or ("--dim" if arguments.dim else "--gradient")
-        raise InputError(f"{path} is a script, and {name} is not of scripts; an op is a function under @noyau.op")
+    _require_of_scripts(arguments, path)
     for place in (arguments.json, arguments.sarif, drawing_of(arguments.map)):
         if place is not None:
             require_place(place, path)
@@ -109,5 +106,20 @@ def check_and_print(arguments: argparse.Namespace) -> int:
         write_json(sarif(found.findings), arguments.sarif)
     told = "\n".join([str(found), *map(str, found.maps), f"limits: {LIMITS[0]}"])
     Console(soft_wrap=True).print(plain_lines(told), markup=False, highlight=False)
-    draw(found.maps, drawing_of(arguments.map), path)
-    return 0 if found.ok and not (arguments.strict and found.findings) else 1
+    status = 0 if found.ok and not (arguments.strict and found.findings) else 1
+    try:
+        draw(found.maps, drawing_of(arguments.map), path)
+    except NoyauError as error:
+        if status == 0:
+            raise
+        sys.stderr.write(f"noyau: {plain_lines(str(error))}\n")  # what is wrong with the kernels counts for more
+    return status
+
+
+def _require_of_scripts(arguments: argparse.Namespace, path: Path) -> None:
+    """InputError for an option that does nothing to a script."""
+    given = {name: getattr(arguments, name) for name in ("against", "inputs", "tolerance")}
+    given |= {name: getattr(arguments, name) or None for name in ("dim", "sizes", "gradient")}
+    wrong = next((name for name, value in given.items() if value is not None), None)
+    if wrong is not None:
+        raise InputError(f"{path} is a script, and --{wrong} is not of scripts; an op is a function under @noyau.op")

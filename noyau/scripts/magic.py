@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,8 @@ from noyau.errors import InputError
 from noyau.scripts.command import launch_of
 from noyau.scripts.hooking import hooked
 from noyau.scripts.records import Session
+
+_INTERPRETS = "Triton interprets in this process from here on, also in other cells; restart to compile"
 
 
 def register(shell: Any) -> None:
@@ -25,8 +28,11 @@ def check_cell(shell: Any, line: str, cell: str) -> None:
     if words and (len(words) != 2 or words[0] != "--launch"):
         raise InputError(f"%%check takes --launch GRID,BLOCK or nothing, not {line!r}")
     session = Session("cell")
+    before = os.environ.get("TRITON_INTERPRET")
     with hooked(session, launch_of(words[1]) if words else None, cell):
         ended = shell.run_cell(cell)
+    if before != os.environ.get("TRITON_INTERPRET"):
+        session.notes.append(_INTERPRETS)
     made = session.finished("" if ended.success else "it ended with an exception")
     found = replace(made, advice=(*made.advice, *advised_text(cell, "cell")))
     sys.stdout.write(f"{found}\n")

@@ -106,21 +106,21 @@ class _Hooks:
         shapes = shapes_told(list(given.arguments), given.args)
         self.watching = True
         try:
-            traced = self.session.traced(name)
+            traced = self.session.traced(name, place)
             recorder = Recorder(MOST_IN_PYTHON, traced)
             watched, result = watch_call(function, given.args, shapes, self.session.script, recorder=recorder)
             if traced is not None:
                 own = {number: each for number, each in recorder.memories.items() if each.name in given.arguments}
                 is_cut = traced.accesses >= MOST_IN_PYTHON
                 made = mapped(name, "()", "iteration", lambda owner: Owner("", str(owner)), own, traced, is_cut=is_cut)
-                self.session.draw(made)
+                self.session.draw(made, place)
         except Exception as fault:  # noqa: BLE001  whatever it is, the script goes on as Numba has it
             told = (
                 str(fault) if isinstance(fault, NoyauError) else f"in Python it raised {type(fault).__name__}: {fault}"
             )
             self.session.add(name, "numba", place, shapes, None, told)
             for mine, kept in zip(given.args, before, strict=True):
-                if isinstance(mine, np.ndarray):
+                if isinstance(mine, np.ndarray) and mine.flags.writeable:
                     mine[...] = kept
             return plain(function, *args, **named)
         finally:
@@ -235,7 +235,7 @@ class Kernel(FakeCUDAKernel):  # type: ignore[misc]
         configuration = configured(self._launch)
         size = f"{shapes}; launched {configuration}"
         try:
-            traced = session.traced(self.fn.__name__)
+            traced = session.traced(self.fn.__name__, place)
             launch = launched(self.fn, configuration, arguments, MOST, traced)
         except TooManyError:
             told = f"it made more than {MOST} accesses; run the script on smaller arrays"
@@ -249,9 +249,8 @@ class Kernel(FakeCUDAKernel):  # type: ignore[misc]
         if traced is not None:
             own = {number: launch.recorder.memories[number] for number in launch.arrays.values()}
             told = str(configuration)
-            session.draw(
-                mapped(self.fn.__name__, told, "thread", lambda n: Owner(*configuration.placed(n)), own, traced)
-            )
+            made = mapped(self.fn.__name__, told, "thread", lambda n: Owner(*configuration.placed(n)), own, traced)
+            session.draw(made, place)
         self._remember(launch, arguments)
 
     def _argument(self, name: str, value: Any) -> Argument:

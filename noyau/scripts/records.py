@@ -35,12 +35,14 @@ class KernelSeen:
 
     def lines(self) -> list[str]:
         """How much was seen of it, and each finding."""
-        if self.unseen:
+        if self.unseen and not self.accesses and not self.findings:
             return [f"{self.name}: its accesses are not seen: {self.unseen}"]
         raced = any(finding.kind in ("race", "written-twice") for finding in self.findings)
         many = f"{self.calls} call{'s' * (self.calls > 1)}, {len(self.shapes)} shape{'s' * (len(self.shapes) > 1)}"
-        seen = f"{'watched' if raced else 'no race found'} in {many}, {counted(self.accesses)} accesses"
+        part = "part of " if self.unseen else ""
+        seen = f"{'watched' if raced else 'no race found'} in {part}{many}, {counted(self.accesses)} accesses"
         told = [f"{self.name}: {'; '.join([seen, *self.notes])}"]
+        told += [f"{self.name}: of the other calls accesses are not seen: {self.unseen}"] if self.unseen else []
         return told + [f"{self.name}: {line}" for finding in self.findings for line in told_of(finding)]
 
     def to_json(self, script: str) -> dict[str, Any]:
@@ -72,9 +74,13 @@ class ScriptCheck:
         return (*(finding for kernel in self.kernels for finding in kernel.findings), *self.advice)
 
     @property
+    def errors(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.severity == "error")
+
+    @property
     def ok(self) -> bool:
         """Whether it ended well, and nothing speaks against a kernel."""
-        return not self.fault and not any(kernel.errors for kernel in self.kernels)
+        return not self.fault and not self.errors
 
     def __str__(self) -> str:
         lines = [line for kernel in self.kernels for line in kernel.lines()]
@@ -86,9 +92,8 @@ class ScriptCheck:
 
     def raise_if_bad(self) -> None:
         """CheckError with the first finding, or with how the script ended, unless `ok`."""
-        for kernel in self.kernels:
-            for finding in kernel.errors:
-                raise CheckError(f"{kernel.name} of {self.script}: {finding}")
+        for finding in self.errors:
+            raise CheckError(f"{finding.kernel} of {self.script}: {finding}")
         if self.fault:
             raise CheckError(f"{self.script}: {self.fault}")
 
@@ -112,19 +117,19 @@ class Session:
     script: str
     kernels: dict[tuple[str, str], KernelSeen] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    maps: dict[str, Map] | None = None  # by the kernel; None where none are wanted
+    maps: dict[tuple[str, str], Map] | None = None  # by the kernel and its place; None where none are wanted
     keep: Callable[[], None] | None = None  # called where something new is known, since a script may crash
     advice: dict[str, Finding] = field(default_factory=dict)  # on calls that are not watched, by what they are
 
-    def traced(self, name: str) -> Traced | None:
+    def traced(self, name: str, place: str) -> Traced | None:
         """What remembers who writes what in a call that is to be drawn: the first of a kernel that is small enough."""
-        known = None if self.maps is None else self.maps.get(name)
+        known = None if self.maps is None else self.maps.get((name, place))
         return None if self.maps is None or (known is not None and known.arrays) else Traced()
 
-    def draw(self, made: Map) -> None:
-        """A map of a call."""
+    def draw(self, made: Map, place: str) -> None:
+        """A map of a call of the kernel at a place."""
         assert self.maps is not None
-        self.maps[made.kernel] = made
+        self.maps[made.kernel, place] = made
 
     def add(self, name: str, language: str, place: str, shapes: str, watched: Watched | None, unseen: str = "") -> None:
         """One call of a kernel; findings that are alike are told once."""

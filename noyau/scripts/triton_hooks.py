@@ -29,6 +29,8 @@ _EMPTY = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_em
 # Functions that give no tensor and read what a tensor holds.
 _READING = frozenset({"item", "tolist", "numpy", "equal", "allclose", "__repr__", "__bool__", "__float__", "__int__"})
 
+_SHARING = frozenset({"numpy", "__array__"})  # functions that give an array of NumPy on the same memory
+
 
 @contextmanager
 def hooked(session: Session, grid: Sequence[int] | None = None) -> Iterator[None]:
@@ -69,6 +71,11 @@ class _Empties:
                 return None
             return fresh
 
+    def forget(self, tensor: torch.Tensor) -> None:
+        """The host may fill it from now on, and nobody sees it."""
+        with torch._C.DisableTorchFunction():
+            self.known.pop(tensor.untyped_storage().data_ptr(), None)
+
 
 def _version(tensor: torch.Tensor) -> Any:
     return tensor._version
@@ -102,7 +109,7 @@ class _Hooks:
         own = {each: value for each, value in named.items() if each in names}
         shapes = shapes_told([*names[: len(args)], *own], [*args, *own.values()])
         fresh = dict(self.fresh([*args, *own.values()], name, place))
-        traced = session.traced(name)
+        traced = session.traced(name, place)
         try:
             made = launched(run, function, args, named, fresh, shadow=traced)
         except Exception as fault:
@@ -119,7 +126,8 @@ class _Hooks:
         if traced is not None:
             owner = made.hooks.owner
             memories = made.extents.memories
-            session.draw(mapped(name, f"[{made.grid}]", "program", lambda n: Owner("", owner(n)[8:]), memories, traced))
+            drawn = mapped(name, f"[{made.grid}]", "program", lambda n: Owner("", owner(n)[8:]), memories, traced)
+            session.draw(drawn, place)
 
     def fresh(self, values: Sequence[Any], name: str, place: str) -> Iterator[tuple[int, Fresh]]:
         """What is known of the memories of a launch that began empty, by address."""
@@ -140,6 +148,10 @@ class _Hooks:
             for each in args:
                 if isinstance(each, torch.Tensor) and _reads(name, each, made):
                     self.read(each)
+            if name in _SHARING and isinstance(args[0], torch.Tensor):
+                self.empties.forget(args[0])
+        elif self.empties.known and args and isinstance(args[0], torch.Tensor):
+            self.empties.of(args[0])  # of `x.data` the version is its own, which only the call in place shows
 
     def read(self, tensor: torch.Tensor) -> None:
         """Cells of a kernel's result that the host reads and no kernel wrote are a finding of the last one that had
@@ -166,6 +178,8 @@ class _Hooks:
 
 def _writes(name: str) -> bool:
     """Whether a function of torch makes a tensor like another one, or changes one in place."""
+    if name == "__setitem__":
+        return True
     return name.startswith("new_") or name.endswith("_like") or (name.endswith("_") and not name.endswith("__"))
 
 

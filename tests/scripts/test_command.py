@@ -9,6 +9,7 @@ import pytest
 from noyau.cli import main
 from noyau.errors import InputError
 from noyau.scripts.command import is_script, launch_of
+from noyau.scripts.records import ScriptCheck
 
 
 @pytest.mark.parametrize(
@@ -70,7 +71,7 @@ def test_the_command_prints_and_writes(tmp_path, capsys):
     assert (held["ok"], held["findings"], held["checked"]) == (True, [], [])
 
 
-@pytest.mark.parametrize("option", [["--dim", "n=3"], ["--gradient"], ["--tolerance", "1"]])
+@pytest.mark.parametrize("option", [["--dim", "n=3"], ["--gradient"], ["--tolerance", "1"], ["--sizes", "n=3"]])
 def test_what_is_of_ops_is_not_of_scripts(tmp_path, capsys, option):
     path = tmp_path / "script.py"
     path.write_text("x = 1\n", encoding="utf-8")
@@ -123,6 +124,16 @@ def test_a_map_as_text_and_drawn(tmp_path, capsys):
     assert told in capsys.readouterr().out
     assert main(["check", str(script), "large", "--map", str(place)]) == 2
     assert capsys.readouterr().err == f"noyau: there is nothing to draw of {script}: {told}\n"
+
+
+def test_what_is_wrong_counts_for_more_than_a_map_that_cannot_be(tmp_path, capsys, monkeypatch):
+    script, ended = tmp_path / "script.py", ScriptCheck("script.py", (), "it ended with status 3")
+    script.write_text("x = 1\n", encoding="utf-8")
+    monkeypatch.setattr("noyau.scripts.running.check_script", lambda *_, **__: ended)
+    assert main(["check", str(script), "--map", str(tmp_path / "map.svg")]) == 1
+    printed = capsys.readouterr()
+    assert "script.py: it ended with status 3\n" in printed.out
+    assert f"noyau: there is nothing to draw of {script}: no kernel wrote to an array\n" in printed.err
 
 
 def test_maps_that_cannot_be(tmp_path, capsys):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,6 +12,7 @@ from numba import njit, prange
 
 import noyau
 from noyau.errors import InputError
+from noyau.scripts import magic
 
 
 @njit(parallel=True)
@@ -40,6 +42,15 @@ def test_a_cell_is_run_and_watched(capsys):
     printed = capsys.readouterr().out
     assert printed.startswith("ran\n")
     assert "meet: race: iteration 1 writes c[0], written by iteration 0 on the same line" in printed
+
+
+def test_that_triton_interprets_from_here_on_is_said_once(capsys, monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    monkeypatch.setattr(magic, "hooked", lambda *_: nullcontext(monkeypatch.setenv("TRITON_INTERPRET", "1")))
+    told = "cell: Triton interprets in this process from here on, also in other cells; restart to compile"
+    for times in (1, 0):
+        magic.check_cell(Shell(), "", "pass")
+        assert capsys.readouterr().out.count(told) == times
 
 
 def test_other_words_are_refused():

@@ -11,7 +11,7 @@ pytest.importorskip("numba")
 
 from numba import cuda, njit, prange
 
-from noyau.errors import DeviceError
+from noyau.errors import DeviceError, UnsupportedError
 from noyau.scripts.numba_hooks import hooked
 from noyau.scripts.records import Session
 
@@ -27,6 +27,12 @@ def shift(x, out):
 def past(x):
     for i in prange(x.shape[0]):
         x[i + 1] = i
+
+
+@njit(parallel=True)
+def only_read(x, out):
+    for i in prange(x.shape[0]):
+        out[i] = x[i]
 
 
 def test_kernels_that_were_compiled_before_are_watched_too():
@@ -53,6 +59,19 @@ def test_past_the_end_of_an_array_numba_is_not_let():
     (finding,) = [each for each in session.finished().findings if each.kind == "out-of-bounds"]
     assert finding.severity == "error"
     assert x.tolist() == [0, 0, 1, 2]
+
+
+def test_what_is_not_watched_may_have_arrays_that_are_read_only(monkeypatch):
+    def unwatched(*_, **__):
+        raise UnsupportedError("it is not seen")
+
+    monkeypatch.setattr("noyau.scripts.numba_hooks.watch_call", unwatched)
+    session, x = Session("here"), np.zeros(4)
+    x.flags.writeable = False
+    with hooked(session):
+        only_read(x, out := np.ones(4))
+    assert out.tolist() == [0, 0, 0, 0]
+    assert session.finished().kernels[0].unseen == "it is not seen"
 
 
 def test_cells_that_an_earlier_launch_wrote_hold_values():

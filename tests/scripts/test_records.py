@@ -4,6 +4,7 @@ import numpy as np
 
 from noyau.checking.findings import Finding
 from noyau.scripts.records import Session, shapes_told
+from noyau.shadow.mapping import Drawn, Map, Owner
 from noyau.shadow.records import Watched
 
 
@@ -27,6 +28,28 @@ def test_what_was_not_seen_is_said():
     found = session.finished()
     assert str(found) == "k: its accesses are not seen: it reads a file"
     assert found.ok
+
+
+def test_findings_are_told_where_other_calls_are_not_seen():
+    session = Session("s.py")
+    session.add("k", "numba", "s.py:1", "x: f8[3]", Watched((race(5),), 10))
+    session.add("k", "numba", "s.py:1", "x: f8[3]", None, "it reads a file")
+    lines = str(session.finished()).splitlines()
+    assert lines[:2] == [
+        "k: watched in part of 2 calls, 1 shape, 10 accesses",
+        "k: of the other calls accesses are not seen: it reads a file",
+    ]
+    assert lines[2].startswith("k: race: told")
+
+
+def test_two_kernels_of_one_name_have_a_map_each():
+    session = Session("s.py", maps={})
+    for place in ("s.py:1", "s.py:9"):
+        assert session.traced("k", place) is not None
+        drawn = Drawn("x", (1,), (0,), (0,))
+        session.draw(Map("k", f"[{place}]", "thread", {0: Owner("", "0")}, (drawn,)), place)
+        assert session.traced("k", place) is None
+    assert [each.launch for each in session.finished().maps] == ["[s.py:1]", "[s.py:9]"]
 
 
 def test_a_script_without_kernels():

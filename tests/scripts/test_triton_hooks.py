@@ -38,6 +38,16 @@ SCRIPT = """
         at = tl.arange(0, BLOCK)
         tl.atomic_add(s, tl.sum(tl.load(x + at, mask=at < n, other=0.0)))  # unset
 
+    @triton.jit
+    def filled_by_host(x, s, n, BLOCK: tl.constexpr):
+        at = tl.arange(0, BLOCK)
+        tl.atomic_add(s, tl.sum(tl.load(x + at, mask=at < n, other=0.0)))
+
+    @triton.jit
+    def hidden(x, s, n, BLOCK: tl.constexpr):
+        at = tl.arange(0, BLOCK)
+        tl.atomic_add(s, tl.sum(tl.load(x + at, mask=at < n, other=0.0)))  # still
+
     @triton.autotune(configs=[triton.Config({"BLOCK": size}) for size in (32, 64)], key=["n"])
     @triton.heuristics({"EVEN": lambda given: given["n"] % given["BLOCK"] == 0})
     @triton.jit
@@ -62,6 +72,15 @@ SCRIPT = """
     filled = torch.empty(1, device="cuda")
     filled.zero_()
     total[(1,)](x, filled, 100, BLOCK=128)
+    shared = torch.empty(1, device=DEVICE)
+    shared.data.fill_(0)
+    filled_by_host[(1,)](x, shared, 100, BLOCK=128)
+    viewed = torch.empty(1)
+    viewed.numpy()[:] = 0
+    filled_by_host[(1,)](x, viewed, 100, BLOCK=128)
+    named = torch.empty(1)
+    named.requires_grad_(False)
+    hidden[(1,)](x, named, 100, BLOCK=128)
     tuned[lambda meta: (triton.cdiv(100, meta["BLOCK"]),)](x, out, 100)
     print("tuned", torch.equal(out, 2 * x), tuned.best_config.kwargs["BLOCK"] in (32, 64))
     unguarded.warmup(x, 100, BLOCK=32, grid=(1,))[(1,)](x[:64], 64, BLOCK=64)
@@ -91,6 +110,7 @@ def test_every_launch_is_watched_and_gives_what_it_should(checked):
         ("unguarded", "out-of-bounds", f"{path}:{line_with(path, 'past')}"),
         ("count", "race", f"{path}:{line_with(path, 'meet')}"),
         ("total", "uninitialised", f"{path}:{line_with(path, 'unset')}"),
+        ("hidden", "uninitialised", f"{path}:{line_with(path, 'still')}"),
     }
     kernels = {each.name: each for each in found.kernels}
     assert kernels["add"].calls == 2
