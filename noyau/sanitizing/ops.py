@@ -89,7 +89,7 @@ def _usual(op: Op[..., Any]) -> tuple[Instance, list[np.ndarray], str]:
 def _of(told: Reported, op: str, kernel: HandKernel, size: str) -> Finding | None:
     """A report as a finding, unless a mark on its line allows it."""
     told = replace(told, site=_in_text(told.site, kernel), other=_in_text(told.other, kernel))
-    if any(site is not None and site.allows(told.kind) is not None for site in (told.site, told.other)):
+    if told.is_allowed:
         return None
     return told.finding(op, kernel.name, kernel.language, kernel.place, size)
 

@@ -35,6 +35,11 @@ class Reported:
     count: int = 1
     mend: str = ""
 
+    @property
+    def is_allowed(self) -> bool:
+        """Whether a mark on one of its lines allows it."""
+        return any(site is not None and site.allows(self.kind) is not None for site in (self.site, self.other))
+
     def finding(self, op: str, kernel: str, language: str, place: str, size: str) -> Finding:
         """The same in a report; `place`: of the kernel, where the tool knows no line."""
         text, other = (each.text if each else "" for each in (self.site, self.other))

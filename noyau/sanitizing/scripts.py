@@ -23,7 +23,8 @@ def second_opinion(
     checked: ScriptCheck, path: Path, arguments: Sequence[str] = (), tools: Sequence[str] = TOOLS
 ) -> ScriptCheck:
     """The check of a script with what compute-sanitizer reports of the same script run on the GPU; why it was not asked
-    stands among the notes. Installed packages are not looked at."""
+    stands among the notes. Installed packages are not looked at; a failed call of the API, which may be one of theirs,
+    is a warning."""
     why = "compute-sanitizer runs scripts, and no notebooks" if path.suffix == ".ipynb" else missing()
     if not why:
         wish = {"script": str(path), "arguments": list(arguments)}
@@ -43,12 +44,19 @@ def _installed() -> list[Path]:
 
 
 def _with(checked: ScriptCheck, told: Sequence[Reported], path: Path, tools: Sequence[str]) -> ScriptCheck:
-    """Each report goes to the kernel that it names, else beside the script."""
+    """Each report goes to the kernel that it names, else beside the script; what names a kernel on no line, and none of
+    the script, is of an installed package. Marks on its lines allow it."""
     kernels, rest = list(checked.kernels), list[Finding]()
     for each in told:
-        at = next((k for k, kernel in enumerate(kernels) if kernel.name in each.function), None)
+        if each.is_allowed:
+            continue
+        called = [k for k, kernel in enumerate(kernels) if kernel.name in each.function]
+        at = max(called, key=lambda k: len(kernels[k].name), default=None)  # `add` is in `add_rows` too
+        if at is None and each.site is None and each.kind != "launch":
+            continue
         if at is None:
-            rest.append(each.finding(checked.script, each.function or "script", "cuda", str(path), ""))
+            one = replace(each, is_error=each.is_error and each.kind != "launch")
+            rest.append(one.finding(checked.script, each.function or "script", "cuda", str(path), ""))
         else:
             known = kernels[at]
             made = each.finding(checked.script, known.name, known.language, known.place, "")

@@ -3,12 +3,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from noyau.errors import DeviceError
+import pytest
+
+from noyau.errors import CheckError, DeviceError
 from noyau.sanitizing import scripts
 from noyau.sanitizing.driving import WISH
-from noyau.sanitizing.reading import reported
+from noyau.sanitizing.reading import Reported, reported
 from noyau.sanitizing.scripts import second_opinion
 from noyau.scripts.records import KernelSeen, ScriptCheck
+from noyau.shadow.records import Site
 
 FOLDER = Path(__file__).parent / "recorded"
 CHECKED = ScriptCheck("script.py", (KernelSeen("raced", "numba_cuda", "script.py:3", 1, ("x",), 9),))
@@ -29,6 +32,37 @@ def test_each_report_goes_to_its_kernel(monkeypatch):
     assert [each.kind for each in found.kernels[0].findings] == ["race"]
     assert [(each.kind, each.kernel) for each in found.advice] == [("out-of-bounds", "twice")]
     assert found.notes == ("compute-sanitizer looked at it too: memcheck, racecheck, initcheck, synccheck",)
+
+
+def opinion(monkeypatch, told, *names):
+    monkeypatch.setattr(scripts, "missing", lambda: "")
+    monkeypatch.setattr(scripts, "sanitized", lambda *_: told)
+    kernels = tuple(KernelSeen(name, "triton", f"script.py:{k}", 1, ("x",), 9) for k, name in enumerate(names))
+    return second_opinion(ScriptCheck("script.py", kernels), Path("script.py"))
+
+
+def test_an_error_that_is_of_no_watched_kernel_counts(monkeypatch):
+    told = reported((FOLDER / "memcheck.outside.xml").read_text(), "memcheck")
+    found = opinion(monkeypatch, told)
+    assert not found.ok
+    with pytest.raises(CheckError, match=r"^twice of script\.py: "):
+        found.raise_if_bad()
+
+
+def test_what_is_on_no_line_is_of_an_installed_package(monkeypatch):
+    told = [Reported("out-of-bounds", "told", None, None, (), "their_kernel")]
+    assert opinion(monkeypatch, told).findings == ()
+    mine = opinion(monkeypatch, told, "other", "their")
+    assert [(each.kernel, each.place) for each in mine.findings] == [("their", "script.py:1")]
+    (call,) = opinion(monkeypatch, [Reported("launch", "it failed", None, None, (), "")]).findings
+    assert (call.severity, call.message) == ("warning", "it failed")
+
+
+def test_the_longest_name_is_meant_and_a_mark_silences(monkeypatch):
+    site = Site("script.py", 7, "x[i] = 1  # noyau: allow(race) on purpose")
+    told = [Reported(kind, "told", site, None, (), "_Z8add_rowsPf") for kind in ("race", "out-of-bounds")]
+    found = opinion(monkeypatch, told, "add", "add_rows", "rows")
+    assert [(each.kernel, each.kind) for each in found.findings] == [("add_rows", "out-of-bounds")]
 
 
 def test_why_it_was_not_asked(monkeypatch):

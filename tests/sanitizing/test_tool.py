@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,38 @@ def test_a_tool_that_does_not_look(standing_in, monkeypatch):
     monkeypatch.setattr(tool, "TIME_S", 0.1)
     with pytest.raises(DeviceError, match=r"did not end within 0\.1 s"):
         sanitized(["true"])
+
+
+def test_a_program_that_fails_before_it_launches(standing_in):
+    told = "under compute-sanitizer synccheck the program ended with status 3: no module of that name"
+    with pytest.raises(DeviceError, match=f"^{told}$"):
+        sanitized(["sh", "-c", "echo no module of that name >&2; exit 3"], tools=("synccheck",))
+    with pytest.raises(DeviceError, match=r"with status 4: it printed nothing$"):
+        sanitized(["sh", "-c", "exit 4"], tools=("synccheck",))
+    assert [each.kind for each in sanitized(["sh", "-c", "exit 3"], tools=("memcheck",))] == ["out-of-bounds"]
+
+
+def test_simulators_are_not_wished_for(standing_in, tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
+    sanitized(["sh", "-c", f"echo $TRITON_INTERPRET$NUMBA_ENABLE_CUDASIM. > {tmp_path}/held"], tools=("memcheck",))
+    assert (tmp_path / "held").read_text() == ".\n"
+
+
+def test_what_a_tool_has_started_ends_with_it(standing_in, tmp_path, monkeypatch):
+    standing_in.write_text(f"#!/bin/sh\nsleep 60 &\necho $! > {tmp_path}/child\nwait\n")
+    monkeypatch.setattr(tool, "TIME_S", 0.3)
+    with pytest.raises(DeviceError, match="did not end"):
+        sanitized(["true"])
+    child, end_s = Path("/proc") / (tmp_path / "child").read_text().strip(), time.monotonic() + 5
+    while is_running(child) and time.monotonic() < end_s:
+        time.sleep(0.01)
+    assert not is_running(child)
+
+
+def is_running(process):
+    """Whether it is there, and no zombie."""
+    return process.exists() and " Z " not in (process / "stat").read_text()
 
 
 def test_where_it_is_missing(monkeypatch, tmp_path):
