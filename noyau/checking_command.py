@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from noyau.checking.findings import Checked
     from noyau.ops import Op
 
-FILE_S = 3.0  # for the kernels of a file, on each core: then no further inputs are tried
+FILE_S = 3.0  # for the kernels of a file, in each process: then no further inputs are tried
 
 
 def declare_check(parser: argparse.ArgumentParser) -> None:
@@ -61,8 +61,7 @@ def run_check(arguments: argparse.Namespace) -> int:
     if Path(arguments.target.partition("::")[0]).suffix == ".py":
         return _check_op(arguments)
     target = Path(arguments.target)
-    if arguments.gradient:
-        raise InputError(f"--gradient is of an op: noyau check FILE.py::OP --gradient; {target} is a model")
+    _require_of_models(arguments, target)
     if arguments.against is None:
         raise InputError(f"{target} is checked against another model: noyau check {target} --against B.onnx")
     if arguments.json is not None:
@@ -76,6 +75,17 @@ def run_check(arguments: argparse.Namespace) -> int:
             found.write(arguments.json)
     Console().print(found)
     return 0 if found.ok else 1
+
+
+def _require_of_models(arguments: argparse.Namespace, target: Path) -> None:
+    """InputError for an option that does nothing to a model."""
+    if arguments.gradient:
+        raise InputError(f"--gradient is of an op: noyau check FILE.py::OP --gradient; {target} is a model")
+    given = {name: getattr(arguments, name) or None for name in ("sarif", "sanitizer", "strict", "sizes")}
+    given["tolerance"] = arguments.tolerance
+    wrong = next((name for name, value in given.items() if value is not None), None)
+    if wrong is not None:
+        raise InputError(f"{target} is a model: it takes no --{wrong}")
 
 
 def _check_op(arguments: argparse.Namespace) -> int:
@@ -105,11 +115,11 @@ def _check_op(arguments: argparse.Namespace) -> int:
 def _checked(arguments: argparse.Namespace) -> list[Checked]:
     """The check of each op that is meant. In a file of several, one that cannot be checked is told and left out."""
     from noyau.checking.attempts import sizes_named
+    from noyau.checking.beside import is_of_use
     from noyau.checking.findings import Checked
     from noyau.checking.ops import Wishes, check_together, parts_of
     from noyau.handwritten.apart import young
     from noyau.loading import load_ops
-    from noyau.runtimes.numpy.allotted import processors
     from noyau.sanitizing.ops import second_opinion
 
     sizes = {name: values[0] for name, values in sizes_of(arguments.dim).items()}
@@ -120,7 +130,7 @@ def _checked(arguments: argparse.Namespace) -> list[Checked]:
         declared = {name: values[0] for name, values in sizes_of(arguments.sizes, "--sizes").items()}
         signed = {name for op in ops if op.signature for name in op.signature.sizes}
         _require_sizes(declared, signed, arguments.target, "--sizes")
-        budget_s = processors() * FILE_S / max(1, sum(parts_of(op) for op in ops))
+        budget_s = (2 if is_of_use() else 1) * FILE_S / max(1, sum(parts_of(op) for op in ops))
         asked: dict[int, tuple[Op[..., Any], Wishes]] = {}
         for number, op in enumerate(ops):
             if op.forms == (op,) and op.signature is None and len(ops) > 1:

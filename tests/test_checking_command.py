@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from noyau.checking.findings import Checked
 from noyau.cli import main
 from tests.paths.files import RIGHT, written
 
@@ -85,6 +86,29 @@ def test_a_wrong_gradient_is_in_the_same_report(tmp_path, capsys):
 def test_a_model_has_no_gradient_to_check(tmp_path, capsys):
     assert main(["check", str(tmp_path / "a.onnx"), "--gradient"]) == 2
     assert "--gradient is of an op: noyau check FILE.py::OP --gradient" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "option", [["--sarif", "f"], ["--sanitizer"], ["--strict"], ["--sizes", "n=3"], ["--tolerance", "0"]]
+)
+def test_what_is_not_of_models_is_refused(tmp_path, capsys, option):
+    assert main(["check", str(tmp_path / "a.onnx"), "--against", "b.onnx", *option]) == 2
+    assert f"a.onnx is a model: it takes no {option[0]}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("is_of_use", "budget_s"), [(False, 3.0), (True, 6.0)])
+def test_the_time_of_a_file_is_that_of_the_processes_that_take_part(ops, monkeypatch, is_of_use, budget_s):
+    given = []
+
+    def together(asked, *_, **__):
+        given.extend(wishes.budget_s for _, wishes in asked)
+        return [Checked(op.name, op.description.place, ()) for op, _ in asked]
+
+    monkeypatch.setattr("noyau.checking.ops.check_together", together)
+    monkeypatch.setattr("noyau.checking.ops.parts_of", lambda op: 1)
+    monkeypatch.setattr("noyau.checking.beside.is_of_use", lambda: is_of_use)
+    assert main(["check", f"{ops}::double"]) == 0
+    assert given == [budget_s]
 
 
 def test_every_op_of_a_file_is_checked(ops, tmp_path, capsys):
