@@ -23,6 +23,7 @@ def normalise(graph: Graph) -> Graph:
         fold_constants,
         compose_views,
         simplify_algebra,
+        merge_equal,
         round_before_differences,
         lift_scalars,
         compose_views,

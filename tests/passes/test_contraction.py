@@ -10,6 +10,7 @@ from noyau.ir.evaluation import evaluate
 from noyau.ir.graph import Map
 from noyau.passes.contraction import round_before_differences
 from noyau.passes.normal import normalise
+from noyau.passes.repeating import repeat_cheap
 from tests.derivatives.numeric import traced
 
 SHAPE = (5, 7)
@@ -75,3 +76,16 @@ def test_huge_products_have_a_softmax():
     x = (rng.standard_normal((50, 33)) * 1e30).astype(np.float32)
     w = rng.standard_normal(33).astype(np.float32)
     np.testing.assert_array_equal(weighted(x, w).sum(-1), 1)
+
+
+def test_a_value_that_is_computed_again_for_its_maximum_is_the_same():
+    @noyau.op("f32[m, n], f32[n] -> f32[m, n]")
+    def weighted(x, w):
+        v = x * w
+        return np.exp(v - v.max(0, keepdims=True))
+
+    graph = weighted.generated("c", [DType.F32] * 2, [2, 1]).graph
+    assert roundings(normalise(repeat_cheap(graph))) == 1
+    rng = np.random.default_rng(0)
+    x = (rng.standard_normal((50, 33)) * 1e30).astype(np.float32)
+    np.testing.assert_array_equal(weighted(x, rng.standard_normal(33).astype(np.float32)).sum(0), 1)
