@@ -22,6 +22,8 @@ from noyau.runtimes.torch.cuda_errors import lacking
 from noyau.torch_modules.onnx_operators import Call, Value, run
 from noyau.torch_modules.optimizing import Optimized, optimize
 
+_OF_MICROSOFT = ("Gelu", "SimplifiedLayerNormalization")  # that mean what the tables have by their names
+_DRAWN = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")
 _SMALL = 256  # cells of integers that are taken for shapes, and never go to the device before a tensor meets them
 
 
@@ -101,21 +103,30 @@ class Host:
         """One run, node by node."""
         values: dict[str, Value] = {**self.tensors, **dict(zip(self.inputs, given, strict=True))}
         for node in self.nodes:
-            inputs = [values[name] if name else None for name in node.input]
+            inputs = [self.known(values, name) if name else None for name in node.input]
             values.update(zip(node.output, self.made(node, inputs), strict=False))
-        results = [values[name] for name in self.outputs]
+        results = [self.known(values, name) for name in self.outputs]
         return [tensor_of(each).to(self.device) if isinstance(each, np.ndarray) else each for each in results]
+
+    def known(self, values: Mapping[str, Value], name: str) -> Value:
+        """A value by its name. UnsupportedError for a second result of a node of which torch makes the first alone."""
+        if name in values:
+            return values[name]
+        giver = next((printable(node.op_type) for node in self.nodes if name in node.output), "no node")
+        raise UnsupportedError(f"{printable(name)}, a result of {giver}, is not made where torch hosts a model")
 
     def made(self, node: Any, inputs: list[Value]) -> Sequence[Value]:
         """What a node gives: of shapes and numbers that are known, at once."""
-        numbers = attributes(node)
+        domain, numbers = canonical(node.domain), attributes(node)
+        if node.op_type in _DRAWN or (domain == "com.microsoft" and node.op_type not in _OF_MICROSOFT):
+            told = printable(f"{domain}::{node.op_type}" if domain else node.op_type)
+            raise UnsupportedError(f"{told} has no function of torch in noyau")
         if node.op_type in ("Shape", "Size") and isinstance(inputs[0], torch.Tensor):
             shape = np.array(inputs[0].shape, np.int64)
             cut = shape[numbers.get("start", 0) : numbers.get("end", len(shape))]
             return (cut,) if node.op_type == "Shape" else (np.array(int(np.prod(shape)), np.int64),)
         if not any(isinstance(each, torch.Tensor) for each in inputs):
             return on_host(node, inputs, self.opsets)
-        domain = canonical(node.domain)
         if domain not in ("", "com.microsoft"):
             raise UnsupportedError(f"{printable(domain)}::{printable(node.op_type)} has no function of torch in noyau")
         return run(Call(node.op_type, inputs, numbers, len(node.output), self.device))

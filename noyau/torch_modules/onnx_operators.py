@@ -130,7 +130,7 @@ def _reduced(function: Callable[..., torch.Tensor]) -> Function:
             if call.numbers.get("noop_with_empty_axes", 0):
                 return x
             axes = list(range(x.dim()))
-        return function(x, axes, bool(call.numbers.get("keepdims", 1)))
+        return function(x, axes, bool(call.numbers.get("keepdims", 1))).to(x.dtype)  # torch sums i32 as i64
 
     return run
 
@@ -189,13 +189,12 @@ def _sliced(call: Call) -> torch.Tensor:
     starts, ends = call.array(1, "starts") or [], call.array(2, "ends") or []
     axes, steps = call.array(3, "axes") or list(range(len(starts))), call.array(4) or [1] * len(starts)
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        places = list(
-            range(*slice(start, end if step > 0 or end >= -x.shape[axis] else None, step).indices(x.shape[axis]))
-        )
         if step > 0:
             x = x[(slice(None),) * (axis % x.dim()) + (slice(start, end, step),)]
         else:
-            x = x.index_select(axis, torch.tensor(places, device=x.device))
+            extent = x.shape[axis]
+            places = range(*slice(start, end if end >= -extent else None, step).indices(extent))
+            x = x.index_select(axis, torch.tensor(list(places), dtype=torch.int64, device=x.device))
     return x
 
 
@@ -287,10 +286,35 @@ def _padded(call: Call) -> torch.Tensor:
     x, pads, mode = call.tensor(0), call.array(1, "pads") or [], call.numbers.get("mode", "constant")
     if mode != "constant" or call.has(3):
         raise UnsupportedError(f"Pad of the mode {mode!r} or of some axes has no function of torch here")
-    value = call.inputs[2] if call.has(2) else None
     half = len(pads) // 2
     pairs = [extent for axis in reversed(range(half)) for extent in (pads[axis], pads[half + axis])]
-    return F.pad(x, pairs, value=float(value.item()) if isinstance(value, np.ndarray) else 0.0)
+    return F.pad(x, pairs, value=_number(call, 2) if call.has(2) else 0.0)
+
+
+def _number(call: Call, at: int) -> float:
+    """An input of one cell that is known: an array, or a tensor of the model."""
+    value = call.inputs[at]
+    assert value is not None
+    try:
+        return float(value.item())
+    except RuntimeError as error:  # of tracing
+        raise UnsupportedError(f"{call.operator} has a number that only a run tells; make it a constant") from error
+
+
+def _summed_up(call: Call) -> torch.Tensor:
+    x, axis = call.tensor(0), (call.array(1) or [0])[0]
+    turns = call.numbers.get("reverse", 0)
+    made = torch.cumsum(x.flip(axis) if turns else x, axis, dtype=x.dtype)
+    if call.numbers.get("exclusive", 0) and x.shape[axis]:
+        made = torch.cat((torch.zeros_like(made.narrow(axis, 0, 1)), made.narrow(axis, 0, x.shape[axis] - 1)), axis)
+    return made.flip(axis) if turns else made
+
+
+def _kept(call: Call) -> torch.Tensor:
+    """Dropout as models are run with: nothing is dropped."""
+    if call.has(2) and _number(call, 2):
+        raise UnsupportedError("Dropout that trains has no function of torch here; export the model in eval mode")
+    return call.tensor(0)
 
 
 FUNCTIONS: dict[str, Function] = {
@@ -328,7 +352,7 @@ FUNCTIONS: dict[str, Function] = {
     "ArgMax": _found(torch.argmax),
     "ArgMin": _found(torch.argmin),
     "Identity": lambda call: call.tensor(0),
-    "Dropout": lambda call: call.tensor(0),
+    "Dropout": _kept,
     "Reshape": _reshaped,
     "Transpose": _transposed,
     "Flatten": _flattened,
@@ -342,7 +366,7 @@ FUNCTIONS: dict[str, Function] = {
     "GatherND": _gathered_nd,
     "GatherElements": _gathered_elements,
     "Trilu": _triangle,
-    "CumSum": lambda call: torch.cumsum(call.tensor(0), (call.array(1) or [0])[0]),
+    "CumSum": _summed_up,
     "Tile": lambda call: call.tensor(0).repeat(call.array(1) or []),
     "Pad": _padded,
     "LayerNormalization": _layer_norm,

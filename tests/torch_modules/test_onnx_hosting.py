@@ -17,7 +17,7 @@ import onnx.parser  # noqa: E402
 
 import noyau  # noqa: E402
 from noyau.cli import main  # noqa: E402
-from noyau.errors import InputError  # noqa: E402
+from noyau.errors import InputError, UnsupportedError  # noqa: E402
 from noyau.torch_modules.onnx_hosting import hosted, optimize_model  # noqa: E402
 
 MODELS = sorted(path for path in Path(str(files("noyau") / "models")).iterdir() if path.suffix == ".onnx")
@@ -91,3 +91,30 @@ def test_what_does_not_fit_is_named():
     if not torch.cuda.is_available():
         with pytest.raises(InputError, match="device=cuda: "):
             optimize_model(MODELS[0], "cuda")
+
+
+def of_text(folder, body, before=""):
+    head = '<ir_version: 9, opset_import: ["" : 18, "com.microsoft" : 1]> m (float[2] x) => (float[n] y)'
+    onnx.save(onnx.parser.parse_model(f"{head} {before} {{ {body} }}"), folder / "m.onnx")
+    return hosted(folder / "m.onnx", CPU, {}, None, 0)[0]
+
+
+def test_a_constant_of_floats_is_what_is_padded_with(tmp_path):
+    host = of_text(tmp_path, "y = Pad(x, pads, value)", "<int64[2] pads = {1, 0}, float value = {2.5}>")
+    (made,) = host.module([torch.ones(2)])(torch.ones(2))
+    assert made.tolist() == [2.5, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("z = com.microsoft.Softmax(x) y = Neg(z)", "com.microsoft::Softmax has no function of torch"),
+        ("r = RandomNormal<shape = [2]>() y = Add(x, r)", "RandomNormal has no function of torch"),
+        ("z, mask = Dropout(x) c = Cast<to = 1>(mask) y = Add(z, c)", "mask, a result of Dropout, is not made"),
+        ("y = Pad(x, pads, v)", "Pad has a number that only a run tells"),
+    ],
+)
+def test_nodes_that_torch_has_nothing_for(body, told, tmp_path):
+    body = body.replace("v)", "z)").replace("y = Pad", "at = Constant<value_ints = [0]>() z = Gather(x, at) y = Pad")
+    with pytest.raises(UnsupportedError, match=told):
+        of_text(tmp_path, body, "<int64[2] pads = {1, 0}>").module([torch.ones(2)])

@@ -76,6 +76,8 @@ CASES = [
     ("GatherElements", [X[0], np.array([[0, 2, 1, -1]])], {"axis": 0}),
     ("Trilu", [X, np.array(1)], {"upper": 0}),
     ("CumSum", [X, np.array(1)], {}),
+    *(("CumSum", [N.astype(np.int32), np.array(1)], {"exclusive": 1, "reverse": turns}) for turns in (0, 1)),
+    *((name, [N.astype(np.int32), ints(-1)], {}) for name in ("ReduceSum", "ReduceProd")),
     ("Tile", [X, ints(1, 2, 1)], {}),
     ("Pad", [X, ints(0, 1, 0, 2, 0, 0), np.float32(3)], {}),
     ("LayerNormalization", [X, ROW, ROW], {"epsilon": 1e-3}),
@@ -126,7 +128,14 @@ def test_what_torch_has_nothing_for_is_named():
         ("Reshape", [x, torch.tensor([6])], {}, "Reshape has a shape, axes or places that only a run tells"),
         ("Cast", [x], {"to": 8}, "ONNX's element type 8"),
         ("Pad", [x, ints(1, 1, 1, 1)], {"mode": "reflect"}, "Pad of the mode 'reflect'"),
+        ("Dropout", [x, None, np.array(True)], {}, "Dropout that trains"),
         ("ArgMax", [x], {"select_last_index": 1}, "takes the last of several"),
     ):
         with pytest.raises(UnsupportedError, match=told):
             run(Call(operator, inputs, numbers, 1, torch.device("cpu")))
+
+
+def test_a_number_may_be_a_tensor_of_the_model():
+    inputs = [torch.ones(2), ints(1, 0), torch.tensor([3.0])]
+    (made,) = run(Call("Pad", inputs, {}, 1, torch.device("cpu")))
+    assert made.tolist() == [3, 1, 1]
