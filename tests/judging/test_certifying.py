@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from noyau.builders import cc
+from noyau.checking.adversarial import SMOKE
 from noyau.errors import CheckError
 from noyau.judging import certifying, remembering
 from noyau.judging.certifying import Certifiers, Task, judge
@@ -126,3 +128,14 @@ def test_more_processes_are_started_where_there_are_cores(workers):
     with Certifiers(workers.workers, 0) as made:
         assert (made.more, made.count) == ([], 1)
     assert not made.folder.exists()
+
+
+@pytest.mark.parametrize(("ok", "alike", "tried"), [(False, True, 1), (True, True, 1), (True, False, 2)])
+def test_what_is_wrong_for_a_few_rows_is_wrong(ok, alike, tried, task, monkeypatch):
+    made = []
+    few = SimpleNamespace(graph=None, alike=alike)
+    monkeypatch.setattr(certifying, "few_rows", lambda _: few)
+    monkeypatch.setattr(certifying.Repeated, "drawn", lambda *_: few)
+    monkeypatch.setattr(certifying, "_judged_by", lambda *_: made.append(SimpleNamespace(ok=ok)) or made[-1])
+    found = judge(task(captured=(), effort=SMOKE))
+    assert found is made[-1] and len(made) == tried
