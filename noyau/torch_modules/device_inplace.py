@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from noyau.torch_modules.device_kernels import DeviceCall
+
 aten = torch.ops.aten
 IN_PLACE: dict[Any, Any] = {
     aten.index_copy.default: aten.index_copy_.default,
@@ -61,14 +63,32 @@ def _is_alike(argument: fx.Node, update: fx.Node) -> bool:
 
 
 def _is_free(argument: fx.Node, update: fx.Node, back: fx.Node, order: dict[fx.Node, int]) -> bool:
-    """Whether nothing reads an argument as it was, from the update on, and the update is no result of its own."""
-    if any(user.op == "output" for user in update.users):
+    """Whether nothing reads an argument as it was, from the update on, and no result of its own shows the update."""
+    if _leaves(update, back):
         return False
     others = [user for user in argument.users if user not in (update, back)]
     return all(order[user] < order[update] and not _shows(user) for user in others)
 
 
+def _leaves(value: fx.Node, back: fx.Node) -> bool:
+    """Whether memory of a value is given as a result, by itself or through views, but for the copy of it."""
+    waiting, seen = [value], {value, back}
+    while waiting:
+        for user in waiting.pop().users:
+            if user.op == "output":
+                return True
+            makes_its_own = isinstance(user.target, DeviceCall) or not _shows(user)
+            if user not in seen and not makes_its_own:
+                seen.add(user)
+                waiting.append(user)
+    return False
+
+
 def _shows(node: fx.Node) -> bool:
     """Whether a node may give memory of what it reads."""
     schema = getattr(node.target, "_schema", None)
-    return schema is None or any(each.alias_info is not None for each in schema.returns)
+    return (
+        schema is None
+        or node.target is aten._unsafe_view.default
+        or any(each.alias_info is not None for each in schema.returns)
+    )

@@ -57,7 +57,7 @@ class Flat:
     same node by node, for arguments that lie otherwise than those did."""
 
     def __init__(self, module: fx.GraphModule) -> None:
-        self.module = module
+        self.module: fx.GraphModule | None = module  # until it is known
         self.slowly = eager(fx.GraphModule(module, _copied(module.graph)), [])
         self.known: Callable[[list[Any]], Any] | None = None
         self.text = ""
@@ -68,24 +68,30 @@ class Flat:
         try:
             return self.known(arguments)
         except RuntimeError as error:
-            raise self.fault(error) from error
+            told = self.fault(error)
+            if told is None:
+                raise
+            raise told from error
 
     def first(self, arguments: list[Any]) -> Any:
         """A call that is noted."""
+        module = self.module
+        if module is None:  # another thread was first
+            return self.slowly(arguments)
         given = list(arguments)
         arguments.clear()
-        noting = Noting(self.module, given)
+        noting = Noting(module, given)
         results = noting.run(*given)
         self.text = noting.text.finished()
-        self.known = noting.text.function(self.slowly)
+        self.known, self.module = noting.text.function(self.slowly), None
         return results
 
-    def fault(self, error: RuntimeError) -> RuntimeError:
-        """The same error, or one that says what became of the device."""
+    def fault(self, error: RuntimeError) -> DeviceError | None:
+        """An error that says what became of the device, where one is that."""
         from noyau.runtimes.torch.cuda_errors import fault_of
 
         told = fault_of(error, "a compiled graph", "the GPU")
-        return error if told is None else DeviceError(told)
+        return None if told is None else DeviceError(told)
 
 
 def _copied(graph: fx.Graph) -> fx.Graph:
@@ -127,7 +133,7 @@ class Noting(fx.Interpreter):  # type: ignore[misc]  # torch's class has no type
             if plan is not None and text.launched(node, plan, made):
                 return
         elif target is operator.getitem:
-            text.picked(node)
+            text.picked(node, made)
             return
         elif self.is_view(node, made):
             text.view(node, self.env_of(node.args[0]), made)

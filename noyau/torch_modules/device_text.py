@@ -12,7 +12,6 @@ from torch import Tensor, fx
 
 _ALIGNED = 15  # Triton looks whether memory begins at a multiple of 16 bytes
 _GUARDS = getattr(torch._C._dynamo, "guards", None)
-_SHOWS = getattr(_GUARDS, "_reinterpret_tensor", torch.as_strided)
 aten = torch.ops.aten
 # Functions of torch that do what an operator does, and take less long to be called.
 DIRECT: dict[Any, Callable[..., Any]] = {
@@ -27,6 +26,14 @@ DIRECT: dict[Any, Callable[..., Any]] = {
     aten.cat.default: torch.cat,
     aten.index_select.default: torch.index_select,
 }
+
+
+def as_shown(tensor: Tensor, size: Sequence[int], stride: Sequence[int], begins: int) -> Tensor:
+    """A view that begins some cells after a tensor does."""
+    return tensor.as_strided(size, stride, tensor.storage_offset() + begins)
+
+
+_SHOWS = getattr(_GUARDS, "_reinterpret_tensor", as_shown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +58,8 @@ class Line:
 @dataclass(slots=True)
 class Text:
     """What is noted of a call. `values`: what stands for a node; `made`: views that were made, by name; `placed`: the
-    arguments whose address a kernel gets; `mutates`: whether a function of torch's changes what it is given."""
+    arguments whose address a kernel gets; `stands`: the argument where the result of a function of torch's begins, None
+    where it lies elsewhere in one; `mutates`: whether a function of torch's changes what it is given."""
 
     placeholders: Sequence[str]
     given: Sequence[Any]
@@ -60,6 +68,8 @@ class Text:
     made: dict[Shown, str] = field(default_factory=dict)
     names: dict[str, Any] = field(default_factory=dict)
     placed: set[str] = field(default_factory=set)
+    stands: dict[str, str | None] = field(default_factory=dict)
+    owners: dict[int, list[int]] = field(default_factory=dict)
     results: str = "()"
     count: int = 0
     device: int = 0
@@ -68,6 +78,8 @@ class Text:
     def __post_init__(self) -> None:
         for at, name in enumerate(self.placeholders):
             self.values[name] = Shown(f"a{at}")
+        for at, each in enumerate(self.given):
+            self.owners.setdefault(_memory(each), []).append(at)
 
     def fresh(self, letter: str = "v") -> str:
         """A name that no value has."""
@@ -96,7 +108,17 @@ class Text:
         same = source.lies is None and (tuple(base.shape), tuple(base.stride()), 0) == lies
         self.values[node.name] = source if same else Shown(source.root, lies, made.element_size())
 
-    def picked(self, node: fx.Node) -> None:
+    def noted(self, name: str, made: Any) -> None:
+        """Note a result that lies in memory of an argument."""
+        if isinstance(made, tuple | list):
+            for each in made:
+                self.noted(name, each)
+        elif memory := _memory(made):
+            begin = (at for at in self.owners.get(memory, ()) if self.given[at].data_ptr() == made.data_ptr())
+            if memory in self.owners:
+                self.stands[name] = next((f"a{at}" for at in begin), None)
+
+    def picked(self, node: fx.Node, made: Any) -> None:
         """One of several results."""
         source, at = node.args
         found = self.values[source.name]
@@ -104,7 +126,8 @@ class Text:
             self.values[node.name] = found[at]
             return
         name = self.fresh()
-        self.lines.append(Line(f"{name} = {found.root}[{at}]", (found.root,), name))
+        self.lines.append(Line(f"{name} = {found.root}[{at!r}]", (found.root,), name))
+        self.noted(name, made)
         self.values[node.name] = Shown(name)
 
     def called(self, node: fx.Node, made: Any) -> None:
@@ -116,6 +139,7 @@ class Text:
         words += [f"{key}={self.spelt(each, reads)}" for key, each in node.kwargs.items()]
         name = self.fresh()
         self.lines.append(Line(f"{name} = {function}({', '.join(words)})", tuple(reads), name))
+        self.noted(name, made)
         self.values[node.name] = Shown(name)
 
     def spelt(self, value: Any, reads: list[str]) -> str:
@@ -128,6 +152,10 @@ class Text:
             case list() | tuple():
                 inner = ", ".join(self.spelt(each, reads) for each in value)
                 return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' if len(value) == 1 else ''})"
+            case dict():
+                return f"{{{', '.join(f'{self.spelt(k, reads)}: {self.spelt(v, reads)}' for k, v in value.items())}}}"
+            case slice():
+                return f"slice({', '.join(self.spelt(each, reads) for each in (value.start, value.stop, value.step))})"
             case bool() | int() | None:
                 return repr(value)
             case float() if math.isfinite(value):
@@ -179,10 +207,13 @@ class Text:
         """Whether the address of a value is known to be a multiple of 16 bytes; of an argument, that is asked in each
         call."""
         late = (shown.lies[2] if shown.lies else 0) * shown.cell
-        if shown.root.startswith("a"):
-            if self.given[int(shown.root[1:])].data_ptr() & _ALIGNED:
+        root = self.stands.get(shown.root, shown.root)
+        if root is None:
+            return False
+        if root.startswith("a"):
+            if self.given[int(root[1:])].data_ptr() & _ALIGNED:
                 return False
-            self.placed.add(shown.root)
+            self.placed.add(root)
         elif shown.root in self.names and self.names[shown.root].data_ptr() & _ALIGNED:
             return False
         return not late & _ALIGNED
@@ -227,8 +258,11 @@ class Text:
         """What arguments must be like."""
         placed = sorted(self.placed, key=lambda name: int(name[1:]))
         parts = [f"({' | '.join(f'{name}.data_ptr()' for name in placed)}) & {_ALIGNED}"] if placed else []
+        is_backward = any(name.startswith("tangents") for name in self.placeholders)
         for at, name in enumerate(self.placeholders):
-            if name.startswith("tangents") and isinstance(self.given[at], Tensor):
+            if not is_backward or not isinstance(self.given[at], Tensor):
+                continue
+            if name.startswith("tangents") or not self.given[at].is_contiguous():
                 parts.append(f"a{at}.stride() != {tuple(self.given[at].stride())}")
         if any(line.words.startswith("k") for line in self.lines):
             parts += ["current_device() != device", "watched()"]
@@ -252,6 +286,12 @@ class Text:
         exec(compile(self.finished(), "<noyau: a compiled graph>", "exec"), names)  # noqa: S102  numbers and own names
         made: Callable[[list[Any]], Any] = names["call"]
         return made
+
+
+def _memory(value: Any) -> int:
+    """Where the memory of a tensor is; 0 for what has none."""
+    is_dense = isinstance(value, Tensor) and value.layout is torch.strided
+    return value.untyped_storage().data_ptr() if is_dense else 0
 
 
 def _packed(shape: Sequence[int]) -> tuple[int, ...]:

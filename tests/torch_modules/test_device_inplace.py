@@ -58,3 +58,12 @@ def test_what_is_read_as_it_was_is_copied():
     args = torch.randn(2, 8, 3), torch.tensor([5]), torch.randn(2, 1, 3)
     assert "aten.copy_.default" in run(after, *args)
     run(function, *args)
+
+
+def test_what_is_given_is_not_the_argument():
+    def function(state):
+        made = state * 0.5
+        state.copy_(made)
+        return made[0].unsqueeze(0)
+
+    assert "aten.copy_.default" in run(function, torch.randn(2, 3))

@@ -1,0 +1,33 @@
+"""Flat functions, without a GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from noyau.errors import DeviceError  # noqa: E402
+from noyau.torch_modules.device_running import Flat  # noqa: E402
+
+
+@pytest.fixture
+def made():
+    return Flat(torch.fx.symbolic_trace(lambda x: torch.relu(x)))
+
+
+@pytest.mark.parametrize(("words", "kind"), [("illegal memory access", DeviceError), ("something", RuntimeError)])
+def test_an_error_says_what_became_of_the_device(words, kind, made):
+    def fails(arguments):
+        raise RuntimeError(words)
+
+    made.known = fails
+    with pytest.raises(kind, match=words) as caught:
+        made([])
+    assert caught.value.__cause__ is not caught.value
+
+
+def test_the_graph_is_let_go_of_once_it_is_known(made):
+    x = torch.randn(3)
+    assert torch.equal(made([x]), x.relu())
+    assert made.module is None and made.known is not None
+    assert torch.equal(made.first([x]), x.relu())
