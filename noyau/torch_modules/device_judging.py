@@ -56,14 +56,16 @@ def checked(
     """Each kernel compiled and certified on the device, several at once; one that is wrong has the reason. BuildError
     where there is no device that Triton compiles for, and it does not interpret."""
     require_device(device)
-    fresh = [kernel for kernel in kernels if known.of(kernel, effort) is None]
+    fresh, made = [kernel for kernel in kernels if known.of(kernel, effort) is None], dict[str, Judged]()
     if fresh:
         say(f"compiling and checking {len(fresh)} kernels on {device}")
         count = min(len(fresh), os.cpu_count() or 1, MOST_AT_ONCE) if device.type == "cuda" else 1
         with ThreadPoolExecutor(count) as pool:
-            for one in pool.map(lambda kernel: _checked(kernel, found, device, effort), fresh):
-                known.keep(one, effort)
-    return [judged for kernel in kernels if (judged := known.of(kernel, effort))]
+            for one, stays in pool.map(lambda kernel: _checked(kernel, found, device, effort), fresh):
+                made[one.planned.operator] = one
+                if stays:
+                    known.keep(one, effort)
+    return [known.of(kernel, effort) or replace(made[kernel.operator], planned=kernel) for kernel in kernels]
 
 
 def require_device(device: torch.device) -> None:
@@ -80,15 +82,17 @@ def require_device(device: torch.device) -> None:
         raise BuildError(lacks)
 
 
-def _checked(kernel: Planned, found: Traced, device: torch.device, effort: Effort) -> Judged:
+def _checked(kernel: Planned, found: Traced, device: torch.device, effort: Effort) -> tuple[Judged, bool]:
+    """A kernel with its evidence, and whether that holds another time: memory may be there then."""
     judged = Judged(kernel)
     try:
         certificate = _certificate(kernel, found, device, effort)
     except NoyauError as error:
-        return replace(judged, reason=f"cannot be checked: {error}")
-    except RuntimeError as error:  # of torch, or of Triton's compiler
-        return replace(judged, reason=f"does not run: {_first_line(error)}")
-    return replace(judged, certificate=certificate, reason="" if certificate.ok else certificate.summary())
+        return replace(judged, reason=f"cannot be checked: {error}"), True
+    except Exception as error:  # noqa: BLE001  of torch, or of Triton's compiler: its own share no other class
+        stays = not isinstance(error, torch.OutOfMemoryError)
+        return replace(judged, reason=f"does not run: {_first_line(error)}"), stays
+    return replace(judged, certificate=certificate, reason="" if certificate.ok else certificate.summary()), True
 
 
 def _first_line(error: Exception) -> str:
@@ -144,7 +148,7 @@ def timed(
         return replace(judged, kept=True)
     try:
         timing = _timing(judged.planned, found, device, against, rest, clock)
-    except (NoyauError, RuntimeError) as error:
+    except Exception as error:  # noqa: BLE001  as in `_checked`
         return replace(judged, reason=f"not timed: {_first_line(error)}")
     decision = decide([timing], keep)
     return replace(judged, timings=(timing,), kept=decision.kept, reason=decision.reason)

@@ -123,11 +123,12 @@ class _Importing:
     def called(self, node: fx.Node) -> Made:
         if node.target is operator.getitem:
             source, place = node.args
-            assert isinstance(source, fx.Node) and isinstance(place, int)
+            assert isinstance(source, fx.Node)
             if isinstance(node.meta.get("val"), torch.SymInt | int):
                 return self.sized(node)  # as attention has them beside its tensors
             whole = self.values[source]
-            assert isinstance(whole, tuple)
+            if not isinstance(whole, tuple) or not isinstance(place, int):
+                raise UnsupportedError(f"{node.name} takes {place!r} of {source.name}; noyau knows results by numbers")
             return whole[place]
         if isinstance(node.meta.get("val"), torch.SymInt | int):
             return self.sized(node)

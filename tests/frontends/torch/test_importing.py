@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import operator
+
 import numpy as np
 import pytest
 
@@ -65,3 +67,14 @@ def test_which_of_torchs_nodes_made_a_value():
     made = imported(lambda x: torch.softmax(x, -1), [numbers(3, 4)])
     assert set(made.made_by.values()) >= {"_softmax"}
     assert made.graph.outputs == ("_softmax",)
+
+
+def test_a_part_that_has_no_number_is_named():
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    x.meta["val"] = torch.zeros(3)
+    part = graph.call_function(operator.getitem, (x, slice(None)))
+    part.meta["val"] = torch.zeros(3)
+    graph.output((part,))
+    with pytest.raises(UnsupportedError, match=r"getitem takes slice\(None, None, None\) of x"):
+        import_graph(graph)

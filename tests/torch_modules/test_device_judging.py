@@ -1,0 +1,36 @@
+"""Kernels on a device whose judging fails."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from noyau.builders import cc  # noqa: E402
+from noyau.checking.adversarial import FULL  # noqa: E402
+from noyau.torch_modules import device_judging, kernels, places, running  # noqa: E402
+from noyau.torch_modules.judging import Clock, Judged, Known  # noqa: E402
+from tests.frontends.torch.exports import graph_of  # noqa: E402
+
+
+class CompilationError(Exception):
+    """As Triton has them: no RuntimeError."""
+
+
+@pytest.mark.parametrize("error", [CompilationError("at 3:4"), torch.OutOfMemoryError("no room")])
+def test_what_fails_is_a_reason(error, monkeypatch):
+    def fails(*_):
+        raise error
+
+    monkeypatch.setattr(device_judging, "require_device", lambda _: None)
+    monkeypatch.setattr(device_judging, "_certificate", fails)
+    monkeypatch.setattr(device_judging, "_timing", fails)
+    found = places.traced(graph_of(lambda x: (x * 2.5).exp(), (torch.randn(4, 3),)))
+    (planned,) = kernels.plan(places.cut(found).groups, found.operators, cc.level()).kernels
+    known = Known()
+    (one,) = device_judging.checked([planned], found, places.CPU, print, FULL, known)
+    assert one.reason == f"does not run: {error}" and one.planned is planned
+    assert bool(known.checked) == isinstance(error, CompilationError)  # there may be memory another time
+    judged = Judged(planned)
+    made = device_judging.timed(judged, found, places.CPU, "eager", running.RIVALS["eager"], "faster", Clock(1.0))
+    assert made.reason == f"not timed: {error}" and not made.kept
