@@ -229,11 +229,15 @@ class Report:
 
 def write_json(record: Mapping[str, Any], path: Path) -> None:
     """Write a record as JSON, whole or not at all; OutputError where the folder is missing, read-only or full."""
-    text = json.dumps(record, indent=2, allow_nan=False) + "\n"
+    write_text(json.dumps(record, indent=2, allow_nan=False) + "\n", path)
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write a text, whole or not at all; OutputError where the folder is missing, read-only or full."""
     fresh = path.parent / f".noyau-{secrets.token_hex(8)}.tmp"
     try:
         try:
-            with fresh.open("x", encoding="ascii") as file:
+            with fresh.open("x", encoding="utf-8") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())

@@ -9,10 +9,13 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from noyau.arguments import require_place
-from noyau.errors import InputError, NoyauError, OutputError
-from noyau.shadow.mapping import Map, svg
+from noyau.errors import InputError, NoyauError
+
+if TYPE_CHECKING:
+    from noyau.shadow.mapping import Map
 
 _LAUNCH = re.compile(r"(\d+(?:x\d+){0,2}),(\d+(?:x\d+){0,2})")
 BLOCK_MOST = 1024  # threads of a block, of every GPU
@@ -72,10 +75,10 @@ def draw(maps: Sequence[Map], place: Path | None, path: Path) -> None:
     if not any(each.arrays for each in maps):
         left = [f"{each.kernel}{each.launch}: {told}" for each in maps for told in each.left]
         raise InputError(f"there is nothing to draw of {path}: {left[0] if left else 'no kernel wrote to an array'}")
-    try:
-        place.write_text(svg(maps), encoding="utf-8")
-    except OSError as error:
-        raise OutputError(f"{place} cannot be written: {error.strerror}") from error
+    from noyau.reports.records import write_text
+    from noyau.shadow.mapping import svg
+
+    write_text(svg(maps), place)
 
 
 def check_and_print(arguments: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from functools import partial
 from importlib.resources import files
 from threading import Barrier
 
+import ml_dtypes
 import numpy as np
 
 from noyau.builders import cc
@@ -28,7 +29,7 @@ _SAMPLE_S = 1.5e-3
 _SAMPLES = 4
 _MOST_ROUNDS = 1 << 22
 _SIGNATURE = r"^NOYAU_INLINE (\w+) {}\(([^)]*)\)"
-_C_TYPES = {"float": "f4", "double": "f8", "uint16_t": "u2"}
+_C_TYPES = {"float": "f4", "double": "f8", "uint16_t": "u2", "uint8_t": "u1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,13 @@ def scalar_rate(loops: Loops, name: str, threads: int = 1, clock: Clock = second
 
 def _values(kind: str, seed: int) -> np.ndarray:
     drawn = np.random.default_rng(seed).uniform(0.1, 0.9, VALUES)
-    return drawn.astype(np.float16).view(np.uint16) if kind == "uint16_t" else drawn.astype(_C_TYPES[kind])
+    match kind:
+        case "uint16_t":
+            return drawn.astype(np.float16).view(np.uint16)
+        case "uint8_t":
+            return drawn.astype(ml_dtypes.float8_e4m3fn).view(np.uint8)
+        case _:
+            return drawn.astype(_C_TYPES[kind])
 
 
 def _signature(name: str) -> tuple[str, tuple[str, ...]]:
@@ -155,8 +162,8 @@ def _signature(name: str) -> tuple[str, tuple[str, ...]]:
 def _scalar_texts() -> list[str]:
     """A text for each width, so that two compilers can work at once: every function in a plain loop."""
     texts = []
-    for suffix in ("_f32", "_f64", "16"):
-        names = sorted(name for name in cmath.NAMES if name.endswith(suffix))
+    for suffixes in (("_f32",), ("_f64",), ("16", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz")):
+        names = sorted(name for name in cmath.NAMES if name.endswith(suffixes))
         texts.append("\n".join([cmath.text(names), *map(_loop_text, names)]))
     return texts
 

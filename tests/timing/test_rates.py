@@ -33,7 +33,10 @@ def test_a_copy_copies_and_a_read_reads(built):
     assert other[0] == 5 * one.sum()
 
 
-@pytest.mark.parametrize("name", ["noyau_exp_f32", "noyau_atan2_f64", "noyau_f16_to_f32", "noyau_f64_to_bf16"])
+CASTS = ["noyau_f16_to_f32", "noyau_f64_to_bf16", "noyau_f8e5m2_to_f32"]
+
+
+@pytest.mark.parametrize("name", ["noyau_exp_f32", "noyau_atan2_f64", *CASTS])
 def test_a_scalar_function_has_a_rate(built, name):
     assert 1e4 < scalar_rate(built, name) < 1e13
 
