@@ -38,11 +38,12 @@ class Sketch:
 
 class Ahead:
     """Graphs of one module that was captured, and the checks of their kernels. Use it in a `with`, which ends what
-    still runs; what is known by then stays known."""
+    still runs; what is known by then stays known. Once `closed`, who begins something ends it."""
 
     def __init__(self, wishes: Wishes, say: Say, *, reasons: bool = True) -> None:
         self.checks, self.say = Checks(CERTIFICATES[wishes.certificate]), say
         self.reasons = reasons
+        self.closed = False
         self._sketches: dict[str, Sketch] = {}
         self._doors = Thread(target=library, daemon=True)  # the C that calls kernels takes a compiler half a second
 
@@ -51,6 +52,7 @@ class Ahead:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.closed = True
         self._doors.join()
         self.checks.__exit__()
 

@@ -75,6 +75,8 @@ def compile_graph(
     try:
         with contextlib.ExitStack() as stack:
             known = ahead or stack.enter_context(Ahead(wishes, log.info, reasons=not record.forgets))
+            if known.closed:  # torch may ask for a backward late: the processes that are started for it end here
+                stack.callback(known.checks.__exit__)
             return _compiled(module, inputs, kind, wishes, record, known)
     finally:
         ranges.forget()

@@ -10,11 +10,13 @@ import torch
 
 from noyau.checking.inputs import printable
 from noyau.dispatching.layouts import Layout, Order
-from noyau.errors import BuildError, ModelError
+from noyau.errors import ModelError, NoyauError
 from noyau.ir.loops import Kernel, Launch
 from noyau.planning import Planned
 from noyau.torch_modules.device_judging import require_device
 from noyau.torch_modules.device_kernels import DeviceCall
+
+_MOST_LAUNCHES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ def calling_of(planned: Planned, call: DeviceCall) -> Calling:
 
 def reopened(told: Mapping[str, Any], text: str) -> Callable[..., Any]:
     """A kernel of a file as a function of tensors. BuildError where there is no GPU, ModelError where the file says
-    nothing that can be read."""
+    nothing that can be read. The text is executed."""
     try:
         name, count = str(told["name"]), int(told["launches"])
         axes = [tuple(int(axis) for axis in each) for each in told["axes"]]
@@ -41,9 +43,13 @@ def reopened(told: Mapping[str, Any], text: str) -> Callable[..., Any]:
         raise ModelError(f"a kernel of the file cannot be read: {printable(repr(error))}") from error
     if not name.isidentifier():
         raise ModelError(f"a kernel of the file cannot be read: {printable(name)} is no name of one")
+    if not 1 <= count <= _MOST_LAUNCHES:
+        raise ModelError(f"a kernel of the file cannot be read: it has {count} launches")
     require_device(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     layouts = [Layout(Order.PERMUTED, each) if each else Layout() for each in axes]
     try:
         return DeviceCall(text, Kernel(name, (), (), (Launch(()),) * count), layouts)
-    except (KeyError, SyntaxError) as error:
-        raise BuildError(f"{name} has a text that Triton does not read: {printable(repr(error))}") from error
+    except NoyauError:
+        raise
+    except Exception as error:  # the text is of a file
+        raise ModelError(f"{name} has a text that Triton does not read: {printable(repr(error))}") from error

@@ -1,7 +1,7 @@
 """Optimised modules as files: a zip of a graph as JSON, tensors as bytes, kernels as text and as built libraries.
 
-Nothing in it is pickled, so that reading one runs no code; the kernels are code, and run when the module is called:
-load what you would run.
+Nothing in it is pickled. But kernels are code: libraries are opened and texts in Triton executed when a file is read,
+and kernels run when the module is called. So load only what you would run.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ FORMAT = 1
 _MANIFEST = "noyau.json"
 _BY_NAME = {str(dtype): dtype for dtype in TO_TORCH.values()}
 _LARGEST_BYTES = 64 << 20  # of the manifest
+_MOST_KERNELS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,7 @@ def _loaded(path: Path, file: zipfile.ZipFile) -> Callable[..., Any]:
             name: _tensor(file.read(f"tensors/{number}"), form)
             for number, (name, form) in enumerate(manifest["tensors"].items())
         }
-        told = manifest["kernels"]
+        told = _bounded(manifest["kernels"])
         on_gpu = {name for name, each in told.items() if each.get("language") == "triton"}
         texts = {name: file.read(f"kernels/{name}.{'py' if name in on_gpu else 'c'}").decode() for name in told}
         libraries = {name: file.read(f"kernels/{name}.so") for name in told if name not in on_gpu}
@@ -176,6 +177,12 @@ def _loaded(path: Path, file: zipfile.ZipFile) -> Callable[..., Any]:
     except (ValueError, NotImplementedError, KeyError, TypeError) as error:
         told = "what it takes or gives is of a class that is not registered here: import the package that defines it"
         raise ModelError(f"{path}: {told} ({printable(str(error))})") from error
+
+
+def _bounded(told: Any) -> Any:
+    if len(told) > _MOST_KERNELS:
+        raise ValueError(f"{len(told)} kernels are more than a module has")
+    return told
 
 
 def _manifest(path: Path, file: zipfile.ZipFile) -> dict[str, Any]:

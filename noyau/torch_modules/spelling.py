@@ -16,7 +16,7 @@ import torch
 from torch import fx
 
 from noyau.checking.inputs import printable
-from noyau.errors import ModelError, UnsupportedError
+from noyau.errors import DeviceError, ModelError, UnsupportedError
 
 _PACKETS = ("aten", "prims")
 _ARITHMETIC: Mapping[str, Callable[..., Any]] = {
@@ -83,9 +83,13 @@ def _data(value: Any) -> Any:
 
 
 def device_here(name: str) -> torch.device:
-    """A device that was saved; the CPU where there is no GPU. ValueError for a name that is no such device's."""
+    """A device that was saved; the CPU where there is no GPU. ValueError for a name that is no such device's,
+    DeviceError for a GPU of a higher number than there are here."""
     if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", name, re.ASCII):
         raise ValueError(f"{name!r} is no device")
+    number, count = int(name.partition(":")[2] or 0), torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if count and number >= count:
+        raise DeviceError(f"the module was saved for {name}, and there are {count} GPUs here; save it for cuda:0")
     return torch.device(name if torch.cuda.is_available() else "cpu")
 
 

@@ -8,6 +8,7 @@ from noyau.builders import cc  # noqa: E402
 from noyau.errors import BuildError  # noqa: E402
 from noyau.torch_modules import judging, places  # noqa: E402
 from noyau.torch_modules.ahead import Ahead, told  # noqa: E402
+from noyau.torch_modules.compiling import Record, compile_graph  # noqa: E402
 from noyau.torch_modules.wishes import Wishes  # noqa: E402
 from tests.frontends.torch.exports import graph_of  # noqa: E402
 from tests.torch_modules.modules import compiled, same  # noqa: E402
@@ -66,3 +67,12 @@ def test_the_reasons_of_cuts_are_found_where_somebody_reads_them(graph):
     with Ahead(Wishes(), print) as with_them, Ahead(Wishes(), print, reasons=False) as without:
         found = places.traced(graph)
         assert len(with_them.sketched(found).cut.cuts) > len(without.sketched(found).cut.cuts)
+
+
+def test_what_was_left_ends_what_it_begins_again(graph, monkeypatch):
+    with Ahead(Wishes(), print) as ahead:
+        pass
+    ended, end = [], judging.Checks.__exit__
+    monkeypatch.setattr(judging.Checks, "__exit__", lambda self, *_: ended.append(self) or end(self))
+    compile_graph(torch.fx.GraphModule({}, graph), [], "inference", Wishes(budget_s=0), Record(), ahead)
+    assert ended == [ahead.checks]

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from noyau.builders.triton import interprets  # noqa: E402
-from noyau.errors import BuildError, ModelError  # noqa: E402
+from noyau.errors import ModelError  # noqa: E402
 from noyau.torch_modules import device_compiling, places, saving  # noqa: E402
 from noyau.torch_modules.compiling import Compiled, swaps_of  # noqa: E402
 from noyau.torch_modules.device_saving import reopened  # noqa: E402
@@ -59,5 +59,8 @@ def test_what_cannot_be_read_is_said():
     for told, fault in (({}, "'name'"), ({"name": "a b", "launches": 1, "axes": []}, "a b is no name")):
         with pytest.raises(ModelError, match=f"a kernel of the file cannot be read: .*{fault}"):
             reopened(told, "")
-    with pytest.raises(BuildError, match="f has a text that Triton does not read"):
-        reopened({"name": "f", "launches": 1, "axes": []}, "x = 1")
+    for text in ("x = 1", "1 / 0", "("):
+        with pytest.raises(ModelError, match="f has a text that Triton does not read"):
+            reopened({"name": "f", "launches": 1, "axes": []}, text)
+    with pytest.raises(ModelError, match="it has 100000 launches"):
+        reopened({"name": "f", "launches": 100_000, "axes": []}, "")

@@ -124,6 +124,7 @@ def _short(_, entries):
         (_kernel, "a kernel of the file cannot be read"),
         (lambda manifest, _: manifest.pop("layout"), "damaged"),
         (lambda _, entries: entries.pop("tensors/1"), "damaged"),
+        (lambda manifest, _: manifest.update(kernels=dict.fromkeys(map(str, range(10_001)))), "10001 kernels are more"),
     ],
 )
 def test_hostile_files_are_refused(saved, tmp_path, change, told):

@@ -6,8 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from noyau.errors import ModelError, UnsupportedError  # noqa: E402
-from noyau.torch_modules.spelling import read, spelt  # noqa: E402
+from noyau.errors import DeviceError, ModelError, UnsupportedError  # noqa: E402
+from noyau.torch_modules.spelling import device_here, read, spelt  # noqa: E402
 from tests.frontends.torch.exports import graph_of  # noqa: E402
 
 
@@ -77,3 +77,11 @@ def test_hostile_graphs_are_refused(node, told):
 def test_a_graph_without_an_end():
     with pytest.raises(ModelError, match="ends with its output"):
         read([{"name": "x", "op": "placeholder", "target": "placeholder", "args": [], "kwargs": {}}], {})
+
+
+def test_a_gpu_of_a_higher_number_than_there_are(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert device_here("cuda:1").index == 1
+    with pytest.raises(DeviceError, match="saved for cuda:3, and there are 2 GPUs here"):
+        device_here("cuda:3")
