@@ -198,29 +198,26 @@ def _most(graph: Graph) -> int:
 
 @dataclass(slots=True)
 class Repeated:
-    """A kernel of many rows as one of few. `alike` until a row has other bits than the first of the same inputs."""
+    """A kernel of many rows as one of few, each of these about equally often, in an order that `rng` draws for each
+    call: rows that are neighbours in one call are others in the next. `alike` until a row has other bits than the first
+    of the same inputs."""
 
     kernel: GuardedKernel
     few: FewRows
-    places: np.ndarray  # which of the few each row is: i64[rows]
+    rng: np.random.Generator
     alike: bool = field(default=True, init=False)
-
-    @staticmethod
-    def drawn(kernel: GuardedKernel, few: FewRows, rng: np.random.Generator) -> Repeated:
-        """Each of the few rows about equally often, in an order drawn by `rng`."""
-        return Repeated(kernel, few, rng.permutation(np.resize(np.arange(few.count), few.rows)))
 
     def call_guarded(self, *arrays: np.ndarray, pieces: int = 1, order: Order = range) -> list[np.ndarray]:
         """The few rows of the results, each the first of its kind."""
+        places = self.rng.permutation(np.resize(np.arange(self.few.count), self.few.rows))
         pairs = zip(arrays, self.few.inputs, strict=True)
-        given = [array if axis is None else np.take(array, self.places, axis) for array, axis in pairs]
+        given = [array if axis is None else np.take(array, places, axis) for array, axis in pairs]
         made = self.kernel.call_guarded(*given, pieces=pieces, order=order)
-        return [self.first_of_each(array, axis) for array, axis in zip(made, self.few.outputs, strict=True)]
+        return [self.first_of_each(array, axis, places) for array, axis in zip(made, self.few.outputs, strict=True)]
 
-    def first_of_each(self, array: np.ndarray, axis: Axis) -> np.ndarray:
+    def first_of_each(self, array: np.ndarray, axis: Axis, places: np.ndarray) -> np.ndarray:
         if axis is None:
             return array
-        firsts = np.unique(self.places, return_index=True)[1]
-        few = np.take(array, firsts, axis)
-        self.alike &= np.take(few, self.places, axis).tobytes() == array.tobytes()
+        few = np.take(array, np.unique(places, return_index=True)[1], axis)
+        self.alike &= np.take(few, places, axis).tobytes() == array.tobytes()
         return few

@@ -80,11 +80,9 @@ def judge(task: Task) -> Certificate:
     kernel = Respelled(Native(task.library, f"{task.operator}_kernel"), task.original, task.graph)
     few = few_rows(task.original) if task.effort.few and not task.captured else None
     if few is not None and task.effort.few is not None:
-        repeated = Repeated.drawn(kernel, few, np.random.default_rng(task.seed))
+        repeated = Repeated(kernel, few, np.random.default_rng(task.seed))
         certificate = _judged_by(few.graph, repeated, task, task.effort.few)
-        if (
-            not certificate.ok or repeated.alike
-        ):  # what is wrong for a few rows is wrong; what mixes them is seen by all
+        if not certificate.ok or repeated.alike:  # wrong for a few rows is wrong; what mixes rows is seen by all
             return certificate
     return _judged_by(task.original, kernel, task, task.effort)
 

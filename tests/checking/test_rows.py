@@ -122,7 +122,18 @@ def test_a_row_that_is_another_ones_shows(wrong):
     graph = Graph((X, node("out", Map("exp"), ("x",), ROWS, WIDTH)), ("out",))
     given = np.arange(8.0 * WIDTH, dtype=np.float32).reshape(8, WIDTH)
     for kernel, alike in ((Doubling(), True), (Doubling(wrong), False)):
-        repeated = Repeated.drawn(kernel, few_rows(graph), np.random.default_rng(0))
+        repeated = Repeated(kernel, few_rows(graph), np.random.default_rng(0))
         (made,) = repeated.call_guarded(given)
         assert repeated.alike == alike
         assert not alike or np.array_equal(made, given * 2)
+
+
+def test_a_row_takes_each_place_in_one_call_or_another():
+    graph = Graph((X, node("out", Map("exp"), ("x",), ROWS, WIDTH)), ("out",))
+    kernel = Doubling()
+    seen = []
+    kernel.call_guarded = lambda *arrays, **_: seen.append(arrays[0][:, 0].copy()) or [arrays[0] * 2]
+    repeated = Repeated(kernel, few_rows(graph), np.random.default_rng(0))
+    for _ in range(3):
+        repeated.call_guarded(np.arange(8.0 * WIDTH, dtype=np.float32).reshape(8, WIDTH))
+    assert repeated.alike and not np.array_equal(seen[0], seen[1]) and not np.array_equal(seen[1], seen[2])
