@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch_llama import compiled
 
 from noyau.builders.records import today
 from noyau.timing.comparing import compare
@@ -60,17 +61,6 @@ def llama(dtype: torch.dtype = torch.bfloat16) -> torch.nn.Module:
         return Llama(SIZES).to("cuda", dtype).eval()
     with torch.device("cuda"):
         return LlamaForCausalLM(LlamaConfig(use_cache=False, **SIZES)).to(dtype).eval()
-
-
-def compiled(model: torch.nn.Module, side: str) -> Callable[..., Any]:
-    """The model as one side runs it."""
-    if side == "eager":
-        return model
-    if side == "inductor":
-        return torch.compile(model)
-    from noyau.torch_modules.backend import backend
-
-    return torch.compile(model, backend=backend)
 
 
 def tokens(part: str) -> torch.Tensor:

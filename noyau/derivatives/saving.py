@@ -34,6 +34,7 @@ from noyau.ir.graph import (
     Select,
     View,
     dims_of,
+    downstream,
 )
 from noyau.ir.operators import OPERATORS
 from noyau.passes.costs import cells
@@ -57,15 +58,6 @@ def split(graph: Graph, gradient: Graph) -> tuple[Graph, tuple[str, ...], Graph]
     ends = {*graph.outputs, *(node.output for node in graph.inputs)}
     extra = tuple(name for name in saved if name not in ends)
     return replace(graph, outputs=(*graph.outputs, *extra)), saved, backward
-
-
-def downstream(graph: Graph, start: Collection[str]) -> set[str]:
-    """The values that depend on some, themselves among them."""
-    found = set(start)
-    for node in graph.nodes:
-        if not found.isdisjoint(node.inputs):
-            found.add(node.output)
-    return found
 
 
 def _cut(graph: Graph, gradient: Graph, read: Iterable[str]) -> set[str]:

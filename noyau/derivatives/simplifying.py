@@ -7,9 +7,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import partial
 
-from noyau.derivatives.saving import downstream
 from noyau.ir.dims import Dim, Shape, index_name, indices
-from noyau.ir.graph import Graph, Map, Node, View
+from noyau.ir.graph import Graph, Map, Node, View, downstream
 from noyau.passes.algebra import simplify_algebra
 from noyau.passes.equal import merge_equal
 from noyau.passes.rewriting import Rebuilder, rebuilt

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from noyau.ir.graph import Graph, Input, Node
+from noyau.ir.graph import Graph, Input, Node, downstream
 from noyau.ir.loops import Kernel, Role
 
 Lowered: TypeAlias = tuple[Kernel, Graph]  # a kernel that is not scheduled, and what it computes
@@ -31,16 +31,7 @@ def _is_between(one: Lowered, other: Lowered, tidy: Graph) -> bool:
     """Whether something stands between two kernels, or the second comes first."""
     needed, given = ({node.output for node in part[1].inputs} for part in (other, one))
     made = set(one[1].outputs)
-    return bool((needed - made) & _after(tidy, made)) or bool(given & _after(tidy, other[1].outputs))
-
-
-def _after(tidy: Graph, names: Collection[str]) -> set[str]:
-    """Some values, and what depends on them."""
-    found = set(names)
-    for node in tidy.nodes:
-        if not found.isdisjoint(node.inputs):
-            found.add(node.output)
-    return found
+    return bool((needed - made) & downstream(tidy, made)) or bool(given & downstream(tidy, other[1].outputs))
 
 
 def _wanted(one: Lowered, other: Lowered, parts: Sequence[Lowered], tidy: Graph) -> set[str]:

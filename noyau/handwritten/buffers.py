@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,6 +63,15 @@ class Buffer:
     def stride(self, axis: int) -> int:
         """Elements between neighbours along an axis."""
         return self.strides[axis]
+
+
+def packed_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a packed array, in elements."""
+    steps, step = list[int](), 1
+    for extent in reversed(shape):
+        steps.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(steps))
 
 
 def buffer_of(name: str, array: np.ndarray) -> Buffer:

@@ -14,7 +14,7 @@ import numpy as np
 from noyau.errors import CheckError, MissingExtraError, NoyauError, SignatureError, UnsupportedError
 from noyau.frontends.torch.dtypes import TO_TORCH
 from noyau.handwritten.asking import ask, parameters_of
-from noyau.handwritten.buffers import GPU, Buffer, Device
+from noyau.handwritten.buffers import GPU, Buffer, Device, packed_strides
 from noyau.handwritten.kernels import HandKernel, check_init, python_function
 from noyau.handwritten.triton_parameters import (
     asks_strides,
@@ -172,7 +172,7 @@ class TritonKernel:
             shape, strides = (tuple(each.shape), tuple(each.stride())) if isinstance(each, torch.Tensor) else ((), ())
             found[value.name] = Buffer(value.name, shape, strides, value.dtype.numpy, device)
         for value, shape in zip(self.instance.outputs, shapes, strict=True):
-            found[value.name] = Buffer(value.name, shape, _packed(shape), value.dtype.numpy, device)
+            found[value.name] = Buffer(value.name, shape, packed_strides(shape), value.dtype.numpy, device)
         return found
 
     def arguments(self, offers: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -331,12 +331,3 @@ def _number(value: Value, each: Any) -> Any:
     """A run-time scalar as a number of Python."""
     number = each.item() if hasattr(each, "item") else each
     return float(number) if value.dtype.is_float else bool(number) if value.dtype.value == "bool" else int(number)
-
-
-def _packed(shape: Sequence[int]) -> tuple[int, ...]:
-    """The strides of a packed array, in elements."""
-    steps, step = [], 1
-    for extent in reversed(shape):
-        steps.append(step)
-        step *= max(extent, 1)
-    return tuple(reversed(steps))

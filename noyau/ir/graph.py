@@ -5,7 +5,7 @@ It never promotes, broadcasts or guesses: operands of a Map have one shape, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
@@ -216,6 +216,15 @@ def dims_of(node: Node) -> Iterator[Dim]:
                 yield from entry.at if isinstance(entry, Lookup) else (entry,)
         case _:
             pass
+
+
+def downstream(graph: Graph, start: Collection[str]) -> set[str]:
+    """The values that depend on some, themselves among them."""
+    found = set(start)
+    for node in graph.nodes:
+        if not found.isdisjoint(node.inputs):
+            found.add(node.output)
+    return found
 
 
 def names_of(graph: Graph) -> frozenset[str]:

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from noyau.handwritten.buffers import packed_strides
+
 _ALIGNED = 15  # Triton looks whether memory begins at a multiple of 16 bytes
 _GUARDS = getattr(torch._C._dynamo, "guards", None)
 aten = torch.ops.aten
@@ -187,7 +189,7 @@ class Text:
         places = list(given)
         for at, (shape, dtype) in enumerate(plan.made):
             name = self.fresh("b")
-            words = f"empty({tuple(shape)}, {_packed(shape)}, {self.held(dtype)})"
+            words = f"empty({tuple(shape)}, {packed_strides(shape)}, {self.held(dtype)})"
             words += ".zero_()" if len(given) + at in plan.zeroed else ""
             self.lines.append(Line(f"{name} = {words}", (), name))
             places.append(Shown(name))
@@ -270,14 +272,14 @@ class Text:
 
     def function(self, slowly: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
         """The function of the text; `slowly` is what it calls where arguments are otherwise."""
-        from noyau.runtimes.torch.triton_launching import watched
+        from noyau.runtimes.torch.triton_launching import current_device, raw_stream, watched
 
         names = {
             **self.names,
             "shows": _SHOWS,
             "empty": getattr(_GUARDS, "_empty_strided_cuda", None),
-            "raw_stream": getattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 0),
-            "current_device": getattr(torch._C, "_cuda_getDevice", lambda: -1),
+            "raw_stream": raw_stream,
+            "current_device": current_device,
             "watched": watched,
             "device": self.device,
             "below": torch._C._AutoDispatchBelowAutograd,
@@ -292,11 +294,3 @@ def _memory(value: Any) -> int:
     """Where the memory of a tensor is; 0 for what has none."""
     is_dense = isinstance(value, Tensor) and value.layout is torch.strided
     return value.untyped_storage().data_ptr() if is_dense else 0
-
-
-def _packed(shape: Sequence[int]) -> tuple[int, ...]:
-    steps, step = list[int](), 1
-    for extent in reversed(shape):
-        steps.append(step)
-        step *= max(extent, 1)
-    return tuple(steps[::-1])

@@ -211,7 +211,7 @@ class Plan:
         ]
 
     def __call__(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        if _current_device() != self.index:
+        if current_device() != self.index:
             with torch.cuda.device(self.index):
                 return self(tensors)
         try:
@@ -225,7 +225,7 @@ class Plan:
         values = [*tensors, *[empty(shape, dtype=dtype, device=device) for shape, dtype in self.made]]
         for place in self.zeroed:
             values[place].zero_()
-        stream, hooks = _stream(self.index), knobs.runtime
+        stream, hooks = raw_stream(self.index), knobs.runtime
         enter, leave = _asked(hooks.launch_enter_hook), _asked(hooks.launch_exit_hook)
         for run, grid, function, packed, kernel, arguments, places in self.launched:
             given = list(arguments)
@@ -261,5 +261,5 @@ def watched() -> bool:
     return _asked(hooks.launch_enter_hook) is not None or _asked(hooks.launch_exit_hook) is not None
 
 
-_current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", lambda: -1)
-_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 0)
+current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", lambda: -1)
+raw_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 0)

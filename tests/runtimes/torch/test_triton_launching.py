@@ -48,8 +48,8 @@ def test_what_was_noted_is_done_again(monkeypatch):
     made = noting(noted, function, [x], {})
     noted.results = (noted.place(made),)
     assert noted.again
-    monkeypatch.setattr(triton_launching, "_current_device", lambda: 0)
-    monkeypatch.setattr(triton_launching, "_stream", lambda index: 11)
+    monkeypatch.setattr(triton_launching, "current_device", lambda: 0)
+    monkeypatch.setattr(triton_launching, "raw_stream", lambda index: 11)
     (again,) = Plan("f", torch.device("cpu"), noted)([y])
     (call,) = kernel.calls
     assert call[:5] == (4, 1, 1, 11, 7)
@@ -71,7 +71,7 @@ def test_errors_of_a_launch_are_told(monkeypatch):
     kernel.run = lambda *_: (_ for _ in ()).throw(RuntimeError("an illegal memory access was encountered"))
     noted = Noted([], "f")
     noted.note(kernel, (1,), ())
-    monkeypatch.setattr(triton_launching, "_current_device", lambda: 0)
+    monkeypatch.setattr(triton_launching, "current_device", lambda: 0)
     with pytest.raises(DeviceError, match="the context of this process is lost"):
         Plan("f", torch.device("cuda:0"), noted)([])
 
