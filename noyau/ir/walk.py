@@ -10,6 +10,7 @@ from typing import assert_never
 from noyau.ir.dims import Dim, DimLike
 from noyau.ir.loops import (
     Alloc,
+    Axis,
     Call,
     Const,
     Expr,
@@ -76,6 +77,15 @@ def every_statement(statements: Iterable[Statement]) -> Iterator[Statement]:
             yield from every_statement(statement.body)
         for expr in expressions(statement):
             yield from _in_folds(expr)
+
+
+def on_threads(body: tuple[Statement, ...]) -> tuple[tuple[Statement, ...], list[Loop], tuple[Statement, ...]]:
+    """What stands before the loops on threads of a launch, these loops, outermost first, and what each item does."""
+    before, loops, inner = body[:-1], list[Loop](), body[-1:]
+    while len(inner) == 1 and isinstance(inner[0], Loop) and inner[0].axis is Axis.THREADS:
+        loops.append(inner[0])
+        inner = inner[0].body
+    return (before, loops, inner) if loops else ((), [], body)
 
 
 def _in_folds(expr: Expr) -> Iterator[Statement]:

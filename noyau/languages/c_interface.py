@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from noyau.ir.dims import Dim, maximum, product
-from noyau.ir.loops import Axis, Buffer, Expr, Guard, Kernel, Launch, Load, Loop, Role, Store
-from noyau.ir.walk import every_expression, every_statement
+from noyau.ir.loops import Buffer, Expr, Guard, Kernel, Launch, Load, Role, Store
+from noyau.ir.walk import every_expression, every_statement, on_threads
 from noyau.languages.c_expressions import Expressions
 from noyau.languages.c_names import Scopes
 
 
-def interface(kernel: Kernel, scopes: Scopes, expressions: Expressions) -> str:
+def interface(kernel: Kernel, names: Scopes, expressions: Expressions) -> str:
     """The functions of the kernel's table, and the table."""
     scratch, extents = _scratch(kernel), [extent_of(launch) for launch in kernel.launches]
     moved = [item_bytes(kernel, launch) for launch in kernel.launches]
-    made = _Interface(kernel, scopes, expressions)
+    made = _Interface(kernel, names, expressions)
     return "\n\n".join(
         [
             made.bind(),
@@ -30,15 +30,15 @@ def interface(kernel: Kernel, scopes: Scopes, expressions: Expressions) -> str:
 
 
 class _Interface:
-    def __init__(self, kernel: Kernel, scopes: Scopes, expressions: Expressions) -> None:
-        self.kernel, self.scopes, self.expressions = kernel, scopes, expressions
+    def __init__(self, kernel: Kernel, names: Scopes, expressions: Expressions) -> None:
+        self.kernel, self.names, self.expressions = kernel, names, expressions
         expressions.absurd = True  # a runtime may ask before it looks
 
     def bind(self) -> str:
         """The sizes that the inputs give, each input then checked against them."""
         lines: list[str] = []
         for at, binding in enumerate(self.kernel.binding):
-            got, name = f"shapes[{binding.input}][{binding.axis}]", self.scopes.atom(binding.size)
+            got, name = f"shapes[{binding.input}][{binding.axis}]", self.names.atom(binding.size)
             value = got if binding.offset == Dim.of(0) else f"({got} - ({self.expressions.dim(binding.offset)}))"
             value = value if binding.factor == 1 else f"{value} / {binding.factor}"
             lines += [f"const int64_t {name} = {value};", f"sizes[{at}] = {name};"]
@@ -89,12 +89,12 @@ class _Interface:
 
     def with_sizes(self, cases: Iterator[str], switch: str, otherwise: str) -> list[str]:
         """A switch, and before it the sizes that its cases name."""
-        self.scopes.used.clear()
+        self.names.used.clear()
         kept = list(cases)
         sizes = [
-            f"const int64_t {self.scopes.atom(b.size)} = sizes[{at}];"
+            f"const int64_t {self.names.atom(b.size)} = sizes[{at}];"
             for at, b in enumerate(self.kernel.binding)
-            if ("size", b.size) in self.scopes.used
+            if ("size", b.size) in self.names.used
         ]
         return [*(sizes or ["(void)sizes;"]), f"switch ({switch}) {{", *kept, f"default: {otherwise};", "}"]
 
@@ -127,10 +127,7 @@ def _scratch(kernel: Kernel) -> list[Dim]:
 
 def extent_of(launch: Launch) -> Dim:
     """The items of a launch: the product of its loops on threads."""
-    total, body = Dim.of(1), launch.body
-    while body and isinstance(body[-1], Loop) and body[-1].axis is Axis.THREADS:
-        total, body = total * body[-1].extent, body[-1].body
-    return total
+    return product(loop.extent for loop in on_threads(launch.body)[1])
 
 
 def item_bytes(kernel: Kernel, launch: Launch) -> Dim:

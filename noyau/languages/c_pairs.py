@@ -87,7 +87,7 @@ def open_pairs(loop: Loop, said: Expressions) -> Iterator[str]:
     found = pairs_of(loop, said.memory)
     said.pairs = Open(stored=frozenset(found.stored))
     for name, index in found.loaded:
-        word = said.scopes.bind(f"pair {len(said.pairs.words)}", f"{name}_pair")
+        word = said.names.bind(f"pair {len(said.pairs.words)}", f"{name}_pair")
         said.pairs.words[name, index] = word
         yield f"    const uint32_t {word} = noyau_pair(&{said.cell(name, index)});"
 
@@ -98,7 +98,7 @@ def in_pair(store: Store, said: Expressions) -> str | None:
     if not pairs.stored:
         return None
     if place in pairs.stored:
-        held = said.scopes.bind(f"even {len(pairs.halves)}", f"{place[0]}_even")
+        held = said.names.bind(f"even {len(pairs.halves)}", f"{place[0]}_even")
         pairs.halves[place] = held
         return f"const float {held} = {said.top(store.values[0])};"
     first = before(place)

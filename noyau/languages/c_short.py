@@ -1,79 +1,18 @@
-"""What C text may say shorter than statements do, and what it has to say longer."""
+"""What C text may say shorter than statements do: arrays of zeros, copies around the caches, loops in registers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from noyau.ir.dims import Dim, product
-from noyau.ir.loops import Alloc, Buffer, Call, Const, Expr, If, Let, Load, Loop, Space, Statement, Store, Var
-from noyau.ir.walk import every_expression, every_statement, operands
-from noyau.languages.c_expressions import Expressions, is_variable
+from noyau.ir.loops import Alloc, Buffer, Const, Load, Loop, Space, Statement, Store
+from noyau.ir.walk import every_expression, every_statement
+from noyau.languages.c_expressions import Expressions
+from noyau.languages.expressions import is_variable
 from noyau.languages.spelling import closed
 
 WIDE = 8  # lanes of a loop that is worth vectors
-LONG = 7  # parts of an expression that gets a name of its own in a merge
-
-
-def steps_of(values: Sequence[Expr]) -> list[Expr]:
-    """The calls in expressions that deserve a name, each after those in it: those that occur twice, and long ones."""
-    counts: dict[Expr, int] = {}
-
-    def count(expr: Expr) -> None:
-        if isinstance(expr, Call):
-            counts[expr] = counts.get(expr, 0) + 1
-            if counts[expr] > 1:
-                return
-        for operand in operands(expr):
-            count(operand)
-
-    for value in values:
-        count(value)
-    found = [expr for expr, times in counts.items() if times > 1 or (size_of(expr) >= LONG and expr not in values)]
-    return sorted(found, key=size_of)
-
-
-def one_by_one(buffers: Sequence[str], values: Sequence[Expr]) -> bool:
-    """Whether no value reads what an earlier one has changed, and none is long."""
-    for position, value in enumerate(values):
-        read = {expr.buffer for expr in every_expression((Let("", value),)) if isinstance(expr, Load)}
-        if read & set(buffers[:position]):
-            return False
-    return True
-
-
-def size_of(expr: Expr) -> int:
-    return 1 + sum(map(size_of, operands(expr)))
-
-
-def is_only_stored(let: Let, after: Sequence[Statement]) -> bool:
-    """Whether a value is stored by the next statement, and nothing else reads it."""
-    store, *rest = after
-    if not isinstance(store, Store) or store.merge or store.values != (Var(let.name, let.value.dtype),):
-        return False
-    return not any(isinstance(expr, Var) and expr.name == let.name for expr in every_expression(rest))
-
-
-def begun_by(statements: Sequence[Statement]) -> int:
-    """How many variables are allocated at once and then stored in, all by one Store; 0 where it is otherwise."""
-    count = next((at for at, s in enumerate(statements) if not (isinstance(s, Alloc) and is_variable(s))), 0)
-    names = tuple(s.name for s in statements[:count] if isinstance(s, Alloc))
-    store = statements[count] if count else None
-    return count if isinstance(store, Store) and store.buffers == names and not store.merge else 0
-
-
-def inlined(let: Let, store: Statement) -> Store:
-    assert isinstance(store, Store)
-    return Store(store.buffers, store.index, (let.value,))
-
-
-def is_copied_around(loop: Loop) -> bool:
-    """Whether a loop does nothing but to copy cells, one after the other, that need not go through the caches."""
-    match loop.body:
-        case (Store((_,), _, (Load(_, (at,), _, None),), None, True),):
-            return at == Dim.of(loop.var)
-        case _:
-            return False
 
 
 def copied_around(loop: Loop, said: Expressions) -> str:
@@ -83,7 +22,7 @@ def copied_around(loop: Loop, said: Expressions) -> str:
     tile = store.values[0]
     assert isinstance(tile, Load)
     start = tuple(dim.replace({loop.var: 0}) for dim in store.index)
-    place, cells = said.cell(store.buffers[0], start), said.scopes.value(tile.buffer)
+    place, cells = said.cell(store.buffers[0], start), said.names.value(tile.buffer)
     count = closed(said.dim(loop.extent))
     return f"noyau_write_around(&{place}, {cells}, (size_t){count} * sizeof(*{cells}));"
 
@@ -96,16 +35,6 @@ def starts_at_zero(memory: Alloc, after: Statement) -> bool:
             return filled and not is_variable(memory) and value == 0 and math.copysign(1, value) == 1
         case _:
             return False
-
-
-def otherwise(this: Statement, after: Statement) -> tuple[Statement, ...]:
-    """What the next statement does where the condition of this one, which reads no memory, is false; or nothing."""
-    match this, after:
-        case If(condition), If(Call("logical_not", (opposite,)), body) if condition == opposite:
-            loads = any(isinstance(expr, Load) for expr in every_expression((Let("", condition),)))
-            return () if loads else body
-        case _:
-            return ()
 
 
 def is_in_registers(loop: Loop, memory: Mapping[str, Buffer | Alloc]) -> bool:

@@ -182,6 +182,11 @@ def const_text(value: float | int | bool, dtype: DType) -> str:
     return f"({text})" if number < 0 else text
 
 
+def narrow(text: str, dtype: DType) -> str:
+    """C has computed small integers as int: cut the result back."""
+    return f"(({TYPES[dtype]})({text}))" if dtype.kind in ("int", "uint") and dtype.bytes < 4 else f"({text})"
+
+
 def _float_text(value: float, suffix: str) -> str:
     if math.isnan(value):
         return "NAN"

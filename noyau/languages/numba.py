@@ -15,10 +15,11 @@ from noyau.ir.loops import Buffer, Kernel, Launch, Role
 from noyau.languages import numba_math, numba_memory
 from noyau.languages.c_interface import extent_of
 from noyau.languages.numba_expressions import Expressions, is_number
-from noyau.languages.numba_launches import INDENT, Printer
+from noyau.languages.numba_launches import Printer
 from noyau.languages.numba_names import RESERVED, Variables
 from noyau.languages.numba_tables import KINDS, NUMPY, integer_function
 from noyau.languages.spelling import closed, opened
+from noyau.languages.statements import INDENT
 from noyau.schedules.choosing import Options
 
 WIDTH = 118

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import assert_never
+from collections.abc import Iterator, Mapping, Sequence
 
-from noyau.errors import UnsupportedError
-from noyau.ir.algebra import Symbolic
-from noyau.ir.dims import Dim, product
+from noyau.dtypes import DType
+from noyau.ir.dims import product
 from noyau.ir.loops import (
     Alloc,
-    Axis,
     Buffer,
     Call,
-    Expr,
-    If,
     Index,
     Kernel,
     Launch,
@@ -26,22 +21,10 @@ from noyau.ir.loops import (
     Space,
     Statement,
     Store,
-    Sync,
-    Var,
 )
-from noyau.ir.monoids import MONOIDS
-from noyau.ir.walk import every_expression, every_statement, rewrite_expression
-from noyau.languages.c_expressions import is_variable
+from noyau.ir.walk import every_expression, every_statement, on_threads
 from noyau.languages.c_names import wish_of
-from noyau.languages.c_short import (
-    begun_by,
-    inlined,
-    is_copied_around,
-    is_only_stored,
-    one_by_one,
-    otherwise,
-    steps_of,
-)
+from noyau.languages.expressions import is_variable
 from noyau.languages.numba_expressions import Expressions
 from noyau.languages.numba_indices import tile_of
 from noyau.languages.numba_memory import STACK_CELLS
@@ -49,13 +32,17 @@ from noyau.languages.numba_names import Variables
 from noyau.languages.numba_short import HALF, halving
 from noyau.languages.numba_tables import KINDS, NUMPY, const_text
 from noyau.languages.spelling import closed, opened
+from noyau.languages.statements import INDENT, Statements
 
-INDENT = "    "
 PRIVATE = (Space.REGISTER, Space.THREAD)
 
 
-class Printer:
+class Printer(Statements):
     """One launch being printed."""
+
+    opens, turns, closes, ends, empty = "if {}:", "else:", (), "", ("pass",)
+    names: Variables
+    expressions: Expressions
 
     def __init__(self, kernel: Kernel, shared: Expressions) -> None:
         self.kernel = kernel
@@ -65,7 +52,6 @@ class Printer:
         self.arrays: dict[tuple[str, str, str], str] = {}  # memory of the launch, by its name, type and size
         self.apart = rounds_apart(kernel)
         self.given: list[str] = []  # the buffers and the sizes that it takes
-        self.parallel = False  # whether it has loops on threads
         self.fails = False  # whether an index is checked in it
 
     def function(self, position: int, launch: Launch) -> str:
@@ -110,12 +96,7 @@ class Printer:
 
     def threads(self, body: tuple[Statement, ...]) -> Iterator[str]:
         """What stands before the loops on threads, then these as one counted loop over the call's items."""
-        loops, before, inner = list[Loop](), body[:-1], body[-1:]
-        while len(inner) == 1 and isinstance(inner[0], Loop) and inner[0].axis is Axis.THREADS:
-            loops.append(inner[0])
-            inner = inner[0].body
-        if not loops:
-            before, inner = (), body
+        before, loops, inner = on_threads(body)
         self.parallel = bool(loops)
         yield from self.memory(body)
         yield from self.block(before)
@@ -163,109 +144,41 @@ class Printer:
 
     # Statements.
 
-    def block(self, statements: Iterable[Statement]) -> Iterator[str]:
-        """Statements in a scope that is open already."""
-        left = list(statements)
-        while left:
-            merged, merge = halving(left)
-            if merge is not None:
-                yield from self.halves(merge, 1 << (merged - 1))
-                left = left[merged:]
-                continue
-            statement, *left = left
-            if isinstance(statement, Let) and left and is_only_stored(statement, left):
-                store, *left = left
-                statement = inlined(statement, store)
-            lines = self.statement(statement)
-            if left and (other := otherwise(statement, left[0])):
-                lines, left = self.either(statement, other), left[1:]
-            if isinstance(statement, Alloc) and (begun := begun_by([statement, *left])):
-                *memory, first = [statement, *left][: begun + 1]
-                lines, left = self.variables(memory, first), left[begun:]
-            yield from lines
-
-    def inner(self, statements: Iterable[Statement]) -> Iterator[str]:
-        """A block of its own."""
-        with self.names.block():
-            lines = list(self.block(statements))
-        return (f"{INDENT}{line}" for line in lines or ["pass"])
-
-    def variables(self, memory: Sequence[Statement], first: Statement) -> Iterator[str]:
-        """Memory of one cell each, with what is in it first."""
-        assert isinstance(first, Store)
-        for alloc, value in zip(memory, first.values, strict=True):
-            assert isinstance(alloc, Alloc)
-            yield self.variable(alloc, self.expressions.stored_as(alloc.dtype, value))
+    def first(self, left: list[Statement]) -> tuple[Iterator[str], list[Statement]]:
+        merged, merge = halving(left)
+        if merge is None:
+            return super().first(left)
+        return self.halves(merge, 1 << (merged - 1)), left[merged:]
 
     def variable(self, alloc: Alloc, text: str) -> str:
         self.expressions.memory[alloc.name] = alloc
         with self.names.of(KINDS[alloc.dtype]):
             return f"{self.names.bind(alloc.name)} = {text}"
 
-    def statement(self, statement: Statement) -> Iterator[str]:
-        match statement:
-            case Let():
-                yield self.let(statement)
-            case Store():
-                yield from self.store(statement)
-            case Loop():
-                yield from self.loop(statement)
-            case If(condition, body):
-                yield f"if {self.expressions.top(condition)}:"
-                yield from self.inner(body)
-            case Alloc(_, dtype) if is_variable(statement):
-                yield self.variable(statement, opened(const_text(0, dtype)))
-            case Alloc(name, _, _, space) if space in PRIVATE:
-                self.expressions.memory[name] = statement
-                self.names.blocks[-1]["value", name] = self.arrays[self.key(statement)]
-            case Prefetch(name, (at,)) if is_packed(self.expressions.memory[name]):
-                yield f"noyau_fetch({self.names.value(name)}, {self.expressions.dim(at)})"
-            case Prefetch():
-                pass
-            case Require():
-                yield from self.require(statement)
-            case Alloc() | Sync():
-                raise UnsupportedError(f"numba has no {statement}; it has threads that never wait for each other")
-            case _:
-                assert_never(statement)
+    def constant(self, name: str, wish: str, dtype: DType, text: str) -> str:
+        with self.names.of(KINDS[dtype]):
+            return f"{self.names.bind(name, wish)} = {text}"
 
-    def either(self, this: Statement, other: Sequence[Statement]) -> Iterator[str]:
-        """One of two blocks."""
-        assert isinstance(this, If)
-        yield f"if {self.expressions.top(this.condition)}:"
-        yield from self.inner(this.body)
-        yield "else:"
-        yield from self.inner(other)
+    def alloc(self, alloc: Alloc) -> Iterator[str]:
+        if is_variable(alloc):
+            yield self.variable(alloc, opened(const_text(0, alloc.dtype)))
+        else:
+            self.expressions.memory[alloc.name] = alloc
+            self.names.blocks[-1]["value", alloc.name] = self.arrays[self.key(alloc)]
 
-    def let(self, let: Let) -> str:
-        """A value under the name that the model gives it; a cell of a buffer `x` is `x_i`."""
-        text = self.expressions.top(let.value)
-        wish = let.origin[0] if let.origin else let.name.removeprefix("#")
-        if isinstance(let.value, Load) and isinstance(self.expressions.memory[let.value.buffer], Buffer):
-            wish = f"{let.value.buffer}_i"
-        if let.name.startswith("#"):
-            wish = wish_of(let.name) or wish
-        match let.value:
-            case Index(dim) if (tile := tile_of(dim)) is not None:
-                self.expressions.lengths[let.name] = tile
-            case _:
-                pass
-        with self.names.of(KINDS[let.value.dtype.compute]):
-            return f"{self.names.bind(let.name, wish)} = {text}"
+    def prefetch(self, prefetch: Prefetch) -> Iterator[str]:
+        if is_packed(self.expressions.memory[prefetch.buffer]) and len(prefetch.index) == 1:
+            yield f"noyau_fetch({self.names.value(prefetch.buffer)}, {self.expressions.dim(prefetch.index[0])})"
 
-    def require(self, require: Require) -> Iterator[str]:
-        at, extent = self.expressions.dim(require.index), self.expressions.dim(require.extent)
-        yield f"if not 0 <= {at} < {extent}:"
+    def noted(self, let: Let) -> None:
+        if isinstance(let.value, Index) and (tile := tile_of(let.value.dim)) is not None:
+            self.expressions.lengths[let.name] = tile
+
+    def refused(self, index: str, extent: str) -> Iterator[str]:
+        yield f"if not 0 <= {index} < {extent}:"
         yield f"{INDENT}return 1"
-        if require.index == Dim.of(name := str(require.index)):
-            self.expressions.required[name] = require.extent
 
-    def loop(self, loop: Loop) -> Iterator[str]:
-        if loop.axis is Axis.THREADS:
-            raise UnsupportedError("numba runs THREADS loops outermost only, each alone in the other")
-        if is_copied_around(loop):
-            yield self.copied_around(loop)
-            return
+    def rounds(self, loop: Loop) -> Iterator[str]:
         said = self.expressions
         extent, outside = said.dim(loop.extent), (dict(said.extents), dict(said.tiles))
         said.extents[loop.var] = loop.extent
@@ -280,7 +193,6 @@ class Printer:
         yield from body
 
     def copied_around(self, loop: Loop) -> str:
-        """A loop that copies a tile to its place in an output."""
         (store,) = loop.body
         assert isinstance(store, Store)
         (tile,), (output,), (at,) = store.values, store.buffers, store.index
@@ -299,50 +211,8 @@ class Printer:
             yield from (f"{INDENT}{line}" for line in self.loop(merge))
             yield f"{INDENT}{half} //= 2"
 
-    # Stores.
-
-    def store(self, store: Store) -> Iterator[str]:
-        said = self.expressions
-        places = [said.cell(name, store.index) for name in store.buffers]
-        dtypes = [said.memory[name].dtype.compute for name in store.buffers]
-        old = tuple(Load(name, store.index, dtype) for name, dtype in zip(store.buffers, dtypes, strict=True))
-        if store.merge and self.parallel and any(isinstance(said.memory[name], Buffer) for name in store.buffers):
-            raise UnsupportedError(
-                f"numba has no merge of threads into {store.buffers[0]}; privatise gives each its own"
-            )
-        values = MONOIDS[store.merge].merge(Symbolic(), old, store.values) if store.merge else store.values
-        if one_by_one(store.buffers, values):
-            for place, name, cell, value in zip(places, store.buffers, old, values, strict=True):
-                yield self.assigned(place, name, cell, value)
-        else:
-            with self.names.block():
-                yield from self.merged(store.buffers, places, values)
-
-    def assigned(self, place: str, name: str, old: Load, value: Expr) -> str:
-        stored = self.expressions.memory[name].dtype
-        signs = {"add": "+", "multiply": "*"} if stored.is_float else {}
-        match value:
-            case Call(function, (left, right), dtype) if left == old and function in signs and dtype is stored:
-                return f"{place} {signs[function]}= {self.expressions.top(right)}"
-            case _:
-                return f"{place} = {self.expressions.stored(name, value)}"
-
-    def merged(self, buffers: Sequence[str], places: Sequence[str], values: Sequence[Expr]) -> Iterator[str]:
-        """States of several values: what is used twice has a name, and all are computed before one changes."""
-        known: dict[Expr, Expr] = {}
-        for number, call in enumerate(steps_of(values)):
-            inner = rewrite_expression(call, lambda expr: known.get(expr, expr))
-            text = self.expressions.top(inner)
-            known[inner] = Var(f"part {number}", call.dtype)
-            with self.names.of(KINDS[call.dtype]):
-                yield f"{self.names.bind(f'part {number}')} = {text}"
-        finals = []
-        for buffer, value in zip(buffers, values, strict=True):
-            text = self.expressions.stored(buffer, rewrite_expression(value, lambda expr: known.get(expr, expr)))
-            with self.names.of(KINDS[self.expressions.memory[buffer].dtype]):
-                finals.append(self.names.bind(f"next {buffer}"))
-            yield f"{finals[-1]} = {text}"
-        yield from (f"{place} = {final}" for place, final in zip(places, finals, strict=True))
+    def signs(self, dtype: DType) -> Mapping[str, str]:
+        return {"add": "+", "multiply": "*"} if dtype.is_float and dtype is dtype.compute else {}
 
 
 def rounds_apart(kernel: Kernel) -> bool:

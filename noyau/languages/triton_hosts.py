@@ -8,14 +8,14 @@ from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, Op, product
 from noyau.ir.loops import Buffer, Call, Const, Expr, Fold, Index, Kernel, Launch, Let, Loop, Role
-from noyau.ir.walk import every_expression, every_statement
+from noyau.ir.walk import every_expression, every_statement, on_threads
 from noyau.languages.spelling import closed, dim_text, opened
 from noyau.languages.triton_expressions import constant_in, rounds_up
 from noyau.languages.triton_launches import Printer
 from noyau.languages.triton_memory import INDENT
 from noyau.languages.triton_names import Variables
 from noyau.languages.triton_tables import INFIX, TORCH
-from noyau.languages.triton_tiles import Even, grid_of, led_row, rounds_apart
+from noyau.languages.triton_tiles import Even, led_row, rounds_apart
 from noyau.schedules.grid_leads import strides_in
 from noyau.schedules.grid_tiles import Tile, tile_called, tile_of, tiles_in
 
@@ -168,7 +168,7 @@ class Caller:
             led = " if ALIGN == 1 else 1" if any(tile.how == "aligns" for tile in printer.tiles) else ""
             yield f'STAGES = tiles.get("STAGES", stages_of({most}){led})'
         yield from (self.made(b) for b in self.kernel.buffers if is_of_tiles(b) and self.value(b) in printer.buffers())
-        loops = grid_of(launch)
+        loops = on_threads(launch.body)[1]
         yield f"programs = {self.dim(product(loop.extent for loop in loops))}"
         sizes = [f"{size} // step_of({size})" if size in printer.stepped() else size for size in printer.sizes()]
         steps = [f"step_of({size})" for size in printer.stepped()]
@@ -211,7 +211,7 @@ class Caller:
                 yield f"{name} = min({tile.number}, triton.next_power_of_2(max(1, {most})))"
             case "pieces":
                 whole = next(covered_by(tile, launch))
-                rows = product(loop.extent for loop in grid_of(launch)[:-1])
+                rows = product(loop.extent for loop in on_threads(launch.body)[1][:-1])
                 share = f"triton.next_power_of_2(triton.cdiv({self.dim(rows * whole)}, at_once({self.first()})))"
                 yield f'{name} = tiles.get("{name}", min({tile.number}, max({tile.number // 4}, {share})))'
                 share = f"triton.next_power_of_2(triton.cdiv({self.dim(whole)}, at_once({self.first()})))"

@@ -34,7 +34,7 @@ from noyau.ir.loops import (
     Var,
 )
 from noyau.ir.monoids import MONOIDS
-from noyau.ir.walk import every_statement
+from noyau.ir.walk import every_statement, on_threads
 from noyau.languages.c_names import fitting, wish_of
 from noyau.languages.spelling import closed, opened
 from noyau.languages.triton_expressions import Lane, Used
@@ -46,7 +46,6 @@ from noyau.languages.triton_tiles import (
     bytes_of_round,
     depth_of,
     even_tiles,
-    grid_of,
     index_of,
     is_loose,
     is_reduced_into,
@@ -121,12 +120,7 @@ class Printer(Memory):
 
     def grid(self, body: tuple[Statement, ...]) -> None:
         """Programs by their number: the loops on threads, the innermost one counting fastest."""
-        loops, inner, before = list[Loop](), body[-1:], body[:-1]
-        while len(inner) == 1 and isinstance(inner[0], Loop) and inner[0].axis is Axis.THREADS:
-            loops.append(inner[0])
-            inner = inner[0].body
-        if not loops:
-            before, inner = (), body
+        before, loops, inner = on_threads(body)
         if loops:
             self.counters(loops)
         self.statements(before)
@@ -317,7 +311,7 @@ class Printer(Memory):
     def meet(self) -> None:
         """The programs of a row wait for each other."""
         self.used.meets = True
-        *rows, pieces = grid_of(self.launch)
+        *rows, pieces = on_threads(self.launch.body)[1]
         row = f"row * MEETINGS + {self.meetings}" if rows else str(self.meetings)
         self.write(f"noyau_meet(arrived + {row}, {closed(self.said.dim(pieces.extent))}, WAIT)")
         self.meetings += 1

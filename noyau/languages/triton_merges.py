@@ -9,7 +9,7 @@ from noyau.ir.algebra import Symbolic
 from noyau.ir.loops import Expr, Kernel, Var
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.walk import rewrite_expression
-from noyau.languages.c_short import steps_of
+from noyau.languages.shorter import steps_of
 from noyau.languages.triton_expressions import Expressions, Used
 from noyau.languages.triton_names import Variables
 from noyau.languages.triton_tables import TYPES

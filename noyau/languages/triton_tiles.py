@@ -63,15 +63,6 @@ def index_of(body: Sequence[Statement], variable: str) -> tuple[Let, Dim] | None
             return None
 
 
-def grid_of(launch: Launch) -> list[Loop]:
-    """The loops on the grid."""
-    found, body = list[Loop](), launch.body
-    while body and isinstance(body[-1], Loop) and body[-1].axis is Axis.THREADS:
-        found.append(body[-1])
-        body = body[-1].body
-    return found
-
-
 def is_loose(kernel: Kernel, launch: Launch) -> bool:
     """Whether a launch may be wrong by 2**-17 of a value: all its arrays of floats are halves, of which a last bit is
     2**-11 or more, and nothing in it jumps."""

@@ -27,6 +27,7 @@ from noyau.ir.walk import (
     every_expression,
     every_statement,
     expressions,
+    on_threads,
     operands,
     rewrite,
     rewrite_expression,
@@ -123,3 +124,14 @@ def test_a_prefetch_has_an_index_and_nothing_else():
     assert list(dims_in((hint,))) == [ROW * 2]
     assert rewrite((hint,), lambda expr: Const(0.0, F32)) == (hint,)
     assert substitute((hint,), {"#i": COL + 1}) == (Prefetch("x", (COL * 2 + 2,)),)
+
+
+def test_loops_on_threads_are_those_that_stand_alone_in_each_other():
+    item = (STORE,)
+    pair = Loop("#i", N, Axis.THREADS, (Loop("#j", N, Axis.THREADS, item),))
+    before, loops, inner = on_threads((SUM, pair))
+    assert (before, [loop.var for loop in loops], inner) == ((SUM,), ["#i", "#j"], item)
+    between = Loop("#i", N, Axis.THREADS, (SUM, *pair.body))
+    assert on_threads((between,)) == ((), [between], between.body)
+    assert on_threads((SUM, STORE)) == ((), [], (SUM, STORE))
+    assert on_threads(()) == ((), [], ())

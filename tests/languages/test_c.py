@@ -20,7 +20,7 @@ from noyau.builders.cc import Options, compile_library
 from noyau.builders.native import Native
 from noyau.errors import GraphError, InputError, UnsupportedError
 from noyau.ir.dims import Dim, product
-from noyau.ir.loops import Alloc, Axis, Const, Fold, If, Index, Let, Load, Require, Space, Store, Sync, Var
+from noyau.ir.loops import Alloc, Axis, Const, If, Index, Let, Load, Require, Space, Store, Var
 from noyau.languages import c
 from noyau.languages.c_tables import comment_text
 from tests.batching import build_many
@@ -180,18 +180,6 @@ def test_launches_run_in_order():
 @pytest.mark.parametrize(
     ("statements", "message"),
     [
-        ((Sync(Space.SHARED),), r"c has no Sync\(.*\); it has threads that never wait for each other"),
-        ((register("s", space=Space.SHARED),), r"c has no Alloc\(.*\); it has threads that never wait for each other"),
-        ((register("s", space=Space.CLUSTER),), r"c has no Alloc\(.*\); it has threads that never wait"),
-        (
-            (loop("#j", "n", loop("#i", "n", axis=THREADS)),),
-            "c runs THREADS loops outermost only, each alone in",
-        ),
-        (
-            (loop("#i", "n", store("y", load("x", ROW), 0, merge="sum"), axis=THREADS),),
-            "c has no merge of threads into y; privatise gives each its own",
-        ),
-        ((Let("s", Fold("sum", (("#r", N),), (), ONE, F32)),), "c has no word for a fold: expand_folds comes before"),
         ((store("y", load("x", 0, 0), 0),), "c has no 2 indices of x: flatten comes before it prints"),
         ((store("y", load("x", 0), 0, 0),), "c has no 2 indices of y: flatten comes before it prints"),
     ],

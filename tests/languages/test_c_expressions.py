@@ -12,11 +12,11 @@ from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, maximum
 from noyau.ir.loops import Alloc, Axis, Const, Fold, Index, Space, Var
-from noyau.languages.c_expressions import Expressions, is_variable, narrow
+from noyau.languages.c_expressions import Expressions
 from noyau.languages.c_names import Scopes
 from tests.batching import build_many
 from tests.nests import ONE, ROW, N, call, kernel, less, load, loop, store
-from tests.nodes import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8
+from tests.nodes import BF16, BOOL, F16, F32, F64, I8, I32, I64
 
 INPUTS = (("x", F32, ["n"]), ("h", F16, ["n"]), ("b", BF16, ["n"]), ("p", BOOL, ["n"]), ("k", I8, ["n"]))
 MADE = kernel(inputs=INPUTS, outputs=(("y", F16, ["n"]),))
@@ -26,11 +26,11 @@ X = load("x", ROW)
 @pytest.fixture
 def said():
     """Expressions of a kernel in a loop over its one size."""
-    scopes = Scopes(MADE)
-    made = Expressions(MADE, scopes)
+    names = Scopes(MADE)
+    made = Expressions(MADE, names)
     made.extents["#i"] = N
-    scopes.bind("#i", "i")
-    scopes.bind("value", "value")
+    names.bind("#i", "i")
+    names.bind("value", "value")
     return made
 
 
@@ -90,17 +90,8 @@ def test_a_half_is_stored_through_its_conversion(said):
 
 
 def test_memory_of_one_cell_is_a_variable(said):
-    one = Alloc("value", F32, (Dim.of(1),), Space.REGISTER)
-    assert is_variable(one)
-    assert not is_variable(Alloc("value", F32, (Dim.of(2),), Space.REGISTER))
-    assert not is_variable(Alloc("value", F32, (Dim.of(1),), Space.THREAD))
-    assert not is_variable(MADE["x"])
-    said.memory["value"] = one
+    said.memory["value"] = Alloc("value", F32, (Dim.of(1),), Space.REGISTER)
     assert said.top(load("value", 0)) == "value"
-
-
-def test_small_integers_are_cut_back_and_others_not():
-    assert [narrow("v", dtype) for dtype in (I8, U8, I32, F32, BOOL)] == ["((int8_t)v)", "((uint8_t)v)", "v", "v", "v"]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +139,7 @@ def test_divisions_are_those_of_c_where_nothing_can_be_negative(said, dim, text)
 def test_what_is_left_of_a_length_is_natural_within_its_tiles(said):
     """n - 16 t, in a loop over (n + 15) // 16 tiles."""
     tile = Dim.of("#t")
-    said.scopes.bind("#t", "t")
+    said.names.bind("#t", "t")
     said.extents["#t"] = (N + 15) // 16
     assert said.is_natural(N - tile * 16)
     assert not said.is_natural(N - tile * 17)

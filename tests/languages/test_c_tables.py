@@ -13,7 +13,7 @@ from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.operators import OPERATORS, dtype_of
 from noyau.languages import c, cmath
-from noyau.languages.c_tables import INTEGER_FUNCTIONS, SCALARS, TYPES, const_text, integer_function
+from noyau.languages.c_tables import INTEGER_FUNCTIONS, SCALARS, TYPES, const_text, integer_function, narrow
 from noyau.lowering.nest import lower
 from noyau.schedules.choosing import schedule
 from tests.batching import build_many
@@ -190,3 +190,9 @@ def test_a_function_without_a_spelling_is_refused_by_name(monkeypatch):
     monkeypatch.delitem(INTEGER_FUNCTIONS, "power")
     with pytest.raises(UnsupportedError, match="c has no spelling of power for i8"):
         c.source(mapped("power", DType.I8, 0))
+
+
+def test_small_integers_are_cut_back_and_others_not():
+    small = [narrow("a + b", dtype) for dtype in (DType.I8, DType.U16)]
+    assert small == ["((int8_t)(a + b))", "((uint16_t)(a + b))"]
+    assert {narrow("a + b", dtype) for dtype in (DType.I32, DType.F32, DType.BOOL)} == {"(a + b)"}

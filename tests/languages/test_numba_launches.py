@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from noyau.errors import InputError, UnsupportedError
+from noyau.errors import InputError
 from noyau.ir.dims import Dim, product
-from noyau.ir.loops import Alloc, Axis, Const, Fold, If, Index, Let, Prefetch, Require, Role, Space, Store, Sync, Var
+from noyau.ir.loops import Alloc, Axis, Const, If, Index, Let, Prefetch, Require, Role, Space, Store, Var
 from noyau.languages import numba
 from noyau.passes.normal import normalise
 from tests.derivatives.numeric import traced
 from tests.languages.numba_kernels import build, of
-from tests.nests import COL, COPY, ONE, ROW, X8, call, kernel, less, load, loop, store
+from tests.nests import COPY, ONE, ROW, X8, call, kernel, less, load, loop, store
 from tests.nodes import F32, F64, I64
 
 THREADS, LANES = Axis.THREADS, Axis.LANES
@@ -133,21 +133,3 @@ def test_a_launch_rounds_products_as_that_does_which_takes_their_maximum_off():
         given |= {name: given[name] * scale for name in "xz"}
         (got,) = made(*(given[buffer.name] for buffer in made.kernel.of(Role.INPUT)))
         assert got.max() == 0
-
-
-@pytest.mark.parametrize(
-    ("statement", "message"),
-    [
-        (loop("#i", "n", loop("#j", 2, store("y", ONE, COL), axis=THREADS)), "numba runs THREADS loops outermost only"),
-        (Sync(Space.SHARED), "numba has no Sync.*threads that never wait for each other"),
-        (register("s", 4, space=Space.SHARED), "numba has no Alloc.*threads that never wait for each other"),
-        (
-            loop("#i", "n", store("y", ONE, 0, merge="sum"), axis=THREADS),
-            "numba has no merge of threads into y; privatise gives each its own",
-        ),
-        (Let("s", Fold("sum", (("#r", Dim.of(2)),), (), ONE, F32)), "numba has no word for a fold: expand_folds"),
-    ],
-)
-def test_what_is_refused(statement, message):
-    with pytest.raises(UnsupportedError, match=message):
-        numba.source(kernel(statement, outputs=ONE_OUT))
