@@ -39,14 +39,47 @@ def least(x, y):
     return v - v.min(-1, keepdims=True)
 
 
+def greatest_less_all(x, y):
+    v = -(x * y)
+    return v.max(-1, keepdims=True) - v
+
+
+def with_its_product(x, y):
+    p = x * y
+    v = p + y
+    return p, v == v.max(-1, keepdims=True)
+
+
+def with_a_product_within(x, y):
+    p = x * y
+    v = np.abs((y - p).T)
+    return p, v - v.min()
+
+
+def with_its_sum(x, y):
+    v = x * y + y
+    return v, v == v.max(-1, keepdims=True)
+
+
 def roundings(graph):
     return sum(node.kind == Map("rounded") for node in graph.nodes)
 
 
 @pytest.mark.parametrize(
-    ("function", "count"), [(of_a_product, 1), (of_a_sum, 1), (plain, 0), (of_another, 0), (least, 0)]
+    ("function", "count"),
+    [
+        (of_a_product, 1),
+        (of_a_sum, 1),
+        (plain, 0),
+        (of_another, 0),
+        (least, 1),
+        (greatest_less_all, 1),
+        (with_its_product, 1),
+        (with_a_product_within, 1),
+        (with_its_sum, 0),
+    ],
 )
-def test_products_are_rounded_before_their_own_maximum_is_taken_off(function, count):
+def test_products_are_rounded_before_their_own_extreme_is_beside_them(function, count):
     graph = traced(function, SHAPE, SHAPE, dtype=DType.F32)
     made = round_before_differences(graph)
     check(made)
@@ -89,3 +122,21 @@ def test_a_value_that_is_computed_again_for_its_maximum_is_the_same():
     rng = np.random.default_rng(0)
     x = (rng.standard_normal((50, 33)) * 1e30).astype(np.float32)
     np.testing.assert_array_equal(weighted(x, rng.standard_normal(33).astype(np.float32)).sum(0), 1)
+
+
+def test_products_that_are_wanted_as_well_are_rounded_alike_in_every_pass():
+    """Fused with the sum where the extremes are found alone, no cell would be the least, nor equal to the greatest."""
+
+    @noyau.op("f32[m, n], f32[m, n], f32[m, n] -> p: f32[m, n], above: f32[m, n], first: bool[m, n]")
+    def compared(x, y, z):
+        p = x * y
+        v = p + z
+        return p, v - v.min(-1, keepdims=True), v == v.max(-1, keepdims=True)
+
+    rng = np.random.default_rng(0)
+    x, y, z = ((rng.standard_normal((50, 33)) * size).astype(np.float32) for size in (1e15, 1e15, 1e24))
+    assert compared.explain(x, y, z).language == "c"
+    p, above, first = compared(x, y, z)
+    np.testing.assert_array_equal(p, x * y)
+    np.testing.assert_array_equal((above == 0).sum(-1), 1)
+    np.testing.assert_array_equal(first.sum(-1), 1)
