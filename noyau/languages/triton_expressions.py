@@ -11,9 +11,10 @@ from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, Op, Shape, never_negative, product
 from noyau.ir.loops import Alloc, Buffer, Call, Const, Expr, Fold, Index, Kernel, Load, Role, Var
 from noyau.ir.ranges import at_least_one, lowest
-from noyau.languages.c_names import Scopes
-from noyau.languages.spelling import closed, dim_text, opened
+from noyau.languages.spelling import closed, opened
+from noyau.languages.triton_names import Variables
 from noyau.languages.triton_rows import Led
+from noyau.languages.triton_sizes import Sizes
 from noyau.languages.triton_tables import (
     BOOLS,
     BY_EXP,
@@ -60,18 +61,20 @@ class Used:
     meets: bool = False  # programs that wait for each other
 
 
-class Expressions:
+class Expressions(Sizes):
     """The expressions of one launch: what is in scope, and along which open tiles each name varies."""
 
-    def __init__(self, kernel: Kernel, names: Scopes, used: Used) -> None:
-        self.names, self.used = names, used
+    CDIV = "tl.cdiv"
+
+    def __init__(self, kernel: Kernel, names: Variables, used: Used) -> None:
+        super().__init__(names)
+        self.used = used
         self.memory: dict[str, Buffer | Alloc] = {buffer.name: buffer for buffer in kernel.buffers}
         self.lanes: dict[str, Lane] = {}  # open tiles, by their variables
         self.along: dict[str, frozenset[str]] = {}  # the tiles that a name varies along
         self.extents: dict[str, Dim] = {}
         self.inside: dict[str, str] = {}  # the masks of indices that were looked up
         self.conditions: list[str] = []  # of the Ifs that are open
-        self.words: dict[str, str] = {}  # what stands for a name that has no variable
         self.waits = False  # whether programs wait for what others leave in scratch
         self.loose = False  # whether few bits will be kept of what is computed
         self.once = False  # whether inputs are read once, and little is written
@@ -247,25 +250,6 @@ class Expressions:
 
     # Indices.
 
-    def dim(self, dim: Dim) -> str:
-        """An index or an extent, without parentheses around it."""
-        return opened(dim_text(self.with_ceilings(dim), self.word, self.operate))
-
-    def with_ceilings(self, dim: Dim) -> Dim:
-        """The Dim with a word for each (n - 1) // step + 1."""
-        for atoms, factor in dim.terms:
-            match atoms:
-                case (Op("floordiv", left, right),) if factor == 1 and rounds_up(left):
-                    name = f"#ceiling {left} / {right}"
-                    self.words[name] = f"tl.cdiv({self.dim(left + 1)}, {self.dim(right)})"
-                    return dim - Dim(((atoms, factor),)) - 1 + Dim.of(name)
-                case _:
-                    pass
-        return dim
-
-    def word(self, name: str) -> str:
-        return self.words[name] if name in self.words else self.names.atom(name)
-
     def operate(self, op: Op, left: str, right: str) -> str:
         """Triton divides towards zero, Dims downwards."""
         if op.kind in ("max", "min"):
@@ -306,12 +290,3 @@ def is_own(function: str, dtype: DType) -> bool:
 def typed_const(operand: Expr) -> str:
     assert isinstance(operand, Const)
     return typed(operand.value, operand.dtype)
-
-
-def rounds_up(left: Dim) -> bool:
-    """Whether left // right is better told as how many steps cover left + 1, less 1."""
-    return constant_in(left) in (-1, -2) and left.constant is None
-
-
-def constant_in(dim: Dim) -> int:
-    return dict(dim.terms).get((), 0)

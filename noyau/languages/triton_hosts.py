@@ -9,11 +9,11 @@ from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, Op, product
 from noyau.ir.loops import Buffer, Call, Const, Expr, Fold, Index, Kernel, Launch, Let, Loop, Role
 from noyau.ir.walk import every_expression, every_statement, on_threads
-from noyau.languages.spelling import closed, dim_text, opened
-from noyau.languages.triton_expressions import constant_in, rounds_up
+from noyau.languages.spelling import closed, opened
 from noyau.languages.triton_launches import Printer
 from noyau.languages.triton_memory import INDENT
 from noyau.languages.triton_names import Variables
+from noyau.languages.triton_sizes import Sizes, constant_in
 from noyau.languages.triton_tables import INFIX, TORCH
 from noyau.languages.triton_tiles import Even, led_row, rounds_apart
 from noyau.schedules.grid_leads import strides_in
@@ -42,13 +42,14 @@ BLOCK_OF = f'''def block_of(cells):
     return min(most, triton.next_power_of_2(max(1, cells)), {MOST_AT_ONCE})'''
 
 
-class Caller:
+class Caller(Sizes):
     """The Python function that launches a kernel on tensors."""
 
+    CDIV = "triton.cdiv"
+
     def __init__(self, kernel: Kernel, printers: Sequence[Printer]) -> None:
+        super().__init__(Variables(kernel))
         self.kernel, self.printers = kernel, printers
-        self.names = Variables(kernel)
-        self.words: dict[str, str] = {}
         self.ends = [buffer for buffer in kernel.buffers if buffer.role is not Role.SCRATCH]
 
     def text(self) -> str:
@@ -248,24 +249,6 @@ class Caller:
         return f'tiles.get("num_warps", {max([0, *told]) or f"warps_of({cells})"})'
 
     # Sizes.
-
-    def dim(self, dim: Dim) -> str:
-        return opened(dim_text(self.with_ceilings(dim), self.word, self.operate))
-
-    def with_ceilings(self, dim: Dim) -> Dim:
-        """The Dim with a word for each (n - 1) // step + 1."""
-        for atoms, factor in dim.terms:
-            match atoms:
-                case (Op("floordiv", left, right),) if factor == 1 and rounds_up(left):
-                    name = f"#ceiling {left} / {right}"
-                    self.words[name] = f"triton.cdiv({self.dim(left + 1)}, {self.dim(right)})"
-                    return dim - Dim(((atoms, factor),)) - 1 + Dim.of(name)
-                case _:
-                    pass
-        return dim
-
-    def word(self, name: str) -> str:
-        return self.words[name] if name in self.words else self.names.atom(name)
 
     def operate(self, op: Op, left: str, right: str) -> str:
         """Python divides downwards, as Dims do."""
