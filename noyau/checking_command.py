@@ -23,12 +23,14 @@ def declare_check(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "target",
-        metavar="MODEL.onnx|FILE.py[::OP]|SCRIPT.py|BOOK.ipynb",
-        help="the model whose float64 evaluation is the truth; an op, of which every kernel is checked; or a script or "
-        "a notebook, which is run as it is, every parallel loop of Numba and every launch in it watched",
+        metavar="MODEL.onnx|FILE.py[::OP]|SCRIPT.py|BOOK.ipynb|PROGRAM.c",
+        help="the model whose float64 evaluation is the truth; an op, of which every kernel is checked; or a script, "
+        "a notebook or a program in C, C++ or CUDA C++ (.c, .cpp, .cu), which is run as it is, its parallel loops, "
+        "threads and launches watched",
     )
-    add("arguments", nargs="*", metavar="ARGS", help="of a script; its options stand behind --")
+    add("arguments", nargs="*", metavar="ARGS", help="of a script or a program; its options stand behind --")
     add("--launch", metavar="GRID,BLOCK", help="of a script: launch each kernel so (8,64 or 4x4,16x16) instead")
+    add("--flags", metavar="F", help="of a program: for the compiler, as --flags='-DN=100 -Iinclude'")
     add("--map", metavar="F.svg", help="of a script: tell who writes which cell in a small launch, and draw it (-: no)")
     add("--against", type=Path, metavar="B.onnx", help="the model to judge: at each output, and at each common value")
     sizes = "or with several in turn (default: small sizes, then all at 1); can be repeated"
@@ -55,7 +57,7 @@ def run_check(arguments: argparse.Namespace) -> int:
 
     if is_script(arguments.target):
         return check_and_print(arguments)
-    for name in ("arguments", "launch", "map"):
+    for name in ("arguments", "launch", "map", "flags"):
         if getattr(arguments, name):
             raise InputError(f"{arguments.target} is no script: it takes no {name}")
     if Path(arguments.target.partition("::")[0]).suffix == ".py":

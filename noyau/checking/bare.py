@@ -17,6 +17,7 @@ from noyau.checking.values import Case
 from noyau.checking.watched import Seen, explained
 from noyau.errors import CheckError, NoyauError, SignatureError
 from noyau.handwritten.kernels import python_function
+from noyau.shadow.c.functions import TextFunction, is_named, parameters, text_function
 from noyau.shadow.calling import bare_language, call
 from noyau.shadow.records import Watched
 
@@ -27,8 +28,8 @@ OBSERVERS: list[Observer] = []  # who is told of each check: a script that is wa
 
 
 def is_bare(function: Any) -> bool:
-    """Whether something is a kernel that is checked so."""
-    return bare_language(function) is not None
+    """Whether something is a kernel that is checked so, or `FILE.c::FUNCTION`, the name of one."""
+    return is_named(function) or bare_language(function) is not None
 
 
 def check_bare(
@@ -39,15 +40,18 @@ def check_bare(
     reference: Callable[..., Any] | None = None,
     tolerance: float | None = None,
 ) -> Checked:
-    """A kernel of Numba, Numba-CUDA or Triton on these arguments, every access watched; they are left as they were.
+    """A kernel of Numba, Numba-CUDA or Triton, or a function of a text in C, C++ or CUDA C++ (`FILE.c::FUNCTION`, also
+    .cpp and .cu), on these arguments, every access watched; they are left as they were.
 
-    `launch`: (grid, block) of Numba-CUDA, the grid of Triton. `reference`: a function of NumPy that says what the
-    arrays should hold, or what the kernel should return: it takes parameters of the kernel by their names, else the
-    first ones, and returns the others, or fills what it takes. It is evaluated in float64, and judges by the
+    `launch`: (grid, block) of Numba-CUDA and CUDA C++, the grid of Triton. `reference`: a function of NumPy that says
+    what the arrays should hold, or what the kernel should return: it takes parameters of the kernel by their names,
+    else the first ones, and returns the others, or fills what it takes. It is evaluated in float64, and judges by the
     certificate, or by `tolerance`. SignatureError where arguments, launch or reference do not fit; UnsupportedError
     where the accesses cannot be seen; CheckError where the kernel raises."""
     require_tolerance(tolerance)
-    name = python_function(function).__name__
+    if is_named(function):
+        function = text_function(function)
+    name = function.name if isinstance(function, TextFunction) else python_function(function).__name__
     if args is None or not isinstance(args, Sequence):
         raise SignatureError(f"noyau.check({name}, args) needs the arguments of a call: a tuple")
     one = _Bare(function, name, tuple(args), launch)
@@ -81,10 +85,14 @@ class _Bare:
 
     @property
     def names(self) -> list[str]:
+        if isinstance(self.function, TextFunction):
+            return list(parameters(self.function))
         return list(inspect.signature(python_function(self.function)).parameters)
 
     @property
     def place(self) -> str:
+        if isinstance(self.function, TextFunction):
+            return f"{self.function.path}:{self.function.line}"
         plain = python_function(self.function)
         return f"{inspect.getsourcefile(plain)}:{plain.__code__.co_firstlineno}"
 

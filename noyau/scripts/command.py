@@ -9,12 +9,14 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from noyau.arguments import require_place
 from noyau.errors import InputError, NoyauError
+from noyau.shadow.c.functions import SUFFIXES
 
 if TYPE_CHECKING:
+    from noyau.scripts.records import ScriptCheck
     from noyau.shadow.mapping import Map
 
 _LAUNCH = re.compile(r"(\d+(?:x\d+){0,2}),(\d+(?:x\d+){0,2})")
@@ -23,9 +25,10 @@ _MAKE_OPS = frozenset({"op", "map", "zip", "reduce"})  # of noyau
 
 
 def is_script(target: str) -> bool:
-    """Whether a target of `noyau check` is run as it is: a notebook, or a file of Python that makes no op of noyau."""
+    """Whether a target of `noyau check` is run as it is: a program in C, C++ or CUDA C++, a notebook, or a file of
+    Python that makes no op of noyau."""
     path = Path(target)
-    if path.suffix == ".ipynb":
+    if path.suffix == ".ipynb" or is_program(target):
         return True
     if path.suffix != ".py" or not path.is_file():
         return False
@@ -34,6 +37,11 @@ def is_script(target: str) -> bool:
     except (SyntaxError, ValueError):
         return False  # loading it says what is wrong
     return not any(_makes_an_op(node) for node in ast.walk(tree))
+
+
+def is_program(target: str) -> bool:
+    """Whether a target is a text in C, C++ or CUDA C++, or a function of one."""
+    return Path(target.partition("::")[0]).suffix in SUFFIXES
 
 
 def _makes_an_op(node: ast.AST) -> bool:
@@ -90,7 +98,6 @@ def check_and_print(arguments: argparse.Namespace) -> int:
     from noyau.checking.sarif import sarif
     from noyau.checking_command import plain_lines
     from noyau.reports.records import write_json
-    from noyau.scripts.running import check_script
 
     path = Path(arguments.target)
     _require_of_scripts(arguments, path)
@@ -98,7 +105,7 @@ def check_and_print(arguments: argparse.Namespace) -> int:
         if place is not None:
             require_place(place, path)
     launch = None if arguments.launch is None else launch_of(arguments.launch)
-    found = check_script(path, arguments.arguments, launch, maps=arguments.map is not None)
+    found = _checked(arguments, path, launch)
     if arguments.sanitizer:
         from noyau.sanitizing.scripts import second_opinion
 
@@ -119,10 +126,29 @@ def check_and_print(arguments: argparse.Namespace) -> int:
     return status
 
 
+def _checked(arguments: argparse.Namespace, path: Path, launch: Any) -> ScriptCheck:
+    if not is_program(arguments.target):
+        from noyau.scripts.running import check_script
+
+        return check_script(path, arguments.arguments, launch, maps=arguments.map is not None)
+    from noyau.scripts.programs import check_program
+
+    return check_program(path, arguments.arguments, launch, flags=arguments.flags or "", maps=arguments.map is not None)
+
+
 def _require_of_scripts(arguments: argparse.Namespace, path: Path) -> None:
     """InputError for an option that does nothing to a script."""
     given = {name: getattr(arguments, name) for name in ("against", "inputs", "tolerance")}
     given |= {name: getattr(arguments, name) or None for name in ("dim", "sizes", "gradient")}
+    if is_program(arguments.target):
+        if "::" in arguments.target:
+            call = f'noyau.check("{arguments.target}", args)'
+            raise InputError(f"{arguments.target} names a function, which is called in Python: {call}")
+        given["sanitizer"] = arguments.sanitizer or None
+    else:
+        given["flags"] = arguments.flags
     wrong = next((name for name, value in given.items() if value is not None), None)
+    if wrong is not None and is_program(arguments.target):
+        raise InputError(f"{path} is a program, and --{wrong} is not of programs")
     if wrong is not None:
         raise InputError(f"{path} is a script, and --{wrong} is not of scripts; an op is a function under @noyau.op")

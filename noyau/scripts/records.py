@@ -39,6 +39,8 @@ class KernelSeen:
             return [f"{self.name}: its accesses are not seen: {self.unseen}"]
         raced = any(finding.kind in ("race", "written-twice") for finding in self.findings)
         many = f"{self.calls} call{'s' * (self.calls > 1)}, {len(self.shapes)} shape{'s' * (len(self.shapes) > 1)}"
+        if not self.shapes:  # a whole program
+            many = f"{self.calls} run{'s' * (self.calls > 1)}"
         part = "part of " if self.unseen else ""
         seen = f"{'watched' if raced else 'no race found'} in {part}{many}, {counted(self.accesses)} accesses"
         told = [f"{self.name}: {'; '.join([seen, *self.notes])}"]
@@ -84,7 +86,7 @@ class ScriptCheck:
 
     def __str__(self) -> str:
         lines = [line for kernel in self.kernels for line in kernel.lines()]
-        if not self.kernels:
+        if not self.kernels and self.script.endswith((".py", ".ipynb")):
             lines.append(f"{self.script}: no parallel loop of Numba was run in it, and no kernel was launched")
         lines += [f"{self.script}: {line}" for finding in self.advice for line in told_of(finding)]
         lines += [f"{self.script}: {note}" for note in self.notes]

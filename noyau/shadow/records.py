@@ -70,10 +70,11 @@ NOWHERE = Site("", 0)
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What was watched, by the name and the shape that it has in the source."""
+    """What was watched, by the name and the shape that it has in the source; `is_one`: a variable, of no cells."""
 
     name: str
     shape: tuple[int, ...]
+    is_one: bool = False
 
     def at(self, cell: int) -> tuple[int, ...]:
         """The index of a cell of its packed shape."""
@@ -85,7 +86,7 @@ class Memory:
 
     def spelt(self, cell: int) -> str:
         """`x[3, 4]`."""
-        return f"{self.name}[{', '.join(map(str, self.at(cell))) or '()'}]"
+        return self.name if self.is_one else f"{self.name}[{', '.join(map(str, self.at(cell))) or '()'}]"
 
 
 _UNNAMED = Memory("memory", ())
@@ -177,7 +178,7 @@ def finding_of(seen: Seen, route: Route, op: str, kernel: str, size: str) -> Fin
         site.place,
         size,
         route.messages.get(seen.kind, _message)(seen, route),
-        cell=None if is_index else memory.at(seen.cell),
+        cell=None if is_index or memory.is_one else memory.at(seen.cell),
         severity="warning" if seen.kind in WARNINGS else "error",
         other_place=other.place if other.line else "",
         owners=tuple(owners),

@@ -16,7 +16,7 @@ from noyau.shadow.c.elf import Held, Lines, held_by, lines_of
 
 OWN = "kernel.c"  # what the user's text is called where it is built
 _RUNTIME = "runtime.h cells.c memory.c fibers.c clocks.c entries.c openmp.c tasks.c threads.c cuda.c main.c".split()
-_WRAPPED = "malloc calloc realloc free aligned_alloc posix_memalign memcpy memmove memset".split()
+_WRAPPED = "main malloc calloc realloc free aligned_alloc posix_memalign memcpy memmove memset".split()
 _WATCHED = (
     "-O1",
     "-g",
@@ -29,6 +29,10 @@ _WATCHED = (
 )
 _STANDARDS = {"c": (), "cpp": ("-x", "c++", "-std=c++17"), "cuda": ("-x", "c++", "-std=c++17", "-Wno-attributes")}
 _LEFT_OUT = re.compile(r"-(O.*|flto.*|fsanitize.*|g.*|ffast-math|Ofast|l.*|L.*)$")
+_UNDECLARED = re.compile(
+    r"kernel\.c:(\d+):\d+: error: ['\u2018]((?:cuda|cu[A-Z]|CU|nv|__|atomic|tex|surf)\w*)['\u2019] "
+    r"(?:was not declared|has not been declared|does not name|is not a member)"
+)
 _UNKNOWN = re.compile(r"undefined reference to `([\w:]+)")
 
 
@@ -57,7 +61,10 @@ def built(source: Source) -> Program:
     what cannot be watched, or where there is no gcc."""
     compiler = _compiler()
     runtime = cc.compile_object(_runtime(), cc.Options(compiler=compiler))
-    own = cc.compile_object(source.text, cc.Options(compiler=compiler, extra=_flags(source)))
+    try:
+        own = cc.compile_object(source.text, cc.Options(compiler=compiler, extra=_flags(source)))
+    except BuildError as error:
+        raise _refused(error) from None
     words = ["-lstdc++", "-pthread", *(f"-Wl,--wrap={name}" for name in _WRAPPED), *_libraries(source.flags)]
     try:
         path = cc.program([own, runtime], words, cc.Options(compiler=compiler))
@@ -103,6 +110,14 @@ def _headers(folder: Path) -> str:
 
 def _libraries(flags: Sequence[str]) -> list[str]:
     return [flag for flag in flags if flag.startswith(("-l", "-L"))]
+
+
+def _refused(error: BuildError) -> BuildError | UnsupportedError:
+    """A name of CUDA that nobody declares is one that is not stood in for."""
+    found = _UNDECLARED.search(str(error))
+    if found is None:
+        return error
+    return UnsupportedError(f"line {found[1]} uses {found[2]}, which cannot be watched; check a kernel without it")
 
 
 def _explained(error: BuildError) -> BuildError | UnsupportedError:

@@ -16,18 +16,16 @@ from noyau.handwritten.buffers import CPU, GPU, Buffer
 from noyau.handwritten.c_parameters import RANGE, Roles, roles_of
 from noyau.handwritten.calling import FunctionKernel
 from noyau.handwritten.kernels import HandKernel, number_text
-from noyau.handwritten.prototypes import Prototype, prototype_of
+from noyau.handwritten.prototypes import Prototype
 from noyau.languages.c_tables import TYPES
 from noyau.references import bind_sizes
+from noyau.shadow.c.functions import prototype_in
 from noyau.shadow.c.running import Given, Launch
 from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance
 
 Array = np.ndarray
 _UNSEEN = '__attribute__((no_sanitize("thread")))'
-_SKIPPED = re.compile(
-    r"__launch_bounds__\s*\([^)]*\)|\b__(?:global|device|host|forceinline|noinline)__\b|\btemplate\s*<[^>]*>"
-)
 _ANY = f"struct noyau_any {{ void *at; template <class T> {_UNSEEN} operator T *() const {{ return (T *)at; }} }};"
 
 
@@ -66,16 +64,32 @@ def with_calls(text: str, calls: Sequence[Call], language: str) -> str:
 
 def prototype(kernel: HandKernel) -> Prototype:
     """The parameters of a kernel in C, C++ or CUDA C++."""
-    if kernel.prototype is not None:
-        return kernel.prototype
-    text = _SKIPPED.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), kernel.text)
-    return prototype_of(text, re.sub(r"<.*>$", "", kernel.entry), kernel.called)
+    return kernel.prototype or prototype_in(kernel.text, kernel.entry, kernel.called)
 
 
 def is_grid(kernel: HandKernel) -> bool:
     """Whether it is launched over a grid, rather than called."""
-    entry = re.escape(re.sub(r"<.*>$", "", kernel.entry))
-    return kernel.language == "cuda" and bool(re.search(rf"__global__[^;{{}}]*\b{entry}\s*\(", kernel.text))
+    return kernel.language == "cuda" and is_global(kernel.text, kernel.entry)
+
+
+def is_global(text: str, entry: str) -> bool:
+    """Whether a function of a text is one of `__global__`."""
+    name = re.escape(re.sub(r"<.*>$", "", entry))
+    return bool(re.search(rf"__global__[^;{{}}]*\b{name}\s*\(", text))
+
+
+def call_line(entry: str, arguments: Sequence[str], *, is_launched: bool) -> str:
+    """A statement that calls a function, or launches it over the grid that is given."""
+    if not is_launched:
+        return f"{entry}({', '.join(arguments)});"
+    called = f"[](auto... p) {_UNSEEN} {{ {entry}(p...); }}"
+    grid = "noyau_grid(noyau_given_grid(), noyau_given_block(), (size_t)noyau_given_shared())"
+    return f"{grid}.call({', '.join([called, *arguments])});"
+
+
+def entry_text(number: int, statement: str) -> str:
+    """The function of a call, which a run chooses by its number."""
+    return f"static void {_UNSEEN} noyau_entry_{number}(void **a) {{ (void)a; {statement} }}"
 
 
 class _Making:
@@ -187,12 +201,7 @@ class _Making:
         """The call, as C or C++."""
         entry, number = self.kernel.entry, self.number
         head: list[str] = []
-        if is_grid(self.kernel):
-            called = f"[](auto... p) {_UNSEEN} {{ {entry}(p...); }}"
-            grid = "noyau_grid(noyau_given_grid(), noyau_given_block(), (size_t)noyau_given_shared())"
-            line = f"{grid}.call({', '.join([called, *texts])});"
-        else:
-            line = f"{entry}({', '.join(texts)});"
+        line = call_line(entry, texts, is_launched=is_grid(self.kernel))
         if roles.returned is not None:
             output = next(v for v in self.instance.outputs if v.name == roles.returned)
             kind = _type(output.dtype)
@@ -200,7 +209,7 @@ class _Making:
         if roles.in_pieces:
             given.append(self.extent())
             head, line = _pieces(number, line, len(given) - 1)
-        return "\n".join([*head, f"static void {_UNSEEN} noyau_entry_{number}(void **a) {{ (void)a; {line} }}"])
+        return "\n".join([*head, entry_text(number, line)])
 
     def extent(self) -> int:
         """How far `begin` and `end` go."""
@@ -218,12 +227,15 @@ class _Making:
         if launch is None:
             raise SignatureError(f"{self.kernel.called} runs over a grid; say with launch=(grid, block) over which one")
         made = ask(launch, self.offers, where) if callable(launch) else launch
-        if not isinstance(made, tuple) or len(made) not in (2, 3):
-            raise SignatureError(
-                f"{where} gives {made!r}; give (grid, block), or (grid, block, bytes of shared memory)"
-            )
-        shared = int(made[2]) if len(made) == 3 else int(self.kernel.usage.options.get("shared_bytes", 0))
-        return Launch(_triple(made[0], where), _triple(made[1], where), shared)
+        return launch_of(made, where, int(self.kernel.usage.options.get("shared_bytes", 0)))
+
+
+def launch_of(made: Any, where: str, shared_bytes: int = 0) -> Launch:
+    """(grid, block) or (grid, block, bytes of shared memory) as a launch. SignatureError for anything else."""
+    if not isinstance(made, tuple) or len(made) not in (2, 3):
+        raise SignatureError(f"{where} gives {made!r}; give (grid, block), or (grid, block, bytes of shared memory)")
+    shared = int(made[2]) if len(made) == 3 else shared_bytes
+    return Launch(_triple(made[0], where), _triple(made[1], where), shared)
 
 
 def _triple(part: Any, where: str) -> tuple[int, int, int]:

@@ -213,6 +213,7 @@ static int is_launchable(triple grid, triple shape, int64_t shared, int site) {
 
 void noyau_run_grid(triple grid, triple shape, int64_t shared, void (*run)(void *), void *argument, const void *pc) {
     if (mode == GRID) fatal("a launch from within a grid is not supported");
+    if (is_program && given_grid.x) grid = given_grid, shape = given_block; /* another launch is tried */
     if (!is_launchable(grid, shape, shared, site_of(pc))) return;
     if (!grid.x || !grid.y || !grid.z) return; /* refused by a driver, too; what is not written is found */
     const int threads = (int)(shape.x * shape.y * shape.z), before = mode;

@@ -1,6 +1,7 @@
 /* One run: what it is given comes in a file, what was found goes into another, and the arrays into a third. */
 
-void noyau_entry(void **arguments); /* the call, written below the user's text */
+void noyau_entry(void **arguments) __attribute__((weak)); /* the call, written below the user's text */
+int __real_main(int count, char **words, char **environment) __attribute__((weak)); /* of a whole program */
 
 enum { MOST_ARGUMENTS = 256, ON_STACK = 1 << 30 };
 static void *arguments[MOST_ARGUMENTS];
@@ -9,7 +10,8 @@ static int argument_count;
 static int32_t argument_blocks[MOST_ARGUMENTS]; /* -1 for a number */
 static const char *found_path, *arrays_path;
 static uintptr_t program_base;
-static int chosen;
+static int chosen, own_count;
+static char **own_words; /* of a whole program: what it is called with */
 int noyau_chosen(void) { return chosen; }
 static int is_closing;
 static fiber program;
@@ -135,12 +137,16 @@ static void write_arrays(void) {
 }
 
 static void stop_run(void) {
-    if (!is_closing++) write_found();
+    if (!is_closing++) {
+        write_found();
+        if (is_program) fflush(0);
+    }
     _exit(3);
 }
 
 static void on_signal(int number) {
     const char *words = number == SIGPROF ? "it does not end" : number == SIGABRT ? "it aborts" : "it crashes";
+    if (number == SIGINT) words = "it was interrupted";
     if (number == SIGFPE) words = "it divides by zero, or overflows";
     pending.number = -1;
     found("crash", READ, last_site, 0, 0, 0, READ, "%s", words);
@@ -149,6 +155,12 @@ static void on_signal(int number) {
 
 static void on_exit_of_it(void) {
     if (is_closing) return;
+    if (is_program) { /* that is how it ends; its status goes on */
+        settle_pending();
+        is_closing = 1;
+        write_found();
+        return;
+    }
     found("crash", READ, last_site, 0, 0, 0, READ, "%s", "it ends its process");
     stop_run();
 }
@@ -159,6 +171,7 @@ static void catch_signals(long limit_ms) {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_ONSTACK | SA_NODEFER};
     const int numbers[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGPROF};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) sigaction(numbers[i], &action, 0);
+    if (is_program) sigaction(SIGINT, &action, 0);
     const struct itimerval limit = {{0, 0}, {limit_ms / 1000, limit_ms % 1000 * 1000}};
     setitimer(ITIMER_PROF, &limit, 0);
     atexit(on_exit_of_it);
@@ -218,6 +231,7 @@ static void read_given(const char *path) {
         if (sscanf(line, "threads %d plan %d seed %llu limit %ld", &wanted_threads, &plan, &seed, &limit_ms) == 4) {
             plan_seed = seed;
         } else if (sscanf(line, "chosen %d", &chosen) == 1) {
+            is_program = chosen < 0;
         } else if (!strncmp(line, "array ", 6)) {
             add_array(line, in);
         } else if (!strncmp(line, "global ", 7)) {
@@ -247,6 +261,7 @@ static void read_given(const char *path) {
 
 static void run_program(void *unused) {
     (void)unused;
+    if (is_program) exit(__real_main(own_count, own_words, environ));
     noyau_entry(arguments);
     settle_pending();
     mode = SERIAL;
@@ -258,9 +273,10 @@ static void run_program(void *unused) {
     _exit(0);
 }
 
-int main(int count, char **words) {
-    if (count != 4) fatal("it is run by noyau");
-    found_path = words[2], arrays_path = words[3];
+/* In place of main(), which a whole program has, and the text of a kernel may have. */
+int __wrap_main(int count, char **words) {
+    if (count < 4) fatal("it is run by noyau");
+    found_path = words[2], arrays_path = words[3], own_count = count - 4, own_words = words + 4;
     dl_iterate_phdr(find_program, 0);
     if (tls_block.bytes) {
         tls_image = __real_malloc((size_t)tls_block.bytes);

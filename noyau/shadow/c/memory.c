@@ -15,6 +15,10 @@ static void *pages(size_t bytes) {
 }
 
 static void fatal(const char *words) {
+    if (is_program) {
+        found("crash", READ, last_site, 0, 0, 0, READ, "%s", words);
+        stop_run();
+    }
     fprintf(stderr, "noyau: %s\n", words);
     _exit(97);
 }

@@ -18,6 +18,7 @@ from noyau.shadow.c.building import Program, plain_name
 
 Array = np.ndarray
 BLOCKS, TURNS, DRAWN = 0, 1, 2
+WHOLE = -1  # instead of the number of a call: the program's own main()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,41 @@ def run(
             raise CheckError(f"it ended its process (status {done.returncode}): {said}")
         arrays = _arrays(folder / "arrays", given) if done.returncode == 0 else None
         return _read((folder / "found").read_text("utf-8", "replace"), arrays)
+
+
+def run_whole(
+    program: Program, words: Sequence[str], plan: Plan, launch: Launch | None, patience_s: float, *, shown: bool
+) -> tuple[Ran, int]:
+    """Run a whole program, with these words as its `argv`, in the folder that this is in, for up to `patience_s` of the
+    processor's time; and the status that it ended with. `launch`: in place of each of its own; `shown`: it reads and
+    prints as it would by itself, else nothing. CheckError where it says nothing."""
+    with tempfile.TemporaryDirectory(prefix="noyau-") as name:
+        folder = Path(name)
+        path = folder / "program"
+        shutil.copyfile(program.path, path)
+        path.chmod(0o700)
+        forced = launch or Launch((0, 0, 0), (0, 0, 0))
+        (folder / "given").write_bytes(_spelt(program, (), plan, forced, WHOLE, patience_s))
+        command = [str(path), str(folder / "given"), str(folder / "found"), str(folder / "arrays"), *words]
+        where = None if shown else subprocess.DEVNULL
+        try:
+            status = _ended(command, where, 10 * patience_s)
+        except subprocess.TimeoutExpired:
+            raise CheckError("it waits, and does not end") from None
+        if not (folder / "found").is_file():
+            raise CheckError(f"it ended its process (status {status}), and nothing is known of it")
+        return _read((folder / "found").read_text("utf-8", "replace"), None), status
+
+
+def _ended(command: Sequence[str], where: int | None, time_s: float) -> int:
+    """The status of a process; Ctrl-C reaches it too, and it is waited for."""
+    with subprocess.Popen(command, stdin=where, stdout=where, stderr=where) as process:
+        try:
+            return process.wait(time_s)
+        except KeyboardInterrupt:
+            return process.wait(1.0)
+        finally:
+            process.kill()
 
 
 def _spelt(

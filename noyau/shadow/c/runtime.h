@@ -92,10 +92,10 @@ typedef struct fiber {
 
 static int mode = SERIAL;
 static uint32_t now_round = 1 << 2, shared_round = 1 << 2;
-static fiber main_fiber, *now = &main_fiber;
 static strand main_strand = {.owner = 1};
+static fiber main_fiber = {.strand = &main_strand, .state = RUNS}, *now = &main_fiber; /* before main(), constructors */
 static int64_t accesses;
-static int last_site;
+static int last_site, is_program; /* a whole program, with its own main() */
 
 static int site_of(const void *pc);
 static void found(const char *kind, int how, int site, const block *b, int64_t offset, const visit *other,

@@ -32,6 +32,11 @@ _WARPS = {
     "warp": "waits for {other}, which is elsewhere{line}",
     "": "waits at a barrier, and {other} at another one{line}",
 }
+# A pointer to memory that its line allocates: of the host, or of a device.
+_ALLOCATES = re.compile(
+    r"(\w+)\s*(?:=|\()\s*(?:\([^()]*\)\s*|static_cast<[^()]*>\(\s*)?(?:std::)?(?:malloc|calloc|aligned_alloc|realloc|new)\b"
+    r"|cudaMalloc\w*\s*\(\s*(?:\([^()]*\)\s*)?&(\w+)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +104,12 @@ def findings(runs: Sequence[Ran], lines: Lines, told: Told) -> tuple[tuple[Findi
         site, other = (_site(lines.at(at), told) for at in (fault.site, fault.other_site))
         if fault.kind == "divergent-barrier" and fault.words == "" and site == other:
             continue  # one barrier that the compiler has written twice
-        made = _seen(fault, site or told.entry_site, other, told, numbers)
+        made = _seen(fault, site or told.entry_site, other, told, numbers, _site(lines.at(fault.made_at), told))
         if all(_likeness(each) != _likeness(made) for each in seen):
             seen.append(made)
             words[made] = _words(fault, site, other)
+    raced = {_likeness(each)[1:] for each in seen if each.kind == "race"}
+    seen = [each for each in seen if each.kind != "written-twice" or _likeness(each)[1:] not in raced]
     messages = {kind: lambda each, _: words[each] for kind in ("divergent-barrier", "crash", "launch", "unwritten")}
     freed = {each: text for each, text in words.items() if text and each.kind == "out-of-bounds"}
     route = Route(
@@ -120,7 +127,7 @@ def findings(runs: Sequence[Ran], lines: Lines, told: Told) -> tuple[tuple[Findi
 
 
 def _likeness(seen: Seen) -> tuple[object, ...]:
-    pair = (seen.site, seen.other_site) if seen.kind == "race" else (seen.site,)
+    pair = (seen.site, seen.other_site) if seen.kind in ("race", "written-twice") else (seen.site,)
     return (seen.kind, *pair, seen.memory)
 
 
@@ -134,11 +141,22 @@ def _site(found: tuple[str, int], told: Told) -> Site | None:
     return Site(told.place, line, texts[line - 1].strip() if line <= len(texts) else "")
 
 
-def _seen(fault: Fault, site: Site, other: Site | None, told: Told, numbers: _Numbers) -> Seen:
+def _memory(fault: Fault, made: Site | None, told: Told) -> Memory:
+    """What was touched; a block by the pointer that the line which allocates it names, or by that line."""
+    if fault.name == "the stack":
+        return Memory("a variable on the stack", (1,), is_one=True)
+    shape = told.shapes.get(fault.name, (fault.size // (fault.unit or 1),))
+    name = fault.name
+    if made is not None:
+        pointers = {found[1] or found[2] for found in _ALLOCATES.finditer(made.text)}
+        name = pointers.pop() if len(pointers) == 1 else f"{name} of line {made.line}"
+    return Memory(name, shape or (1,))
+
+
+def _seen(fault: Fault, site: Site, other: Site | None, told: Told, numbers: _Numbers, made: Site | None) -> Seen:
     unit = fault.unit or 1
     cells = fault.size // unit
-    shape = told.shapes.get(fault.name, (cells,))
-    memory = numbers.memory(Memory(fault.name, shape or (1,))) if fault.name else -1
+    memory = numbers.memory(_memory(fault, made, told)) if fault.name else -1
     kind = "written-twice" if fault.kind == "race" and not fault.changed else fault.kind
     return Seen(
         kind,

@@ -75,7 +75,9 @@ def _run(case: Case, call: Call, program: Program, number: int) -> Watched:
     changed = [] if ends is None else _changed(call, ends, told)
     outputs = None if ends is None else tuple(ends[place] for place in call.outputs)
     wasted = _wasted(runs[0], call, told)
-    return Watched((*found, *changed, *wasted), sum(each.accesses for each in runs), allowed, _notes(runs), outputs)
+    return Watched(
+        (*found, *changed, *wasted), sum(each.accesses for each in runs), allowed, launches_noted(runs), outputs
+    )
 
 
 def _source(case: Case, calls: Sequence[Call]) -> Source:
@@ -93,14 +95,19 @@ def _source(case: Case, calls: Sequence[Call]) -> Source:
 
 def plans_of(kernel: HandKernel) -> tuple[Plan, ...]:
     """How a kernel is run: as its text has threads of OpenMP, of its own, or none."""
-    clean = blanked(kernel.text)
     if kernel.language == "cuda":
         return _ALONE
-    usage = kernel.usage
-    pieces = roles_of(prototype(kernel), usage, kernel.target, kernel.called).in_pieces
-    if pieces or re.search(r"#\s*pragma\s+omp\b|\b_Pragma\b", clean):
+    pieces = roles_of(prototype(kernel), kernel.usage, kernel.target, kernel.called).in_pieces
+    return _TEAMS if pieces else plans_for(kernel.text)
+
+
+def plans_for(text: str) -> tuple[Plan, ...]:
+    """How a text is run: the first is how it would run by itself, the last one most unlike it."""
+    clean = blanked(text)
+    if re.search(r"#\s*pragma\s+omp\b|\b_Pragma\b", clean):
         return _TEAMS
-    return _THREADS if re.search(r"\bpthread_create\b|\bstd\s*::\s*j?thread\b|\bthrd_create\b", clean) else _ALONE
+    is_threaded = re.search(r"\bpthread_create\b|\bstd\s*::\s*(?:j?thread|async)\b|\bthrd_create\b", clean)
+    return _THREADS if is_threaded else _ALONE
 
 
 def _changed(call: Call, ends: Sequence[Array], told: Told) -> list[Finding]:
@@ -130,7 +137,8 @@ def _wasted(run: Ran, call: Call, told: Told) -> list[Finding]:
     return [replace(warning, severity="warning", mend=mend)]
 
 
-def _notes(runs: Sequence[Ran]) -> tuple[str, ...]:
+def launches_noted(runs: Sequence[Ran]) -> tuple[str, ...]:
+    """How much ran side by side, in words."""
     if runs[0].launches:
         return (f"threads took turns: {runs[0].threads} in {runs[0].launches} launches",)
     return (f"with other numbers of threads: {len(runs)} runs",) if len(runs) > 1 else ()

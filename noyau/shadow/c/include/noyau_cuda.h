@@ -1,7 +1,7 @@
 /* CUDA C++ for a C++ compiler: what a kernel uses, so that it runs on the processor with every access watched.
 
    What is not here is not supported, and the compiler names it. `<<<...>>>`, and `extern __shared__`, are written anew
-   before this text is compiled (noyau/shadow/c/launches.py). */
+   before this text is compiled (noyau/shadow/c/rewriting.py); the host's side is in noyau_cuda_host.h. */
 #ifndef NOYAU_CUDA_H
 #define NOYAU_CUDA_H
 
@@ -313,74 +313,6 @@ static inline long long clock64() {
 }
 #define __nanosleep(n) ((void)(n))
 
-/* The host's side: one device, one thing after the other. */
-typedef int cudaError_t;
-typedef struct noyau_stream *cudaStream_t;
-typedef struct noyau_event *cudaEvent_t;
-enum { cudaSuccess = 0, cudaErrorMemoryAllocation = 2 };
-enum cudaMemcpyKind {
-    cudaMemcpyHostToHost,
-    cudaMemcpyHostToDevice,
-    cudaMemcpyDeviceToHost,
-    cudaMemcpyDeviceToDevice,
-    cudaMemcpyDefault
-};
-struct cudaDeviceProp {
-    char name[256] = "noyau";
-    int multiProcessorCount = 4, warpSize = 32, maxThreadsPerBlock = 1024, major = 8, minor = 0;
-    size_t sharedMemPerBlock = 48 * 1024, totalGlobalMem = (size_t)16 << 30;
-};
-template <class T> NOYAU_CALLED cudaError_t cudaMalloc(T **into, size_t bytes) {
-    *into = (T *)noyau_device_memory((int64_t)bytes, 0, NOYAU_PC);
-    return *into ? cudaSuccess : cudaErrorMemoryAllocation;
-}
-template <class T> NOYAU_CALLED cudaError_t cudaMallocManaged(T **into, size_t bytes, unsigned = 0) {
-    *into = (T *)noyau_device_memory((int64_t)bytes, 1, NOYAU_PC);
-    return *into ? cudaSuccess : cudaErrorMemoryAllocation;
-}
-template <class T> NOYAU_CALLED cudaError_t cudaMallocHost(T **into, size_t bytes, unsigned = 0) {
-    *into = (T *)noyau_device_memory((int64_t)bytes, 1, NOYAU_PC);
-    return *into ? cudaSuccess : cudaErrorMemoryAllocation;
-}
-NOYAU_STATIC cudaError_t cudaFree(void *at) { return noyau_device_free(at, NOYAU_PC), cudaSuccess; }
-NOYAU_STATIC cudaError_t cudaFreeHost(void *at) { return noyau_device_free(at, NOYAU_PC), cudaSuccess; }
-NOYAU_STATIC cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind = cudaMemcpyDefault) {
-    return noyau_device_copy(to, from, (int64_t)bytes, NOYAU_PC), cudaSuccess;
-}
-NOYAU_STATIC cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t = 0) {
-    return noyau_device_copy(to, from, (int64_t)bytes, NOYAU_PC), cudaSuccess;
-}
-NOYAU_STATIC cudaError_t cudaMemset(void *to, int value, size_t bytes) {
-    return noyau_device_set(to, value, (int64_t)bytes, NOYAU_PC), cudaSuccess;
-}
-NOYAU_STATIC cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t = 0) {
-    return noyau_device_set(to, value, (int64_t)bytes, NOYAU_PC), cudaSuccess;
-}
-template <class T>
-NOYAU_CALLED cudaError_t cudaMemcpyToSymbol(T &to, const void *from, size_t bytes, size_t offset = 0, int = 0) {
-    return noyau_device_copy((char *)&to + offset, from, (int64_t)bytes, NOYAU_PC), cudaSuccess;
-}
-template <class T>
-NOYAU_CALLED cudaError_t cudaMemcpyFromSymbol(void *to, const T &from, size_t bytes, size_t offset = 0, int = 0) {
-    return noyau_device_copy(to, (const char *)&from + offset, (int64_t)bytes, NOYAU_PC), cudaSuccess;
-}
-static inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
-static inline cudaError_t cudaGetLastError() { return cudaSuccess; }
-static inline cudaError_t cudaPeekAtLastError() { return cudaSuccess; }
-static inline const char *cudaGetErrorString(cudaError_t) { return "no error"; }
-static inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
-static inline cudaError_t cudaGetDevice(int *device) { return *device = 0, cudaSuccess; }
-static inline cudaError_t cudaGetDeviceCount(int *count) { return *count = 1, cudaSuccess; }
-static inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp *of, int) { return *of = cudaDeviceProp(), cudaSuccess; }
-static inline cudaError_t cudaStreamCreate(cudaStream_t *made) { return *made = 0, cudaSuccess; }
-static inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
-static inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
-static inline cudaError_t cudaEventCreate(cudaEvent_t *made) { return *made = 0, cudaSuccess; }
-static inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t = 0) { return cudaSuccess; }
-static inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
-static inline cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t, cudaEvent_t) { return *ms = 0, cudaSuccess; }
-static inline cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
-enum { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
-template <class F> static inline cudaError_t cudaFuncSetAttribute(F, int, int) { return cudaSuccess; }
+#include "noyau_cuda_host.h"
 
 #endif

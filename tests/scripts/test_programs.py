@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from noyau.cli import main
+from noyau.errors import InputError, UnsupportedError
+from noyau.scripts.programs import check_program
+
+OPENMP = """\
+#include <stdio.h>
+#include <stdlib.h>
+#include <omp.h>
+double norm(const double *x, int n) {
+    double s = 0;
+#pragma omp parallel for
+    for (int i = 0; i < n; i++)
+        s += x[i] * x[i];
+    return s;
+}
+int main(int argc, char **argv) {
+    int n = atoi(argv[1]);
+    double *x = malloc(n * sizeof *x);
+    double *y = malloc(n * sizeof *y);
+    for (int i = 0; i < n; i++) x[i] = i;
+#pragma omp parallel for
+    for (int i = 0; i <= n; i++) y[i] = 2;
+    double total = 0;
+#pragma omp parallel for reduction(+ : total)
+    for (int i = 0; i < n; i++) total += y[i] + x[i];
+    printf("%d of %d, %g\\n", argc, omp_get_max_threads(), norm(x, n) + total);
+    free(x), free(y);
+    return n == 7 ? 3 : 0;
+}
+"""
+CUDA = """\
+#include <cstdio>
+#include <iostream>
+#include <vector>
+#include <cuda_runtime.h>
+#define CHECK(call) do { cudaError_t e = (call); if (e) { puts(cudaGetErrorString(e)); exit(1); } } while (0)
+__global__ void add(const float *a, float *c, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    c[i] = a[i] + 1;
+}
+template <typename T> __global__ void sum(const T *a, T *out, int n) {
+    extern __shared__ float s[];
+    int i = blockIdx.x * blockDim.x + threadIdx.x, t = threadIdx.x;
+    s[t] = i < n ? a[i] : 0;
+    __syncthreads();
+    for (int k = blockDim.x / 2; k > 0; k /= 2) {
+        if (t < k) s[t] += s[t + k];
+    }
+    if (t == 0) atomicAdd(out, s[0]);
+}
+int main() {
+    int n = 100, threads = 64;
+    std::vector<float> a(n, 1.0f);
+    float *da, *dc, *out, total;
+    cudaEvent_t start;
+    cudaStream_t stream;
+    cudaEventCreate(&start);
+    cudaStreamCreate(&stream);
+    CHECK(cudaMalloc(&da, n * sizeof(float)));
+    CHECK(cudaMalloc((void **)&dc, n * sizeof(float)));
+    cudaMallocManaged(&out, sizeof(float));
+    *out = 0;
+    cudaMemcpyAsync(da, a.data(), n * sizeof(float), cudaMemcpyHostToDevice, stream);
+    add<<<(n + threads - 1) / threads, threads, 0, stream>>>(da, dc, n);
+    CHECK(cudaGetLastError());
+    sum<float><<<dim3(2), threads, threads * sizeof(float)>>>(dc, out, n);
+    cudaDeviceSynchronize();
+    std::cout << *out << std::endl;
+    return 0;
+}
+"""
+
+
+def checked(tmp_path, name, text, *arguments, **options):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return check_program(path, arguments, **options)
+
+
+def seen(found):
+    return sorted((each.kind, int(each.place.rpartition(":")[2])) for each in found.findings)
+
+
+def test_a_program_of_openmp_runs_with_its_own_main(tmp_path, capfd):
+    found = checked(tmp_path, "prog.c", OPENMP, "20")
+    assert capfd.readouterr().out == "2 of 4, 2700\n"  # of the first run alone
+    assert seen(found) == [("out-of-bounds", 17), ("race", 8)]
+    told = {each.kind: each for each in found.findings}
+    assert "thread 3 of 4 writes y at 20, which has 20 cells" in told["out-of-bounds"].message
+    assert "a variable on the stack, written by thread 0 of 4 on the same line" in told["race"].message
+    assert told["race"].owners == ("thread 1 of 4", "thread 0 of 4")
+    assert str(found).startswith("prog: watched in 2 runs, ")
+    assert checked(tmp_path, "prog.c", OPENMP, "7").fault == "it ended with status 3"
+    crashed = checked(tmp_path, "prog.c", OPENMP)
+    assert [each.kind for each in crashed.findings] == ["crash"]
+
+
+def test_a_program_of_cuda_runs_without_a_gpu(tmp_path, capfd):
+    found = checked(tmp_path, "prog.cu", CUDA)
+    assert capfd.readouterr().out.strip().isdigit()
+    assert seen(found) == [("out-of-bounds", 8), ("race", 16)]
+    told = {each.kind: each for each in found.findings}
+    assert "thread 36 of block 1 reads da at 100" in told["out-of-bounds"].message
+    assert set(told["race"].owners) <= {f"thread {n} of block {b}" for n in range(64) for b in range(2)}
+    assert "threads took turns: 256 in 2 launches" in str(found)
+    assert seen(checked(tmp_path, "prog.cu", CUDA, launch=((1,), (32,)))) == [("race", 16)]
+
+
+def test_what_cannot_be_run_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"f\.c has no main\(\), so there is nothing to run; in Python, noyau.check"):
+        checked(tmp_path, "f.c", "int f(void) { return 1; } /* main() */\n")
+    with pytest.raises(InputError, match=r"none\.c cannot be read: No such file"):
+        check_program(tmp_path / "none.c")
+    text = "#include <cuda_runtime.h>\nint main() {\n    float *a;\n    cudaMallocArray(&a, 4);\n}\n"
+    with pytest.raises(UnsupportedError, match=r"^f\.cu: line 4 uses cudaMallocArray, which cannot be watched"):
+        checked(tmp_path, "f.cu", text)
+    with pytest.raises(UnsupportedError, match=r"^f\.c: line 2 calls other, which cannot be watched"):
+        checked(tmp_path, "f.c", "int other(int);\nint main() { return other(1); }\n")
+
+
+def test_the_command_checks_programs(tmp_path, capfd):
+    path, record = tmp_path / "prog.c", tmp_path / "found.json"
+    text = "#include <stdio.h>\nint main(int n, char **words) { return puts(words[1]) < 0 || ANSWER != 42; }\n"
+    path.write_text(text, encoding="utf-8")
+    assert main(["check", str(path), "hello", "--flags=-DANSWER=42", "--json", str(record)]) == 0
+    assert capfd.readouterr().out.startswith("hello\nprog: no race found in 1 run, ")
+    assert json.loads(record.read_text(encoding="utf-8"))["ok"] is True
+    assert main(["check", f"{path}::main"]) == 2
+    assert main(["check", str(path), "--sanitizer"]) == 2
+    told = capfd.readouterr().err
+    assert "prog.c::main names a function, which is called in Python: noyau.check(" in told
+    assert "prog.c is a program, and --sanitizer is not of programs" in told
+    path.write_text("int main() {\n    return 0\n}\n", encoding="utf-8")
+    assert main(["check", str(path)]) == 2
+    assert "prog.c:2:13: error: expected ';'" in capfd.readouterr().err
