@@ -9,6 +9,7 @@ import importlib.util
 import os
 import re
 import signal
+import sys
 from collections.abc import Generator, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -20,6 +21,10 @@ from noyau.builders import cc
 # Where there is no GPU, Triton interprets: it asks for that when it is imported, which torch may do first.
 if not Path("/proc/driver/nvidia").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# Modules are compiled once, whatever the shell says: each process that the tests start is a second faster for it.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A shell that starts pytest in the background has it ignore SIGINT, and nohup SIGHUP; what the tests start would too.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -7,7 +7,9 @@ import re
 import statistics
 import subprocess
 import sys
+from collections.abc import Callable
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -121,6 +123,33 @@ def upward_imports(path: Path, tree: ast.Module) -> list[str]:
     return sorted(name for name in own if not any(is_within(name, allowed) for allowed in below))
 
 
+@cache
+def survey() -> dict[str, dict[str, list[object]]]:
+    """What each question finds in each file of the package; a file is parsed once, and its tree is not kept."""
+    found: dict[str, dict[str, list[object]]] = {name: {} for name in QUESTIONS}
+    for path in PACKAGE:
+        tree = parsed(path)
+        for name, question in QUESTIONS.items():
+            if answer := question(path, tree):
+                found[name][show(path)] = answer
+    return found
+
+
+def called(tree: ast.Module) -> list[str]:
+    """The last name of everything that is called."""
+    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return [str(getattr(func, "id", None) or getattr(func, "attr", None)) for func in calls]
+
+
+QUESTIONS: dict[str, Callable[[Path, ast.Module], list]] = {
+    **{rule.__name__: lambda path, tree, rule=rule: rule(tree) for rule in RULES},
+    "lengths": lambda path, tree: [lines(node) for node in functions(tree)],
+    "misplaced imports": misplaced_imports,
+    "upward imports": upward_imports,
+    "calls": lambda path, tree: called(tree),
+}
+
+
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_a_rule_finds_what_it_forbids(rule):
     assert [text for text in RULES[rule] if not rule(ast.parse(text))] == []
@@ -129,7 +158,7 @@ def test_a_rule_finds_what_it_forbids(rule):
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_the_package_keeps_a_rule(rule):
-    assert {show(path): found for path in PACKAGE if (found := rule(parsed(path)))} == {}
+    assert survey()[rule.__name__] == {}
 
 
 def test_the_closed_sets_are_found():
@@ -145,8 +174,7 @@ def test_files_are_under_400_lines():
 
 
 def test_the_median_function_is_under_10_lines():
-    lengths = [lines(node) for path in PACKAGE for node in functions(parsed(path))]
-    assert statistics.median(lengths) < 10
+    assert statistics.median(length for lengths in survey()["lengths"].values() for length in lengths) < 10
 
 
 def test_no_file_or_folder_is_a_drawer():
@@ -184,12 +212,11 @@ def test_imports_are_found(text, found):
 
 
 def test_optional_packages_are_imported_in_their_own_files():
-    found = {show(path): wrong for path in PACKAGE if (wrong := misplaced_imports(path, parsed(path)))}
-    assert found == {}
+    assert survey()["misplaced imports"] == {}
 
 
 def test_layers_stand_on_those_below():
-    assert {show(path): wrong for path in PACKAGE if (wrong := upward_imports(path, parsed(path)))} == {}
+    assert survey()["upward imports"] == {}
 
 
 BLOCKED = f"""
@@ -221,9 +248,7 @@ def test_no_module_bears_the_name_of_a_public_function():
 def test_every_error_is_raised_somewhere():
     if not (ROOT / "noyau" / "optimizing.py").exists():
         pytest.skip("the main job is not there yet, and some errors are its own")
-    trees = [parsed(path) for path in PACKAGE if path.stem != "errors"]
-    calls = [node.func for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    made = {getattr(func, "id", None) or getattr(func, "attr", None) for func in calls}
+    made = {name for path, names in survey()["calls"].items() if path != "noyau/errors.py" for name in names}
     kinds = {name for name, kind in vars(errors).items() if isinstance(kind, type) and kind is not errors.NoyauError}
     assert kinds - made == set()
 
