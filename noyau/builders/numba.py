@@ -72,11 +72,11 @@ class _Apart:
 
 
 class Compiled:
-    """A kernel of a text of language numba, compiled for the layouts of its inputs.
+    """A kernel of a text of language numba, compiled for the layouts of its inputs, unless it is only to be `opened`.
 
     BuildError where Numba refuses the text."""
 
-    def __init__(self, text: str, kernel: Kernel) -> None:
+    def __init__(self, text: str, kernel: Kernel, *, runs: bool = True) -> None:
         self.kernel, self.name, self._text = kernel, kernel.name, text
         self.path, self._module = load(text)
         self._caller: Any = self._module[kernel.name].py_func
@@ -90,7 +90,7 @@ class Compiled:
         types = self._types(text)
         self._entries = [
             self._compile(launch, [types.get(name, numba.int64) for name in parameters_of(launch.py_func)])
-            for launch in self._launches
+            for launch in (self._launches if runs else ())
         ]
 
     def __call__(

@@ -47,7 +47,7 @@ class FromReference:
         self.op, self.language, self.name = op, language, language
         self.called, self.place = f"{op.name}[{language}]", op.description.place
         self.constants: Mapping[str, Any] = op.description.reference.constants
-        self.built: dict[Key, list[Built | str]] = {}
+        self.built: dict[tuple[Key, bool], list[Built | str]] = {}
         self.reason = ""  # why the last inputs were not taken
 
     @property
@@ -102,20 +102,20 @@ class FromReference:
         assert self.op.signature is not None
         return bind(self.op.signature, arrays, self.op.known(self.constants), self.op.name)
 
-    def made(self, bound: Bound) -> Built | str:
-        """The program for arrays like these, built once; or why there is none."""
+    def made(self, bound: Bound, *, runs: bool = True) -> Built | str:
+        """The program for arrays like these, built once; or why there is none. Without `runs` it is only watched."""
         assert self.op.signature is not None
         wanted = wanted_by(self.op.signature, bound, self.constants)
-        known = self.built.setdefault(key_of(wanted), [])
+        known = self.built.setdefault((key_of(wanted), runs), [])
         for each in known:
             if isinstance(each, str) or each.generated.holds(bound.sizes):
                 return each
-        known.append(self.tried(wanted))
+        known.append(self.tried(wanted, runs))
         return known[-1]
 
-    def tried(self, wanted: Wanted) -> Built | str:
+    def tried(self, wanted: Wanted, runs: bool) -> Built | str:
         try:
-            return build(generate(self.op.description, wanted, self.language))
+            return build(generate(self.op.description, wanted, self.language), runs=runs)
         except UnsupportedError as error:
             return str(error)
 
@@ -127,7 +127,7 @@ class FromReference:
         from noyau.shadow.numba.generated import watch_generated
 
         bound = self.bound(arrays)
-        found = self.made(bound)
+        found = self.made(bound, runs=False)
         if isinstance(found, str):
             raise UnsupportedError(found)
         given = fitted(bound.arrays, found.generated.wanted.layouts)

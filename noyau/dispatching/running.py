@@ -70,8 +70,9 @@ class Built:
         return [values[name] for name in graph.outputs]
 
 
-def build(generated: Generated) -> Built:
-    """The kernels of a program, from the cache or built. BuildError as the compiler says."""
+def build(generated: Generated, *, runs: bool = True) -> Built:
+    """The kernels of a program, from the cache or built. BuildError as the compiler says. Without `runs` one in
+    language numba, which is then not compiled, can only be watched."""
     kernels = generated.program.kernels
     if not kernels:
         return Built(generated, ())
@@ -87,7 +88,7 @@ def build(generated: Generated) -> Built:
         case _:
             from noyau.builders.numba import Compiled
 
-            return Built(generated, tuple(Compiled(generated.text, kernel) for kernel in kernels))
+            return Built(generated, tuple(Compiled(generated.text, kernel, runs=runs) for kernel in kernels))
 
 
 def _native(library: Path, kernel: Kernel) -> Native:

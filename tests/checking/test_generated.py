@@ -5,6 +5,7 @@ import pytest
 
 import noyau
 from noyau.checking import generated
+from noyau.checking.attempts import attempts
 from noyau.checking.generated import FromReference, from_reference
 from noyau.checking.runs import TwoRuns
 from noyau.dispatching.running import Built
@@ -69,6 +70,16 @@ def test_a_wrong_generated_kernel_is_found(monkeypatch):
     one = noyau.check(doubled).findings[0]
     assert one.kind == "race"
     assert "runs with 1 and 2 threads differ" in one.message
+
+
+def test_what_is_watched_is_not_compiled(monkeypatch):
+    numba = pytest.importorskip("noyau.builders.numba")
+    monkeypatch.delattr(numba.Compiled, "_compile")
+    made = FromReference(doubled, "numba")
+    attempt = next(attempts(doubled, {}, 0, lambda instance: True))
+    found = made.watch(attempt, [X], "n = 4")
+    assert found.accesses == 2 * X.size
+    assert np.array_equal(found.outputs[0], 2 * X)
 
 
 def test_in_pieces_each_kernel_is_between_guards():
