@@ -19,7 +19,7 @@ from noyau.runtimes.numpy import plain
 from noyau.runtimes.numpy.library import Library, library, reads_scalars
 from noyau.runtimes.numpy.memory import LEAST_BYTES, empty
 
-_ORDERS = (Order.PACKED, Order.PERMUTED, Order.INNER, Order.STRIDED)  # as door.c counts them
+_ORDERS = (Order.PACKED, Order.PERMUTED, Order.INNER, Order.STRIDED)  # as arguments.c counts them
 _ARRAYS, _NUMBERS = 1, {bool: 2, int: 4, float: 8}
 _PATIENCE: Any = 10_000  # attempts to find a cell that two arrays share
 _FAILURES = (
@@ -108,7 +108,7 @@ def require_fitting(called: str, native: Native, arguments: Sequence[Argument], 
 
 
 class ArgumentEnd(ctypes.Structure):
-    """`argument_end` of door.c."""
+    """`argument_end` of arguments.c."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("descr", "scalar", "convert", "equals", "axes")),
@@ -118,13 +118,13 @@ class ArgumentEnd(ctypes.Structure):
 
 
 class ResultEnd(ctypes.Structure):
-    """`result_end` of door.c."""
+    """`result_end` of arguments.c."""
 
     _fields_ = (("descr", ctypes.c_void_p), ("item", ctypes.c_int32), ("scalar", ctypes.c_int32))
 
 
 class DoorEnds(ctypes.Structure):
-    """`door` of door.c."""
+    """`door` of arguments.c."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("kernel", "arguments", "results")),

@@ -24,7 +24,10 @@ _FUNCTIONS = tuple(
     "PyObject_GetItem PyObject_RichCompareBool Py_IncRef Py_DecRef PyEval_SaveThread PyEval_RestoreThread".split()
 )
 _NEW_FROM_DESCR = 94  # the place of PyArray_NewFromDescr in NumPy's table, of its stable ABI
-FILES = (("languages", "noyau.h"), ("runtimes", "numpy", "threads.c"), ("runtimes", "numpy", "door.c"))
+FILES = (
+    ("languages", "noyau.h"),
+    *(("runtimes", "numpy", name) for name in ("threads.c", "arguments.c", "door.c")),
+)
 _NOTHING: tuple[()] = ()
 _OBJECTS = (np.ndarray, tuple, bool, int, float, True, None, _NOTHING)
 
@@ -79,7 +82,7 @@ def load(*paths: tuple[str, ...]) -> Library | None:
 
 
 def _open(loaded: ctypes.CDLL) -> bool:
-    """Hand over the table that door.c calls `python`."""
+    """Hand over the table that arguments.c calls `python`."""
     functions = [ctypes.cast(getattr(_PYTHON, name), _POINTER).value for name in _FUNCTIONS]
     words = [*functions, _new_array(), *map(id, _OBJECTS), object.__basicsize__]
     table = (ctypes.c_size_t * len(words))(*(word or 0 for word in words))

@@ -1,4 +1,4 @@
-/* A call of a kernel on tensors of PyTorch. Before this text stand noyau.h, threads.c and door.c of the NumPy runtime.
+/* A call of a kernel on tensors of PyTorch. Before this text stand noyau.h and what the NumPy runtime is made of.
 
    Tensors are read by DLPack's exchange interface for C (dlpack.h 1.3, `DLPackExchangeAPI`), which their type carries:
    its addresses come from Python, and nothing of PyTorch's own headers is needed. */
@@ -41,6 +41,7 @@ static int view_tensor(py *object, tensor_view *view) {
 }
 
 static int read_tensor(const argument_end *end, py *object, void **data, int64_t *dims) {
+    if (type_of(object) != torch.tensor && type_of(object) != torch.parameter) return -1;
     tensor_view view;
     if (!view_tensor(object, &view) || view.rank != end->rank) return 0;
     if ((view.code << 8 | view.bits) != kind_of(end->onnx)) return 0;
@@ -54,18 +55,6 @@ static int read_tensor(const argument_end *end, py *object, void **data, int64_t
     const array_fields cells = {(char *)view.data + view.byte_offset, view.rank, extents, strides, NULL, NULL, 0};
     if ((uintptr_t)cells.data % (uintptr_t)end->item) return 0;
     return read_cells(end, &cells, is_packed(&cells, axes, end->item), data, dims);
-}
-
-static int is_tensor(py *object) { return type_of(object) == torch.tensor || type_of(object) == torch.parameter; }
-
-static int read_given(const argument_end *end, py *object, void **data, void *slot, int64_t *dims) {
-    if (is_tensor(object)) {
-        if (!(end->takes & ARRAYS) || !read_tensor(end, object, data, dims)) return 0;
-    } else {
-        if (end->rank || !read_number(end, object, slot)) return 0;
-        *data = slot;
-    }
-    return !end->equals || !memcmp(*data, end->equals, (size_t)end->item);
 }
 
 /* A tensor of any values, and where its cells are. What is large lies in memory that was used before. */
@@ -83,42 +72,10 @@ static py *make_tensor(py *self, const door *door, const result_end *end, int32_
     return made;
 }
 
-static py *tensors_made(py *self, const door *door, void **buffers, const int64_t *sizes) {
-    const noyau_kernel *kernel = door->kernel;
-    py *results[kernel->outputs + 1];
-    int64_t dims[door->most_dims + 1];
-    int32_t made = 0;
-    for (; made < kernel->outputs; made++) {
-        kernel->shape(sizes, made, dims);
-        results[made] = make_tensor(self, door, &door->results[made], kernel->ranks[kernel->inputs + made], dims,
-                                    &buffers[kernel->inputs + made]);
-        if (!results[made]) break;
-    }
-    const int32_t status = made == kernel->outputs ? run_kernel(kernel, buffers, sizes) : NOYAU_OK;
-    if (made == kernel->outputs && status == NOYAU_OK) return packed(door, results);
-    for (int32_t k = 0; k < made; k++) python.drop(results[k]);
-    return status == NOYAU_OK ? NULL : failure(self, status);
-}
-
-/* tensor_door(arguments): the results, or MISS where the arguments are not of the door's key. */
+/* tensor_door(arguments): the results, or MISS. */
 static py *noyau_tensor_door_call(py *self, py *const *given, ptrdiff_t count) {
-    const door *door = python.long_address(python.tuple_item(self, DOOR));
-    const noyau_kernel *kernel = door->kernel;
-    py *miss = python.tuple_item(self, MISS);
-    const int32_t inputs = kernel->inputs;
-    if (count != 1 || type_of(given[0]) != python.tuple || python.tuple_size(given[0]) != inputs) return returned(miss);
-    void *buffers[inputs + kernel->outputs + kernel->scratch + 1];
-    int64_t dims[door->dims + 1], sizes[kernel->sizes + 1], *next = dims;
-    const int64_t *shapes[inputs + 1];
-    _Alignas(SLOT) unsigned char slots[inputs + 1][SLOT];
-    for (int32_t k = 0; k < inputs; k++) {
-        const argument_end *end = &door->arguments[k];
-        if (!read_given(end, python.tuple_item(given[0], k), &buffers[k], slots[k], next)) return returned(miss);
-        shapes[k] = next;
-        next += 2 * end->rank;
-    }
-    if (kernel->bind(shapes, sizes) || !has_shapes(door, sizes)) return returned(miss);
-    return tensors_made(self, door, buffers, sizes);
+    if (count != 1) return returned(python.tuple_item(self, MISS));
+    return called(self, given[0], NULL, read_tensor, make_tensor);
 }
 
 NOYAU_EXPORT method noyau_tensor_door_method;
