@@ -96,7 +96,7 @@ def _check_op(arguments: argparse.Namespace) -> int:
 
     from noyau.checking.findings import LIMITS, together
     from noyau.checking.sarif import sarif
-    from noyau.reports.records import write_json
+    from noyau.reports.writing import write_json
 
     if arguments.against is not None or arguments.inputs is not None:
         raise InputError("--against and --inputs are of models: an op is checked against its own reference")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import RenderableType
 from rich.text import Text
 
 from noyau.checking.certificate import SHARE, Outcome
@@ -23,8 +23,8 @@ from noyau.ir.graph import Graph
 from noyau.judging.bindings import Dims, bindings, called, inputs_at
 from noyau.judging.bindings import spell as spell_sizes
 from noyau.original import Original, foreign, open_model
-from noyau.reports.records import write_json
 from noyau.reports.wrapping import hanging
+from noyau.reports.writing import Record
 from noyau.runtimes.bodies import DOMAIN
 from noyau.runtimes.capturing import lost_values, part_for
 from noyau.runtimes.onnxruntime import open_session, run
@@ -74,7 +74,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
+class Apart(Record):
     """What was found of two models; prints itself. `notes`: where the inputs come from, and what was not compared."""
 
     model: str
@@ -114,12 +114,7 @@ class Apart:
             "notes": list(self.notes),
         }
 
-    def write(self, path: Path) -> None:
-        """Write the record as JSON. OutputError where that cannot be."""
-        write_json(self.to_json(), path)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        width = options.max_width
+    def rendered(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
         for each in self.runs:
             outputs = sum(value.is_output for value in each.values)
             count = f"{len(each.values)} common values, {outputs} of them outputs"

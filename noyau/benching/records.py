@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import RenderableType
 
 from noyau.benching.work import Work
 from noyau.errors import CheckError
-from noyau.reports.records import Machine, number, plain, write_json
+from noyau.reports.records import Machine, number
+from noyau.reports.writing import Record
 from noyau.timing.comparing import Comparison, Series, Verdict
 from noyau.timing.conditions import Conditions, unsteady
 
@@ -169,7 +169,7 @@ class At:
 
 
 @dataclass(frozen=True)
-class Benched:
+class Benched(Record):
     """Candidates timed side by side, at each of some sizes; prints itself. `threads`: of each pool that is loaded;
     `gpu`: the one that they ran on, with its clocks before and after, None where that was the processor."""
 
@@ -207,14 +207,7 @@ class Benched:
             "at": [at.to_json() for at in self.at],
         }
 
-    def write(self, path: Path) -> None:
-        """Write it as JSON, whole or not at all; OutputError where the folder is missing, read-only or full."""
-        write_json(self.to_json(), path)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+    def rendered(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
         from noyau.benching.rendering import render
 
-        yield from render(self, options.max_width, ascii_only=options.ascii_only)
-
-    def __str__(self) -> str:
-        return plain(self)
+        return render(self, width, ascii_only=ascii_only)

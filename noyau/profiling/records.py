@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import RenderableType
 
 from noyau.profiling.ceilings import ceiling
-from noyau.reports.records import Machine, number, plain, write_json
+from noyau.reports.records import Machine, number
+from noyau.reports.writing import Record
 
 SCHEMA_VERSION = 1
 
@@ -192,7 +192,7 @@ class At:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(Record):
     """Where the time of a model goes; prints itself. `nodes`: of the file; `top`: rows of a table that are shown."""
 
     machine: Machine
@@ -214,14 +214,7 @@ class Profile:
             "at": [each.to_json() for each in self.at],
         }
 
-    def write(self, path: Path) -> None:
-        """Write it as JSON, whole or not at all; OutputError where the folder is missing, read-only or full."""
-        write_json(self.to_json(), path)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+    def rendered(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
         from noyau.profiling.rendering import render
 
-        yield from render(self, options.max_width, ascii_only=options.ascii_only)
-
-    def __str__(self) -> str:
-        return plain(self)
+        return render(self, width, ascii_only=ascii_only)

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import json
 import math
-import os
-import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import RenderableType
 
-from noyau.errors import OutputError
+from noyau.reports.writing import Record
 from noyau.timing.comparing import Verdict
 from noyau.timing.conditions import Conditions, unsteady
 
 SCHEMA_VERSION = 1
-_PLAIN_WIDTH = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +162,7 @@ class NotFused:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Report(Record):
     """What became of a model; prints itself. `ceiling`: the most that fusing could gain for the whole model, were each
     kernel at its floor (Amdahl). `inputs`: a line on each input, where it came from or how it was made up.
     `conditions`: how the machine was before and after."""
@@ -214,40 +207,10 @@ class Report:
             "conditions": [each.to_json() for each in self.conditions],
         }
 
-    def write(self, path: Path) -> None:
-        """Write it as JSON, whole or not at all; OutputError where the folder is missing, read-only or full."""
-        write_json(self.to_json(), path)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+    def rendered(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
         from noyau.reports.terminal import render
 
-        yield from render(self, options.max_width, ascii_only=options.ascii_only)
-
-    def __str__(self) -> str:
-        return plain(self)
-
-
-def write_json(record: Mapping[str, Any], path: Path) -> None:
-    """Write a record as JSON, whole or not at all; OutputError where the folder is missing, read-only or full."""
-    write_text(json.dumps(record, indent=2, allow_nan=False) + "\n", path)
-
-
-def write_text(text: str, path: Path) -> None:
-    """Write a text, whole or not at all; OutputError where the folder is missing, read-only or full."""
-    fresh = path.parent / f".noyau-{secrets.token_hex(8)}.tmp"
-    try:
-        try:
-            with fresh.open("x", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(path)
-        finally:
-            with contextlib.suppress(OSError):
-                fresh.unlink(missing_ok=True)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise OutputError(f"{path} cannot be written: {reason}; give a folder that exists, with room in it") from error
+        return render(self, width, ascii_only=ascii_only)
 
 
 def number(value: float | None) -> float | None:
@@ -257,11 +220,3 @@ def number(value: float | None) -> float | None:
 
 def _verdict(verdict: Verdict | None) -> str | None:
     return None if verdict is None else verdict.value
-
-
-def plain(record: RenderableType) -> str:
-    """What a record prints, without colours and as wide as a page."""
-    console = Console(file=io.StringIO(), width=_PLAIN_WIDTH, color_system=None, force_terminal=False)
-    with console.capture() as captured:
-        console.print(record)
-    return captured.get().rstrip("\n")

@@ -83,7 +83,7 @@ def draw(maps: Sequence[Map], place: Path | None, path: Path) -> None:
     if not any(each.arrays for each in maps):
         left = [f"{each.kernel}{each.launch}: {told}" for each in maps for told in each.left]
         raise InputError(f"there is nothing to draw of {path}: {left[0] if left else 'no kernel wrote to an array'}")
-    from noyau.reports.records import write_text
+    from noyau.reports.writing import write_text
     from noyau.shadow.mapping import svg
 
     write_text(svg(maps), place)
@@ -97,7 +97,7 @@ def check_and_print(arguments: argparse.Namespace) -> int:
     from noyau.checking.findings import LIMITS
     from noyau.checking.sarif import sarif
     from noyau.checking_command import plain_lines
-    from noyau.reports.records import write_json
+    from noyau.reports.writing import write_json
 
     path = Path(arguments.target)
     _require_of_scripts(arguments, path)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 from torch import fx
 
@@ -17,8 +17,8 @@ from noyau.checking.inputs import printable
 from noyau.errors import UnsupportedError
 from noyau.passes.partition import Partition
 from noyau.planning import Plan
-from noyau.reports.records import plain
 from noyau.reports.wrapping import hanging
+from noyau.reports.writing import Record
 from noyau.torch_modules import kernels, places
 from noyau.torch_modules.backend import captured
 from noyau.torch_modules.compiling import Compiled
@@ -30,7 +30,7 @@ _MOST = 4  # names after one reason
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class Explained(Record):
     """What noyau sees in a module, before anything is built; prints itself. `breaks`: why dynamo ended a graph, and
     where."""
 
@@ -46,15 +46,12 @@ class Explained:
             "graphs": [_graph(graph) for graph in self.graphs],
         }
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+    def rendered(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
         yield Text.assemble((printable(self.name), "bold"), f": {_counted(len(self.graphs), 'graph')}")
         for graph in self.graphs:
-            yield from _shown(graph, options.max_width)
+            yield from _shown(graph, width)
         for reason in self.breaks:
-            yield from hanging(f"graph break: {printable(reason)}", options.max_width, "", "  ")
-
-    def __str__(self) -> str:
-        return plain(self)
+            yield from hanging(f"graph break: {printable(reason)}", width, "", "  ")
 
 
 def explain(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = None) -> Explained:

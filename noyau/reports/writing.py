@@ -1,0 +1,74 @@
+"""Records that print themselves and are written as JSON; files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+
+from noyau.errors import OutputError
+
+_PLAIN_WIDTH = 100
+
+
+class Record(ABC):
+    """What prints itself, as wide as a terminal is or as a page, and is plain data."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """Plain data in a fixed order; a number that is not known, or not finite, is None."""
+
+    @abstractmethod
+    def rendered(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
+        """What is printed, in lines of at most `width` columns."""
+
+    def write(self, path: Path) -> None:
+        """Write it as JSON, whole or not at all; OutputError where the folder is missing, read-only or full."""
+        write_json(self.to_json(), path)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        yield from self.rendered(options.max_width, ascii_only=options.ascii_only)
+
+    def __str__(self) -> str:
+        return plain(self)
+
+
+def write_json(record: Mapping[str, Any], path: Path) -> None:
+    """Write a record as JSON, whole or not at all; OutputError where the folder is missing, read-only or full."""
+    write_text(json.dumps(record, indent=2, allow_nan=False) + "\n", path)
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write a text, whole or not at all; OutputError where the folder is missing, read-only or full."""
+    fresh = path.parent / f".noyau-{secrets.token_hex(8)}.tmp"
+    try:
+        try:
+            with fresh.open("x", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(path)
+        finally:
+            with contextlib.suppress(OSError):
+                fresh.unlink(missing_ok=True)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise OutputError(f"{path} cannot be written: {reason}; give a folder that exists, with room in it") from error
+
+
+def plain(record: RenderableType) -> str:
+    """What a record prints, without colours and as wide as a page."""
+    console = Console(file=io.StringIO(), width=_PLAIN_WIDTH, color_system=None, force_terminal=False)
+    with console.capture() as captured:
+        console.print(record)
+    return captured.get().rstrip("\n")
