@@ -10,7 +10,7 @@ from noyau.ir.ranges import at_least_one, lowest
 from noyau.languages import expressions
 from noyau.languages.c_names import Scopes
 from noyau.languages.c_pairs import Open, before
-from noyau.languages.c_tables import FLAT, INFIX, INTEGER_FUNCTIONS, PREFIX, SCALARS, TYPES, const_text, narrow
+from noyau.languages.c_tables import FLAT, INTEGER_FUNCTIONS, PREFIX, SCALARS, TYPES, const_text, narrow
 from noyau.languages.expressions import is_variable
 from noyau.languages.spelling import closed, opened
 
@@ -19,7 +19,7 @@ class Expressions(expressions.Expressions):
     """The expressions of one kernel in C."""
 
     language = "c"
-    infix, prefix, flat_calls, scalars, integer_functions = INFIX, PREFIX, FLAT, SCALARS, INTEGER_FUNCTIONS
+    prefix, flat_calls, scalars, integer_functions = PREFIX, FLAT, SCALARS, INTEGER_FUNCTIONS
 
     def __init__(self, kernel: Kernel, names: Scopes) -> None:
         super().__init__(kernel, names)

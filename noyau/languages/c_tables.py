@@ -43,24 +43,6 @@ TYPES = {
     DType.F32: "float",
     DType.F64: "double",
 }
-INFIX = {
-    "add": "+",
-    "subtract": "-",
-    "multiply": "*",
-    "divide": "/",
-    "equal": "==",
-    "not_equal": "!=",
-    "less": "<",
-    "less_equal": "<=",
-    "greater": ">",
-    "greater_equal": ">=",
-    "logical_and": "&",
-    "logical_or": "|",
-    "logical_xor": "!=",
-    "bitwise_and": "&",
-    "bitwise_or": "|",
-    "bitwise_xor": "^",
-}
 PREFIX = {"negative": "-", "logical_not": "!", "bitwise_not": "~"}
 FLAT = {
     "is_nan": "({0} != {0})",

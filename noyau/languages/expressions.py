@@ -13,7 +13,7 @@ from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, Op, Shape
 from noyau.ir.loops import Alloc, Buffer, Call, Const, Expr, Fold, Index, Kernel, Load, Space, Var
 from noyau.languages.c_names import Scopes
-from noyau.languages.spelling import closed, dim_text, opened
+from noyau.languages.spelling import INFIX, closed, dim_text, opened
 
 HALVES = (DType.F16, DType.BF16)
 
@@ -24,7 +24,6 @@ class Expressions(ABC):
     `functions` are names of languages/cmath, `integers` keys of `integer_function`."""
 
     language: ClassVar[str]
-    infix: ClassVar[Mapping[str, str]]
     prefix: ClassVar[Mapping[str, str]]
     flat_calls: ClassVar[Mapping[str, str]]  # texts without a function of their own
     scalars: ClassVar[Mapping[str, str]]  # of floats, by their names in languages/cmath
@@ -127,9 +126,9 @@ class Expressions(ABC):
             return text
         if function in self.flat_calls:
             return self.flat_calls[function].format(*map(self.expr, operands))
-        if function in self.infix and not (source.kind != "float" and function in self.integer_functions):
+        if function in INFIX and not (source.kind != "float" and function in self.integer_functions):
             left, right = map(self.expr, operands)
-            return self.narrow(f"{left} {self.infix[function]} {right}", dtype)
+            return self.narrow(f"{left} {INFIX[function]} {right}", dtype)
         if function in self.prefix:
             return self.narrow(f"{self.prefix[function]}{self.expr(operands[0])}", dtype)
         if source.kind != "float" and function in self.integer_functions:

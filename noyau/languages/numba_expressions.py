@@ -11,7 +11,7 @@ from noyau.languages.c_tables import FLAT, SCALARS
 from noyau.languages.expressions import is_variable
 from noyau.languages.numba_indices import is_inside, out_of_tiles
 from noyau.languages.numba_names import Variables
-from noyau.languages.numba_tables import INFIX, INTEGER_FUNCTIONS, KINDS, OF_BOOLS, PREFIX, const_text, narrow
+from noyau.languages.numba_tables import INTEGER_FUNCTIONS, KINDS, OF_BOOLS, PREFIX, const_text, narrow
 from noyau.languages.spelling import closed, opened
 
 
@@ -22,7 +22,7 @@ class Expressions(expressions.Expressions):
     their axes."""
 
     language = "numba"
-    infix, prefix, flat_calls, scalars, integer_functions = INFIX, PREFIX, FLAT, SCALARS, INTEGER_FUNCTIONS
+    prefix, flat_calls, scalars, integer_functions = PREFIX, FLAT, SCALARS, INTEGER_FUNCTIONS
     names: Variables
 
     def __init__(self, kernel: Kernel, names: Variables) -> None:

@@ -36,24 +36,6 @@ NUMPY = {
     **{f"u{bits}": f"np.uint{bits}" for bits in (8, 16, 32, 64)},
     **{f"f{bits}": f"np.float{bits}" for bits in (32, 64)},
 }
-INFIX = {
-    "add": "+",
-    "subtract": "-",
-    "multiply": "*",
-    "divide": "/",
-    "equal": "==",
-    "not_equal": "!=",
-    "less": "<",
-    "less_equal": "<=",
-    "greater": ">",
-    "greater_equal": ">=",
-    "logical_and": "&",
-    "logical_or": "|",
-    "logical_xor": "!=",
-    "bitwise_and": "&",
-    "bitwise_or": "|",
-    "bitwise_xor": "^",
-}
 PREFIX = {"negative": "-", "logical_not": "not ", "bitwise_not": "~"}
 OF_BOOLS = {"maximum": "|", "minimum": "&"}
 

@@ -1,4 +1,4 @@
-"""Dims as source text of the C family and of Python, which agree on integers >= 0."""
+"""What the C family and Python spell alike: operators, and Dims as text, for they agree on integers >= 0."""
 
 from __future__ import annotations
 
@@ -11,6 +11,27 @@ from noyau.ir.dims import Atom, Dim, Monomial, Op
 Term = tuple[Monomial, int]
 Name = Callable[[str], str]
 Operate = Callable[[Op, str, str], str]  # the text of a floordiv, mod, max or min of two texts
+
+
+# Scalar functions that the C family and Python write between their operands.
+INFIX = {
+    "add": "+",
+    "subtract": "-",
+    "multiply": "*",
+    "divide": "/",
+    "equal": "==",
+    "not_equal": "!=",
+    "less": "<",
+    "less_equal": "<=",
+    "greater": ">",
+    "greater_equal": ">=",
+    "logical_and": "&",
+    "logical_or": "|",
+    "logical_xor": "!=",
+    "bitwise_and": "&",
+    "bitwise_or": "|",
+    "bitwise_xor": "^",
+}
 
 
 def dim_text(dim: Dim, name: Name, operate: Operate) -> str:

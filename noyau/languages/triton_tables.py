@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from noyau.dtypes import DType
+from noyau.languages import spelling
 
 TYPES = {
     DType.BOOL: "tl.int1",
@@ -36,23 +37,8 @@ TORCH = {
     **{DType(f"i{bits}"): f"torch.int{bits}" for bits in (8, 16, 32, 64)},
     **{DType(f"u{bits}"): f"torch.uint{bits}" for bits in (8, 16, 32, 64)},
 }
-INFIX = {
-    "add": "+",
-    "subtract": "-",
-    "multiply": "*",
-    "equal": "==",
-    "not_equal": "!=",
-    "less": "<",
-    "less_equal": "<=",
-    "greater": ">",
-    "greater_equal": ">=",
-    "logical_and": "&",
-    "logical_or": "|",
-    "logical_xor": "^",
-    "bitwise_and": "&",
-    "bitwise_or": "|",
-    "bitwise_xor": "^",
-}
+# Other than in C, quotients are rounded by a function, and bools are blocks of bits.
+INFIX = {name: sign for name, sign in spelling.INFIX.items() if name != "divide"} | {"logical_xor": "^"}
 
 # Functions of floats: a text of the operands, or a name below `FUNCTIONS`.
 FLOATS = {
