@@ -26,7 +26,7 @@ from noyau.handwritten.triton_parameters import (
     untuned,
 )
 from noyau.references import bind_sizes
-from noyau.runtimes.torch.cuda_errors import require_free
+from noyau.runtimes.torch.cuda_errors import require_free, require_grid
 from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance, Value
 
@@ -252,13 +252,14 @@ class TritonKernel:
 
 
 def as_grid(given: Any, called: str) -> tuple[int, ...]:
-    """Programs along each axis. SignatureError for what is none."""
+    """Programs along each axis. SignatureError for what is none, DeviceError for more than CUDA takes."""
     grid = given if isinstance(given, tuple | list) else (given,)
     whole = all(isinstance(each, int | np.integer) and not isinstance(each, bool) and each >= 0 for each in grid)
     if not whole or not 1 <= len(grid) <= _AXES:
         raise SignatureError(
             f"launch= of {called} gives {given!r}; in triton it gives programs along one to three axes: (n // 128,)"
         )
+    require_grid(called, grid)
     return tuple(int(each) for each in grid)
 
 

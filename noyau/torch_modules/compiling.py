@@ -8,6 +8,7 @@ import logging
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from torch import fx
@@ -87,6 +88,10 @@ def compile_graph(
 def _compiled(
     module: fx.GraphModule, inputs: Sequence[Any], kind: str, wishes: Wishes, record: Record, ahead: Ahead
 ) -> Boxed:
+    if places.device_of(module.graph) != places.CPU:
+        from noyau.torch_modules import device_simplifying
+
+        device_simplifying.simplify(module.graph)
     run = runner(module.graph, wishes)
     try:
         with _disable_current_modes():  # torch traces meanwhile, and tensors made under its modes would have no cells
@@ -107,7 +112,7 @@ def runner(program: fx.Graph, wishes: Wishes) -> Callable[[fx.GraphModule, Seque
     if wishes.rest == "eager" and places.device_of(program) != places.CPU:
         from noyau.torch_modules import device_running  # a hundred modules, which nobody needs without a GPU
 
-        return device_running.flat
+        return partial(device_running.flat, replays=wishes.graphs)
     return running.RESTS[wishes.rest]
 
 

@@ -8,9 +8,11 @@ little time are judged, among them the first and the last.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -23,13 +25,15 @@ from noyau.checking.adversarial import FULL, Effort
 from noyau.checking.certificate import Certificate, Failure, Outcome
 from noyau.checking.continuity import stepped
 from noyau.checking.values import MORE_RUNS, MOVED_RUNS, RARE, Case, combined, judge_of
+from noyau.errors import InputError
 from noyau.frontends.torch.dtypes import FROM_TORCH
 from noyau.passes.partition import Group
 from noyau.runtimes.torch.arrays import array_of, tensor_of
 from noyau.timing.torch_rotating import same_bits
 from noyau.torch_modules.alone import alone
-from noyau.torch_modules.device_drawing import PATTERNS, Drawer, moved
+from noyau.torch_modules.device_drawing import PATTERNS, Drawer, moved, other_sizes
 from noyau.torch_modules.device_kernels import DeviceCall
+from noyau.torch_modules.judging import sizes_of
 from noyau.torch_modules.kernels import input_names
 from noyau.torch_modules.places import Traced, order_of, plain
 
@@ -77,16 +81,27 @@ class Trial:
         return [order_of(self.found.givers[plain(name)].meta["val"]) for name in self.group.outputs]
 
     def certificate(self, drawer: Drawer, effort: Effort) -> Certificate:
-        """What comes of every pattern, or of the first few where somebody waits."""
+        """What comes of every pattern, or of the first few where somebody waits; and of the first at other sizes, where
+        sizes are names."""
         patterns = PATTERNS if effort == FULL else PATTERNS[:2]
         outcomes, alike = list[Outcome](), True
         with torch.no_grad():
-            for number, pattern in enumerate(patterns):
-                given = drawer.drawn(pattern, number)
-                outcome, same = self.outcome(Case(pattern, ()), given, effort, number)
+            drawn = ((pattern, drawer.drawn(pattern, number)) for number, pattern in enumerate(patterns))
+            for number, (label, given) in enumerate(chain(drawn, self.elsewhere(drawer.device))):
+                outcome, same = self.outcome(Case(label, ()), given, effort, number)
                 outcomes.append(outcome)
                 alike &= same
         return Certificate(f"{self.call.name}[triton]", tuple(outcomes), made_up=True, order_independent=alike)
+
+    def elsewhere(self, device: torch.device) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Inputs of sizes that torch did not see, but for those that its own nodes do not take."""
+        if not sizes_of(self.group, self.found):
+            return
+        for sized in other_sizes(self.found):
+            with contextlib.suppress(InputError, RuntimeError):
+                given = Drawer(self.group, self.found, device, sized).drawn(PATTERNS[0], 0)
+                self.unfused(given)
+                yield f"{PATTERNS[0]}, of other sizes", given
 
     def outcome(self, case: Case, given: Mapping[str, Any], effort: Effort, seed: int) -> tuple[Outcome, bool]:
         """One case, judged, and whether two runs of the kernel gave the same bits."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import count
+from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,7 @@ from noyau.torch_modules.judging import sizes_of
 from noyau.torch_modules.places import Traced, hinted
 
 Pattern = Callable[[Tensor, torch.Generator], Tensor]
+Sized = Callable[[Any], int]
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 _ODD = 50  # of so many cells, one is odd
 
@@ -95,11 +99,12 @@ def _some(like: Tensor, noise: torch.Generator, one_in: int) -> Tensor:
 
 
 class Drawer:
-    """What a group reads, drawn by what its graph does with it. InputError where its sizes do not fit together."""
+    """What a group reads, drawn by what its graph does with it; `sized` makes numbers of torch's sizes. InputError
+    where these do not fit together."""
 
-    def __init__(self, group: Group, found: Traced, device: torch.device) -> None:
-        self.group, self.found, self.device = group, found, device
-        self.maker = Maker(group.original, sizes_of(group, found), np.random.default_rng(0), frozenset())
+    def __init__(self, group: Group, found: Traced, device: torch.device, sized: Sized = hinted) -> None:
+        self.group, self.found, self.device, self.sized = group, found, device, sized
+        self.maker = Maker(group.original, sizes_of(group, found, sized), np.random.default_rng(0), frozenset())
         self.reads = alone(found, group)[1]
 
     def drawn(self, pattern: str, seed: int) -> dict[str, Any]:
@@ -123,18 +128,18 @@ class Drawer:
         """What a node gives that the graph of the group knows, as positions, or asks for its shape alone."""
         fake = read.meta["val"]
         if not isinstance(fake, Tensor):
-            return hinted(fake)
+            return self.sized(fake)
         if read.op == "call_function" and all(each.op == "call_function" for each in read.all_input_nodes):
             known = {each: self.beside(each) for each in read.all_input_nodes}
             args, kwargs = fx.node.map_arg((read.args, read.kwargs), lambda each: known[each])
             return read.target(*args, **kwargs)
-        return self.room(fake).expand([hinted(extent) for extent in fake.shape])
+        return self.room(fake).expand([self.sized(extent) for extent in fake.shape])
 
     def tensor(
         self, node: Node, fake: Tensor, pattern: str, noise: torch.Generator, integers: dict[str, np.ndarray]
     ) -> Tensor:
         """One input, lying as torch's does."""
-        room, shape = self.room(fake), [hinted(extent) for extent in fake.shape]
+        room, shape = self.room(fake), [self.sized(extent) for extent in fake.shape]
         if fake.dtype.is_floating_point:
             wide = torch.float64 if fake.dtype is torch.float64 else torch.float32
             drawn = torch.empty(room.shape, dtype=wide, device=self.device).normal_(generator=noise)
@@ -150,8 +155,8 @@ class Drawer:
 
     def room(self, fake: Tensor) -> Tensor:
         """Memory as torch's tensor has it, of zeros; axes along which it is expanded have one cell."""
-        strides = [hinted(step) for step in fake.stride()]
-        shape = [hinted(n) if step else min(hinted(n), 1) for n, step in zip(fake.shape, strides, strict=True)]
+        strides = [self.sized(step) for step in fake.stride()]
+        shape = [self.sized(n) if step else min(self.sized(n), 1) for n, step in zip(fake.shape, strides, strict=True)]
         return torch.empty_strided(shape, strides, dtype=fake.dtype, device=self.device).zero_()
 
     def is_under_a_root(self, node: Node) -> bool:
@@ -168,6 +173,39 @@ def _stays_positive(use: Use) -> bool:
             return True
         case _:
             return False
+
+
+def other_sizes(found: Traced) -> list[Sized]:
+    """Sizes that torch did not see, where sizes of its graph are names: about half of each, and primes above them; no
+    two names have the same. None where a name stands in no size alone."""
+    seen: dict[Any, int] = {}
+    for node in found.program.nodes:
+        fake = node.meta.get("val") if node.op == "placeholder" else None
+        for size in (*fake.shape, *fake.stride()) if isinstance(fake, Tensor) else (fake,):
+            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                seen[size.node.expr] = hinted(size)
+    if not seen:
+        return []
+    halves, primes = set[int](), set[int]()
+    half = {name: _beyond(max(1, size // 2), halves, lambda _: True) for name, size in seen.items()}
+    prime = {name: _beyond(size, primes, _is_prime) for name, size in seen.items()}
+    return [partial(_size_at, half), partial(_size_at, prime)]
+
+
+def _beyond(size: int, taken: set[int], fits: Callable[[int], bool]) -> int:
+    """The first number above a size that fits and is not taken, which then it is."""
+    made = next(number for number in count(size + 1) if fits(number) and number not in taken)
+    taken.add(made)
+    return made
+
+
+def _is_prime(number: int) -> bool:
+    return number > 1 and all(number % step for step in range(2, isqrt(number) + 1))
+
+
+def _size_at(numbers: Mapping[Any, int], size: Any) -> int:
+    """A size of torch's where its names are these numbers."""
+    return int(size) if isinstance(size, int) else int(size.node.expr.subs(numbers))
 
 
 def moved(value: Any, noise: torch.Generator) -> Any:

@@ -42,7 +42,7 @@ def updates(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
     """The updates of arguments that can be made where those lie, and the copies that they then need not."""
     order = {node: at for at, node in enumerate(graph.nodes)}
     found: dict[fx.Node, fx.Node] = {}
-    for back in _copied_back(graph):
+    for back in copied_back(graph):
         argument, update = back.args[:2]
         is_update = isinstance(update, fx.Node) and update.target in IN_PLACE and update.args[0] is argument
         if is_update and _is_alike(argument, update) and _is_free(argument, update, back, order):
@@ -50,7 +50,8 @@ def updates(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
     return found
 
 
-def _copied_back(graph: fx.Graph) -> Iterator[fx.Node]:
+def copied_back(graph: fx.Graph) -> Iterator[fx.Node]:
+    """The nodes that copy something to an argument."""
     for node in graph.nodes:
         if node.target is aten.copy_.default and getattr(node.args[0], "op", "") == "placeholder":
             yield node
@@ -64,28 +65,59 @@ def _is_alike(argument: fx.Node, update: fx.Node) -> bool:
 
 def _is_free(argument: fx.Node, update: fx.Node, back: fx.Node, order: dict[fx.Node, int]) -> bool:
     """Whether nothing reads an argument as it was, from the update on, and no result of its own shows the update."""
-    if _leaves(update, back):
+    if leaves(update, back):
         return False
-    others = [user for user in argument.users if user not in (update, back)]
-    return all(order[user] < order[update] and not _shows(user) for user in others)
+    return all(order[reader] < order[update] for reader in _readers(argument) - {update, back})
 
 
-def _leaves(value: fx.Node, back: fx.Node) -> bool:
-    """Whether memory of a value is given as a result, by itself or through views, but for the copy of it."""
+def _readers(value: fx.Node) -> set[fx.Node]:
+    """What reads memory of a value, through views too."""
+    waiting, seen = [value], set[fx.Node]()
+    while waiting:
+        fresh = [user for user in waiting.pop().users if user not in seen]
+        seen.update(fresh)
+        waiting += [user for user in fresh if _shows(user)]
+    return seen
+
+
+def leaves(value: fx.Node, back: fx.Node | None = None) -> bool:
+    """Whether memory of a value is given as a result, by itself or through views, but for the copy of it, `back`."""
     waiting, seen = [value], {value, back}
     while waiting:
         for user in waiting.pop().users:
             if user.op == "output":
                 return True
-            makes_its_own = isinstance(user.target, DeviceCall) or not _shows(user)
-            if user not in seen and not makes_its_own:
+            if user not in seen and _shows(user):
                 seen.add(user)
                 waiting.append(user)
     return False
 
 
+def changed(graph: fx.Graph) -> frozenset[int]:
+    """The places of the arguments that calls in a graph change, by themselves or through views."""
+    found, seen = set[fx.Node](), set[fx.Node]()
+    waiting = [each for node in graph.nodes if _is_mutable(node) for each in node.all_input_nodes]
+    while waiting:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node.op == "placeholder":
+            found.add(node)
+        elif _shows(node):
+            waiting += node.all_input_nodes
+    arguments = [node for node in graph.nodes if node.op == "placeholder"]
+    return frozenset(at for at, node in enumerate(arguments) if node in found)
+
+
+def _is_mutable(node: fx.Node) -> bool:
+    return bool(getattr(getattr(node.target, "_schema", None), "is_mutable", False))
+
+
 def _shows(node: fx.Node) -> bool:
     """Whether a node may give memory of what it reads."""
+    if isinstance(node.target, DeviceCall) or node.op == "output":
+        return False
     schema = getattr(node.target, "_schema", None)
     return (
         schema is None

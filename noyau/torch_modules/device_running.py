@@ -17,18 +17,22 @@ import torch
 from torch import Tensor, fx
 
 from noyau.errors import DeviceError
-from noyau.torch_modules.device_inplace import update_in_place
+from noyau.torch_modules.device_inplace import changed, update_in_place
 from noyau.torch_modules.device_kernels import DeviceCall
+from noyau.torch_modules.device_replaying import Replaying, is_repeatable, is_small
+from noyau.torch_modules.device_simplifying import join_updates
 from noyau.torch_modules.device_text import Text
 from noyau.torch_modules.running import Boxed, eager
 
 
-def flat(module: fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
-    """A graph as a function of a list of tensors, which it empties. Where sizes are names, node by node."""
+def flat(module: fx.GraphModule, inputs: Sequence[Any], replays: bool = True) -> Boxed:
+    """A graph as a function of a list of tensors, which it empties. Where sizes are names, node by node. `replays`:
+    whether its launches are recorded once they are known, and given to the GPU again as one."""
     update_in_place(module.graph)
+    join_updates(module.graph)
     if not is_static(module.graph):
         return eager(module, inputs)
-    made = Flat(module)
+    made = Flat(module, replays)
 
     def run(arguments: list[Any]) -> Any:
         return made(arguments)
@@ -56,8 +60,9 @@ class Flat:
     """A graph whose sizes are numbers. `known` is the function that the first call on a GPU made; `slowly` does the
     same node by node, for arguments that lie otherwise than those did."""
 
-    def __init__(self, module: fx.GraphModule) -> None:
+    def __init__(self, module: fx.GraphModule, replays: bool = True) -> None:
         self.module: fx.GraphModule | None = module  # until it is known
+        self.replays = replays and is_repeatable(module.graph)
         self.slowly = eager(fx.GraphModule(module, _copied(module.graph)), [])
         self.known: Callable[[list[Any]], Any] | None = None
         self.text = ""
@@ -83,7 +88,9 @@ class Flat:
         noting = Noting(module, given)
         results = noting.run(*given)
         self.text = noting.text.finished()
-        self.known, self.module = noting.text.function(self.slowly), None
+        known = noting.text.function(self.slowly)
+        self.known = Replaying(known, given, changed(module.graph)) if self.replays and is_small(results) else known
+        self.module = None
         return results
 
     def fault(self, error: RuntimeError) -> DeviceError | None:

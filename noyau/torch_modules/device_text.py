@@ -27,6 +27,19 @@ DIRECT: dict[Any, Callable[..., Any]] = {
     aten.clone.default: torch.clone,
     aten.cat.default: torch.cat,
     aten.index_select.default: torch.index_select,
+    aten.index_copy_.default: torch.Tensor.index_copy_,
+    aten.copy_.default: torch.Tensor.copy_,
+    aten.arange.default: torch.arange,
+    aten.embedding.default: torch.embedding,
+    aten.pow.Tensor_Scalar: torch.pow,
+    aten.mean.dim: torch.mean,
+    aten.rsqrt.default: torch.rsqrt,
+    aten.cos.default: torch.cos,
+    aten.sin.default: torch.sin,
+    aten._foreach_add_.Scalar: torch._foreach_add_,
+    aten._scaled_dot_product_cudnn_attention.default: torch._scaled_dot_product_cudnn_attention,
+    aten._scaled_dot_product_efficient_attention.default: torch._scaled_dot_product_efficient_attention,
+    aten._scaled_dot_product_flash_attention.default: torch._scaled_dot_product_flash_attention,
 }
 
 

@@ -187,15 +187,16 @@ def _checked(kernel: Planned, task: Callable[[Path], Task], certify: Callable[[T
     return replace(judged, certificate=certificate, reason="" if certificate.ok else certificate.summary())
 
 
-def sizes_of(group: Group, found: Traced) -> dict[str, int]:
-    """The sizes of a group as torch saw them when it traced. InputError where they do not fit together."""
-    return sizes_in(group.original, found)
+def sizes_of(group: Group, found: Traced, sized: Callable[[Any], int] = hinted) -> dict[str, int]:
+    """The sizes of a group as torch saw them when it traced, or as `sized` has them. InputError where they do not fit
+    together."""
+    return sizes_in(group.original, found, sized)
 
 
-def sizes_in(graph: Graph, found: Traced) -> dict[str, int]:
-    """The sizes of a graph over values of torch's, as torch saw them. InputError where they do not fit together."""
+def sizes_in(graph: Graph, found: Traced, sized: Callable[[Any], int] = hinted) -> dict[str, int]:
+    """The sizes of a graph over values of torch's, as `sizes_of` has them."""
     inputs = [node for node in graph.inputs if node.output in found.givers]
-    shapes = [[hinted(extent) for extent in found.givers[node.output].meta["val"].shape] for node in inputs]
+    shapes = [[sized(extent) for extent in found.givers[node.output].meta["val"].shape] for node in inputs]
     return bind([node.shape for node in inputs], shapes, [node.output for node in inputs])
 
 

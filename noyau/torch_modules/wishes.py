@@ -20,13 +20,15 @@ class Wishes:
     """`rest`: who runs what no kernel of noyau's covers, "eager" (torch's own kernels, nothing is built) or "inductor";
     `against`: what kernels are timed against; as `rest` where it is None. `budget_s`: seconds for the clock, of all
     kernels of one graph. `keep`: "faster", "not-slower" or "all" of the kernels that are right. `certificate`: "smoke"
-    tries a kernel on the sizes that torch saw and a few awkward inputs, "full" on all that noyau has."""
+    tries a kernel on the sizes that torch saw and a few awkward inputs, "full" on all that noyau has.
+    `graphs`: on a GPU, a graph of many small launches is recorded after a few calls, and launched as one CUDA graph."""
 
     rest: str = "eager"
     against: str | None = None
     budget_s: float = 60.0
     keep: str = "faster"
     certificate: str = "smoke"
+    graphs: bool = True
 
     @property
     def rival(self) -> str:
@@ -49,6 +51,8 @@ def wishes_from(options: Mapping[str, Any]) -> Wishes:
     ):
         if value not in allowed:
             raise InputError(f"{name}={value!r} is none of {', '.join(allowed)}")
+    if not isinstance(wishes.graphs, bool):
+        raise InputError(f"graphs={wishes.graphs!r} is neither True nor False")
     if not isinstance(wishes.budget_s, int | float) or not wishes.budget_s >= 0:
         raise InputError(f"budget_s={wishes.budget_s!r} is no number of seconds from 0 on")
     return wishes

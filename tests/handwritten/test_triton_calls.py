@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 import noyau  # noqa: E402
-from noyau.errors import SignatureError, UnsupportedError  # noqa: E402
+from noyau.errors import DeviceError, SignatureError, UnsupportedError  # noqa: E402
 from noyau.handwritten.buffers import GPU  # noqa: E402
 from noyau.handwritten.kernels import settled  # noqa: E402
 from noyau.handwritten.triton_calls import TritonKernel, as_grid, device_told, is_interpreted, where  # noqa: E402
@@ -89,6 +89,8 @@ def test_what_is_updated_is_a_copy():
 def test_a_grid_is_one_to_three_numbers():
     assert as_grid(5, "k") == (5,)
     assert as_grid([5, 2], "k") == (5, 2)
+    with pytest.raises(DeviceError, match="k: a launch has 70000 programs along y, and CUDA takes 65535"):
+        as_grid((1, 70000), "k")
     for wrong in ((), (1, 2, 3, 4), 2.5, (-1,), (True,), "n"):
         with pytest.raises(SignatureError, match="in triton it gives programs along one to three axes"):
             as_grid(wrong, "op[k]")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
 import noyau  # noqa: E402
 from noyau.torch_modules import device_running  # noqa: E402
-from tests.torch_modules.modules import Block, compiled  # noqa: E402
+from tests.torch_modules.modules import ALL, Block, compiled  # noqa: E402
 
 pytestmark = [
     pytest.mark.gpu,
@@ -25,7 +27,7 @@ def off(got, want):
 def test_forward_and_backward(dtype, monkeypatch):
     made = []
     flat = device_running.flat
-    monkeypatch.setattr(device_running, "flat", lambda *given: made.append(flat(*given)) or made[-1])
+    monkeypatch.setattr(device_running, "flat", lambda *given, **more: made.append(flat(*given, **more)) or made[-1])
     module, x = Block(64).to("cuda", dtype), torch.randn(3, 17, 64, device="cuda", dtype=dtype)
     run, record = compiled(module)
     for _ in range(3):
@@ -59,3 +61,37 @@ def test_a_module_is_optimised_saved_and_loaded(tmp_path):
         assert max(map(off, made(x), want)) < 1e-5
         made.save(tmp_path / "m.noyau")
         assert max(map(off, noyau.load(tmp_path / "m.noyau")(x), want)) < 1e-5
+
+
+class Counting(torch.nn.Module):
+    """Many small steps, a counter and a cache that go on."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(64, 64, device="cuda") / 8)
+
+    def forward(self, x, begin, cache):
+        at = torch.arange(1, device="cuda") + begin
+        begin.add_(1)
+        for _ in range(20):
+            x = torch.softmax(x @ self.weight, -1) * 8 + x
+        cache.index_copy_(0, at, x)
+        return cache.sum(0)
+
+
+@pytest.mark.parametrize("graphs", [True, False])
+def test_a_step_of_many_launches_is_recorded(graphs, monkeypatch):
+    made = []
+    flat = device_running.flat
+    monkeypatch.setattr(device_running, "flat", lambda *given, **more: made.append(flat(*given, **more)) or made[-1])
+    module, x = Counting(), torch.randn(1, 64, device="cuda")
+    run, _ = compiled(module, replace(ALL, graphs=graphs))
+    sides = [(torch.tensor(0, device="cuda"), torch.zeros(32, 64, device="cuda")) for _ in range(2)]
+    with torch.no_grad():
+        for number in range(12):
+            token = x * number
+            assert off(run(token, *sides[0]), module(token, *sides[1])) < 1e-5
+            kept = [run(token, *sides[0]), module(token, *sides[1])]
+        assert off(*kept) < 1e-5
+    assert sides[0][0].item() == sides[1][0].item() == 24
+    assert bool(getattr(made[0].flat.known, "recorded", None)) is graphs

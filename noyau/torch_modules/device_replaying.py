@@ -1,0 +1,226 @@
+"""A flat function whose launches are recorded once and given to the GPU again as one: a CUDA graph.
+
+A step of one token is some hundred small launches, each of which takes the host longer than the GPU. What is recorded
+reads and writes where its arguments lay then: it is used again where they lie there still (parameters, caches), and
+those that lie elsewhere in each call (tokens) are copied, where they are small. Results are copied out of the memory
+of the recording. Where the GPU is at work for longer than the host, nothing is recorded: there is nothing to win.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import time
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+log = logging.getLogger("noyau")
+MOST_COPIED = 1 << 20  # bytes of arguments that lie elsewhere in each call
+MOST_GIVEN = 1 << 22  # bytes of results
+MOST_HELD = 1 << 28  # bytes that a recording may hold between its arguments and results
+WARM = 3  # calls before a recording
+MOST_TRIES = 4  # recordings of a function
+SLOWER = 1.5  # times what the host takes: from there on it is the GPU that takes the time
+Known = Callable[[list[Any]], Any]
+
+
+def is_repeatable(graph: fx.Graph) -> bool:
+    """Whether a graph does the same whenever it is given the same: nothing in it draws numbers."""
+    return not any(_draws(node) for node in graph.nodes)
+
+
+def _draws(node: fx.Node) -> bool:
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
+        return False
+    names = [each.name for each in target._schema.arguments]
+    if "dropout_p" not in names:
+        return True
+    at = names.index("dropout_p")
+    return bool(node.args[at] if at < len(node.args) else node.kwargs.get("dropout_p", 0.0))
+
+
+def is_small(results: Any) -> bool:
+    """Whether results are on a GPU, and so small that they are copied in no time."""
+    tensors = tensors_in(results)
+    on_gpu = bool(tensors) and all(each.is_cuda for each in tensors)
+    return on_gpu and sum(each.nbytes for each in tensors) <= MOST_GIVEN
+
+
+def tensors_in(results: Any) -> list[Tensor]:
+    """The tensors among the results of a function."""
+    return [each for each in (results if isinstance(results, tuple) else (results,)) if isinstance(each, Tensor)]
+
+
+class Replaying:
+    """A function of a list of tensors on a GPU, which is recorded when it was called a few times. `changed`: the
+    places of arguments that it changes, which are never copied."""
+
+    def __init__(self, known: Known, given: Sequence[Any], changed: frozenset[int] = frozenset()) -> None:
+        self.known, self.changed = known, changed
+        self.places = [at for at, each in enumerate(given) if isinstance(each, Tensor)]
+        self.before: list[int] = []
+        self.moving: set[int] = set()
+        self.calls, self.tries, self.is_over = 0, 0, not self.places
+        self.clock = Clock()
+        self.recorded: Recorded | None = None
+        self.lock = Lock()
+
+    def __call__(self, arguments: list[Any]) -> Any:
+        """As `known`."""
+        if self.is_over or not self.lock.acquire(blocking=False):  # what another thread replays is its own
+            return self.known(arguments)
+        try:
+            return self.tried(arguments)
+        finally:
+            self.lock.release()
+
+    def tried(self, arguments: list[Any]) -> Any:
+        """A call, from the recording where it fits."""
+        if is_capturing():
+            return self.known(arguments)
+        lies = [arguments[at].data_ptr() for at in self.places]
+        recorded = self.recorded
+        if recorded is not None and recorded.fits(lies):
+            return recorded.again(arguments)
+        if not self.counted(lies, arguments):
+            return self.clock.timed(self.known, arguments)
+        self.record(lies, arguments)
+        return self.known(arguments) if self.recorded is None else self.recorded.again(arguments)
+
+    def counted(self, lies: list[int], arguments: Sequence[Any]) -> bool:
+        """Whether it is time to record."""
+        pairs = zip(self.places, lies, self.before or lies, strict=True)
+        self.moving |= {at for at, now, before in pairs if now != before}
+        self.before, self.calls = lies, self.calls + 1
+        if self.moving & self.changed or sum(arguments[at].nbytes for at in self.moving) > MOST_COPIED:
+            self.moving, self.calls = set(), 0
+            self.tries += 1
+        elif self.calls <= WARM:
+            return False
+        if self.tries >= MOST_TRIES:
+            self.drop("its arguments lie elsewhere too often")
+        elif self.calls and self.clock.waits_for_the_gpu():
+            self.drop("the GPU takes longer than its launches")
+        return self.calls > WARM and not self.is_over
+
+    def record(self, lies: list[int], arguments: Sequence[Any]) -> None:
+        """Record the function; where that fails, it is launched as before."""
+        self.tries, self.recorded = self.tries + 1, None
+        fixed = {at: now for at, now in zip(self.places, lies, strict=True) if at not in self.moving}
+        try:
+            self.recorded = recording(self.known, arguments, sorted(self.moving), fixed, self.places)
+        except Exception as error:  # noqa: BLE001  of the driver, or of a function that is not for recordings
+            self.drop(next(iter(str(error).splitlines()), type(error).__name__))
+
+    def drop(self, reason: str) -> None:
+        """Record nothing any more."""
+        log.info("a graph is launched step by step: %s", reason)
+        self.recorded, self.is_over = None, True
+
+
+class Clock:
+    """What the launches of a function take the host, and how long the GPU is at work for them."""
+
+    def __init__(self) -> None:
+        self.host_s = float("inf")
+        self.marks: tuple[Any, Any] | None = None
+
+    def timed(self, known: Known, arguments: list[Any]) -> Any:
+        """A call between two marks."""
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start_s = time.perf_counter()
+        start.record()
+        made = known(arguments)
+        end.record()
+        self.host_s = min(self.host_s, time.perf_counter() - start_s)
+        self.marks = start, end
+        return made
+
+    def waits_for_the_gpu(self) -> bool:
+        """Whether the GPU was at work for longer than the host: then launches are not what takes the time."""
+        if self.marks is None:
+            return False
+        start, end = self.marks
+        return not end.query() or bool(start.elapsed_time(end) / 1e3 > SLOWER * self.host_s)
+
+
+class Recorded:
+    """A recording. `rooms`: by the place of an argument, where it is copied to; `fixed`: where each other one lay."""
+
+    def __init__(self, graph: Any, rooms: dict[int, Tensor], fixed: dict[int, int], places: list[int]) -> None:
+        self.graph, self.rooms = graph, rooms
+        self.numbers = [number for number, at in enumerate(places) if at in fixed]
+        self.lay = [fixed[at] for at in places if at in fixed]
+        self.stream = stream_now()
+        self.results: Any = ()
+
+    def fits(self, lies: Sequence[int]) -> bool:
+        """Whether all that is not copied lies where it lay, on the stream on which it was recorded."""
+        return [lies[number] for number in self.numbers] == self.lay and stream_now() == self.stream
+
+    def again(self, arguments: list[Any]) -> Any:
+        """What the function gives for these arguments."""
+        for at, room in self.rooms.items():
+            room.copy_(arguments[at])
+        arguments.clear()
+        self.graph.replay()
+        if isinstance(self.results, tuple):
+            return tuple([each.clone() if isinstance(each, Tensor) else each for each in self.results])
+        return self.results.clone()
+
+
+def recording(
+    known: Known, arguments: Sequence[Any], moving: Sequence[int], fixed: dict[int, int], places: list[int]
+) -> Recorded:
+    """A function as it was recorded with these arguments, those of `moving` copied. RuntimeError where it gives memory
+    of its arguments, or holds too much."""
+    device = arguments[places[0]].device
+    with torch.inference_mode(False), torch.no_grad():
+        rooms = {at: arguments[at].clone() for at in moving}
+    given = [rooms.get(at, each) for at, each in enumerate(arguments)]
+    own = {each.untyped_storage().data_ptr() for each in given if isinstance(each, Tensor)}
+    made = Recorded(torch.cuda.CUDAGraph(), rooms, fixed, places)
+    held = torch.cuda.memory_reserved(device)
+    made.results = captured(made.graph, known, given, device)
+    held = torch.cuda.memory_reserved(device) - held
+    if any(each.untyped_storage().data_ptr() in own for each in tensors_in(made.results)):
+        raise RuntimeError("it gives memory of its arguments")
+    if held > MOST_HELD:
+        raise RuntimeError(f"its recording holds {held} bytes")
+    return made
+
+
+def captured(graph: Any, known: Known, given: list[Any], device: torch.device) -> Any:
+    """What a function gives while a CUDA graph records it: nothing is run."""
+    current, side = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+    torch.cuda.synchronize(device)
+    side.wait_stream(current)
+    collects = gc.isenabled()
+    gc.disable()  # what is let go of meanwhile may be of the driver
+    try:
+        with torch.cuda.stream(side):
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                return known(given)
+            finally:
+                graph.capture_end()
+    finally:
+        if collects:
+            gc.enable()
+        current.wait_stream(side)
+
+
+def stream_now() -> tuple[int, int]:
+    """The current device, and its current stream."""
+    current = torch.cuda.current_stream()
+    return current.device_index, current.cuda_stream
+
+
+def is_capturing() -> bool:
+    """Whether launches are recorded now: then nothing is recorded beside."""
+    return bool(torch.cuda.is_current_stream_capturing())

@@ -1,0 +1,138 @@
+"""A graph for a GPU with less to launch: equal calls are one, positions of one token are no sum, and counters go on at
+the end, together.
+
+A launch takes the host longer than a small kernel takes the GPU, so that a step of one token is as long as its calls
+are many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import fx
+
+from noyau.torch_modules.device_inplace import IN_PLACE, copied_back, leaves
+
+aten = torch.ops.aten
+_UNSET = (aten.empty.memory_format, aten.empty_like.default, aten.new_empty.default, aten.empty_strided.default)
+
+
+def simplify(graph: fx.Graph) -> None:
+    """Make all of these changes in a graph of ATen operators."""
+    merge_calls(graph)
+    drop_zeros(graph)
+    sink_updates(graph)
+    graph.lint()
+
+
+def merge_calls(graph: fx.Graph) -> None:
+    """Each call of the same function with the same arguments is made once; what leaves the graph stays its own."""
+    known: dict[Any, fx.Node] = {}
+    for node in list(graph.nodes):
+        if _is_pure(node) and not leaves(node):
+            first = known.setdefault((node.target, _told(node.args), _told(node.kwargs)), node)
+            if first is not node:
+                node.replace_all_uses_with(first)
+                graph.erase_node(node)
+
+
+def _is_pure(node: fx.Node) -> bool:
+    """Whether a node gives the same whenever it is called, and changes nothing."""
+    target = node.target
+    if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload) or target in _UNSET:
+        return False
+    return not target._schema.is_mutable and torch.Tag.nondeterministic_seeded not in target.tags
+
+
+def _told(value: Any) -> Any:
+    """What an argument is, so that equal ones are the same: 1, 1.0 and True differ, as 0.0 and -0.0 do."""
+    match value:
+        case fx.Node():
+            return value
+        case list() | tuple():
+            return tuple(map(_told, value))
+        case dict():
+            return tuple((key, _told(each)) for key, each in sorted(value.items()))
+        case _:
+            return type(value), repr(value)
+
+
+def drop_zeros(graph: fx.Graph) -> None:
+    """The position that is added to none, `arange(1) + begin`, is where it begins."""
+    for node in list(graph.nodes):
+        if node.target is aten.add.Tensor and not node.kwargs and not leaves(node):
+            other = next((two for one, two in (node.args, node.args[::-1]) if _is_zero(one)), None)
+            if isinstance(other, fx.Node) and _is_alike(node, other):
+                node.replace_all_uses_with(_with_an_axis(graph, node, other) if _rank(other) == 0 else other)
+                graph.erase_node(node)
+    graph.eliminate_dead_code()
+
+
+def _is_zero(value: Any) -> bool:
+    """Whether a node gives the numbers from 0 up to 1."""
+    if not isinstance(value, fx.Node):
+        return False
+    return (value.target is aten.arange.default and value.args == (1,)) or (
+        value.target is aten.arange.start_step and value.args[:2] == (0, 1)
+    )
+
+
+def _is_alike(one: fx.Node, other: fx.Node) -> bool:
+    """Whether the first is a list of one number, and the second that or the number, of one dtype on one device."""
+    left, right = one.meta.get("val"), other.meta.get("val")
+    if not isinstance(left, torch.Tensor) or not isinstance(right, torch.Tensor) or right.dim() > 1:
+        return False
+    kinds = {(each.dtype, each.device, each.numel()) for each in (left, right)}
+    return len(kinds) == 1 and tuple(left.shape) == (1,)
+
+
+def _rank(node: fx.Node) -> int:
+    return int(node.meta["val"].dim())
+
+
+def _with_an_axis(graph: fx.Graph, node: fx.Node, number: fx.Node) -> fx.Node:
+    """A number as a list of one, before a node."""
+    with graph.inserting_before(node):
+        made = graph.call_function(aten.unsqueeze.default, (number, 0))
+    made.meta["val"] = number.meta["val"].unsqueeze(0)
+    return made
+
+
+def sink_updates(graph: fx.Graph) -> None:
+    """An update of an argument by a number alone, which nothing else reads, is made at the end: then it can be made
+    where the argument lies."""
+    for back in list(copied_back(graph)):
+        argument, update = back.args[:2]
+        is_update = isinstance(update, fx.Node) and update.target in IN_PLACE and update.all_input_nodes == [argument]
+        if is_update and set(update.users) == {back}:
+            back.prepend(update)
+
+
+TOGETHER: dict[Any, Any] = {
+    aten.add_.Tensor: aten._foreach_add_.Scalar,
+    aten.sub_.Tensor: aten._foreach_sub_.Scalar,
+    aten.mul_.Tensor: aten._foreach_mul_.Scalar,
+}
+
+
+def join_updates(graph: fx.Graph) -> None:
+    """Updates of several arguments by the same number, which nothing reads any more, are one call, where the last of
+    them is."""
+    found: dict[Any, list[fx.Node]] = {}
+    for node, key in _by_number(graph):
+        found.setdefault(key, []).append(node)
+    for (target, *_, number), nodes in found.items():
+        if len(nodes) > 1:
+            with graph.inserting_after(nodes[-1]):
+                graph.call_function(TOGETHER[target], ([node.args[0] for node in nodes], number[1]))
+            for node in nodes:
+                graph.erase_node(node)
+
+
+def _by_number(graph: fx.Graph) -> Iterator[tuple[fx.Node, Any]]:
+    for node in graph.nodes:
+        if node.target in TOGETHER and not node.users and not node.kwargs and type(node.args[1]) in (int, float):
+            fake = node.meta["val"]
+            yield node, (node.target, fake.dtype, fake.device, (type(node.args[1]), node.args[1]))

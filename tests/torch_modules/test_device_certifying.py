@@ -1,0 +1,47 @@
+"""What a kernel on a device is tried with: sizes that torch did not see too. No GPU is needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+
+from noyau.torch_modules import places  # noqa: E402
+from noyau.torch_modules.device_certifying import Trial  # noqa: E402
+from noyau.torch_modules.judging import sizes_of  # noqa: E402
+
+
+def trial_of(function, *args):
+    """A group of a function whose sizes are names, before it has a kernel."""
+    found = places.traced(make_fx(function, tracing_mode="symbolic")(*args).graph)
+    (group,) = places.cut(found).groups
+    kernel: Any = None
+    return Trial(kernel, group, found)
+
+
+def test_sizes_that_are_names_are_tried_at_half_and_at_primes():
+    trial = trial_of(lambda x, y: torch.softmax(x * 2.5, -1) + y, torch.randn(16, 30), torch.randn(30))
+    tried = [given for _, given in trial.elsewhere(places.CPU)]
+    shapes = [[list(each.shape) for each in given.values() if isinstance(each, torch.Tensor)] for given in tried]
+    assert all([9, 16] in each for each in shapes[:1])
+    assert all([17, 31] in each for each in shapes[1:])
+    assert len(shapes) == 2
+    for given in tried:
+        assert [each.shape for each in trial.truth(given)] == [each.shape for each in trial.unfused(given)]
+
+
+def test_sizes_that_torchs_own_nodes_do_not_take_are_left_out():
+    trial = trial_of(lambda x: x.exp().reshape(4, 4) * 2.5, torch.randn(16))
+    assert not list(trial.elsewhere(places.CPU))
+
+
+def test_sizes_that_are_numbers_are_those_that_torch_saw():
+    found = places.traced(make_fx(lambda x: (x * 2.5).exp(), tracing_mode="fake")(torch.randn(4, 3)).graph)
+    (group,) = places.cut(found).groups
+    kernel: Any = None
+    assert not sizes_of(group, found)
+    assert not list(Trial(kernel, group, found).elsewhere(places.CPU))
