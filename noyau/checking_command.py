@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from noyau.arguments import declare_inputs, declare_record, require_place, sizes_of
 from noyau.commands import progress
 from noyau.errors import InputError
-from noyau.scripts.command import check_and_print, is_script
+from noyau.scripts.command import check_and_print, draw, drawing_of, is_script
 
 if TYPE_CHECKING:
     from noyau.checking.findings import Checked
     from noyau.ops import Op
+    from noyau.shadow.mapping import Map
 
 FILE_S = 3.0  # for the kernels of a file, in each process: then no further inputs are tried
 
@@ -31,7 +34,7 @@ def declare_check(parser: argparse.ArgumentParser) -> None:
     add("arguments", nargs="*", metavar="ARGS", help="of a script or a program; its options stand behind --")
     add("--launch", metavar="GRID,BLOCK", help="of a script: launch each kernel so (8,64 or 4x4,16x16) instead")
     add("--flags", metavar="F", help="of a program: for the compiler, as --flags='-DN=100 -Iinclude'")
-    add("--map", metavar="F.svg", help="of a script: tell who writes which cell in a small launch, and draw it (-: no)")
+    add("--map", metavar="F.svg", help="tell who writes which cell in a small launch or call, and draw it (-: no)")
     add("--against", type=Path, metavar="B.onnx", help="the model to judge: at each output, and at each common value")
     sizes = "or with several in turn (default: small sizes, then all at 1); can be repeated"
     declare_inputs(parser, "run both", sizes)
@@ -57,10 +60,11 @@ def run_check(arguments: argparse.Namespace) -> int:
 
     if is_script(arguments.target):
         return check_and_print(arguments)
-    for name in ("arguments", "launch", "map", "flags"):
+    is_op = Path(arguments.target.partition("::")[0]).suffix == ".py"
+    for name in ("arguments", "launch", "flags", *(() if is_op else ("map",))):
         if getattr(arguments, name):
             raise InputError(f"{arguments.target} is no script: it takes no {name}")
-    if Path(arguments.target.partition("::")[0]).suffix == ".py":
+    if is_op:
         return _check_op(arguments)
     target = Path(arguments.target)
     _require_of_models(arguments, target)
@@ -100,18 +104,33 @@ def _check_op(arguments: argparse.Namespace) -> int:
 
     if arguments.against is not None or arguments.inputs is not None:
         raise InputError("--against and --inputs are of models: an op is checked against its own reference")
-    for place in (arguments.json, arguments.sarif):
+    path = Path(arguments.target.partition("::")[0])
+    for place in (arguments.json, arguments.sarif, drawing_of(arguments.map)):
         if place is not None:
-            require_place(place, Path(arguments.target.partition("::")[0]))
+            require_place(place, path)
+    if arguments.map is not None and "triton" not in sys.modules:
+        os.environ["TRITON_INTERPRET"] = "1"  # who writes what is seen where it interprets
     found = _checked(arguments)
+    maps = _maps(arguments)
     if arguments.json is not None:
         write_json(together(found), arguments.json)
     if arguments.sarif is not None:
         write_json(sarif([finding for each in found for finding in each.findings]), arguments.sarif)
-    told = "\n".join([*map(str, found), *(f"limits: {limit}" for limit in LIMITS)])
+    told = "\n".join([*map(str, found), *map(str, maps), *(f"limits: {limit}" for limit in LIMITS)])
     Console(soft_wrap=True).print(plain_lines(told), markup=False, highlight=False)
     is_warned = arguments.strict and any(check.findings for check in found)
+    draw(maps, drawing_of(arguments.map), path)
     return 0 if all(check.ok for check in found) and not is_warned else 1
+
+
+def _maps(arguments: argparse.Namespace) -> list[Map]:
+    """Who writes which cell, of each kernel that is written by hand."""
+    if arguments.map is None:
+        return []
+    from noyau.checking.maps import maps_of
+    from noyau.loading import load_ops
+
+    return [each for op in load_ops(arguments.target) if op.signature for each in maps_of(op)]
 
 
 def _checked(arguments: argparse.Namespace) -> list[Checked]:

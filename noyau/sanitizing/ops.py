@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from noyau.checking.attempts import attempts
 from noyau.checking.findings import Checked, Finding, KernelCheck
+from noyau.checking.maps import usual_case
 from noyau.errors import NoyauError
 from noyau.handwritten.isolation import write
 from noyau.handwritten.kernels import HandKernel
@@ -24,10 +24,8 @@ from noyau.sanitizing.programs import compiled, written
 from noyau.sanitizing.reading import Reported
 from noyau.sanitizing.tool import TOOLS, missing, sanitized
 from noyau.shadow.records import Site
-from noyau.signatures.types import Instance
 
 LANGUAGES = ("cuda", "numba_cuda", "triton")
-_SMALLEST = 30  # cells of the largest array of what is launched, at least
 
 
 def second_opinion(op: Op[..., Any], checked: Checked, target: str, tools: Sequence[str] = TOOLS) -> Checked:
@@ -55,7 +53,7 @@ def _looked_at(op: Op[..., Any], known: KernelCheck, target: str, tools: Sequenc
 
 
 def _findings(op: Op[..., Any], kernel: HandKernel, target: str, tools: Sequence[str]) -> tuple[list[Finding], str]:
-    instance, arrays, size = _usual(op)
+    instance, arrays, size = usual_case(op)
     with tempfile.TemporaryDirectory(prefix="noyau-") as name:
         folder = Path(name)
         if kernel.language == "cuda":
@@ -74,16 +72,6 @@ def _process(
     given = [write(folder / f"{k}.in", np.asarray(array)) for k, array in enumerate(arrays)]
     wish = {"target": target.partition("::")[0], "op": op.name, "kernel": kernel.name, "given": given}
     return [sys.executable, "-m", "noyau.sanitizing.driving"], {**ENVIRONMENT, WISH: json.dumps(wish)}
-
-
-def _usual(op: Op[..., Any]) -> tuple[Instance, list[np.ndarray], str]:
-    """Inputs of the first sizes that are no edge, and these in words."""
-    for attempt in attempts(op, {}, 0, lambda instance: True):
-        arrays = attempt.make(attempt.sizes)
-        if arrays is not None and max((array.size for array in arrays), default=_SMALLEST) >= _SMALLEST:
-            size = ", ".join(f"{name} = {value}" for name, value in attempt.sizes.items())
-            return attempt.instance, list(arrays), size
-    raise NoyauError(f"{op.name} has no inputs to launch it on")
 
 
 def _of(told: Reported, op: str, kernel: HandKernel, size: str) -> Finding | None:

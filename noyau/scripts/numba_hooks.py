@@ -27,12 +27,12 @@ from noyau.scripts import numba_ufuncs
 from noyau.scripts.numba_host import WORDS
 from noyau.scripts.patching import patch
 from noyau.scripts.records import Session, shapes_told
-from noyau.shadow.mapping import Owner, mapped
 from noyau.shadow.numba.watching import MOST as MOST_IN_PYTHON
-from noyau.shadow.numba.watching import watch_call
+from noyau.shadow.numba.watching import map_of, watch_call
 from noyau.shadow.numba_cuda.advising import advised
 from noyau.shadow.numba_cuda.launching import LANGUAGE, Argument, Launch, cells_of, configured, launched, root_of
 from noyau.shadow.numba_cuda.watching import MOST
+from noyau.shadow.numba_cuda.watching import map_of as map_of_launch
 from noyau.shadow.recording import Recorder, TooManyError
 from noyau.shadow.records import Watched, digest, findings_of
 
@@ -110,10 +110,8 @@ class _Hooks:
             recorder = Recorder(MOST_IN_PYTHON, traced)
             watched, result = watch_call(function, given.args, shapes, self.session.script, recorder=recorder)
             if traced is not None:
-                own = {number: each for number, each in recorder.memories.items() if each.name in given.arguments}
                 is_cut = traced.accesses >= MOST_IN_PYTHON
-                made = mapped(name, "()", "iteration", lambda owner: Owner("", str(owner)), own, traced, is_cut=is_cut)
-                self.session.draw(made, place)
+                self.session.draw(map_of(name, recorder, traced, given.arguments, is_cut), place)
         except Exception as fault:  # noqa: BLE001  whatever it is, the script goes on as Numba has it
             told = (
                 str(fault) if isinstance(fault, NoyauError) else f"in Python it raised {type(fault).__name__}: {fault}"
@@ -247,10 +245,7 @@ class Kernel(FakeCUDAKernel):  # type: ignore[misc]
         watched = Watched(tuple(findings), launch.recorder.shadow.accesses, tuple(allowed), launch.notes)
         session.add(self.fn.__name__, LANGUAGE, place, shapes, watched)
         if traced is not None:
-            own = {number: launch.recorder.memories[number] for number in launch.arrays.values()}
-            told = str(configuration)
-            made = mapped(self.fn.__name__, told, "thread", lambda n: Owner(*configuration.placed(n)), own, traced)
-            session.draw(made, place)
+            session.draw(map_of_launch(self.fn.__name__, launch, traced), place)
         self._remember(launch, arguments)
 
     def _argument(self, name: str, value: Any) -> Argument:

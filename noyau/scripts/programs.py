@@ -12,6 +12,7 @@ from noyau.errors import BuildError, CheckError, InputError, UnsupportedError
 from noyau.scripts.records import KernelSeen, ScriptCheck
 from noyau.shadow.c.building import Program, Source, built
 from noyau.shadow.c.functions import SUFFIXES
+from noyau.shadow.c.mapping import maps_of
 from noyau.shadow.c.rewriting import blanked, rewritten
 from noyau.shadow.c.running import Launch, Ran, run_whole
 from noyau.shadow.c.telling import Told, findings
@@ -48,13 +49,15 @@ def check_program(
     plans = plans_for(text)
     runs, fault = list[Ran](), ""
     for number, plan in enumerate(dict.fromkeys((plans[0], plans[-1]))):
+        is_first = number == 0
+        words = [str(path), *arguments]
         try:
-            ran, status = run_whole(program, [str(path), *arguments], plan, forced, time_s, shown=number == 0)
+            ran, status = run_whole(program, words, plan, forced, time_s, shown=is_first, maps=maps and is_first)
         except CheckError as error:
             fault = fault or str(error)
             break
-        runs.append(ran if number == 0 else _without_ends(ran))
-        if number == 0 and not any(each.kind == "crash" for each in ran.faults):
+        runs.append(ran if is_first else _without_ends(ran))
+        if is_first and not any(each.kind == "crash" for each in ran.faults):
             fault = f"it ended with status {status}" if status else ""
     return _told(path, text, language, program, runs, fault)
 
@@ -91,4 +94,4 @@ def _told(path: Path, text: str, language: str, program: Program, runs: Sequence
     seen = KernelSeen(
         path.stem, language, told.entry_place, len(runs), (), sum(each.accesses for each in runs), found, tuple(notes)
     )
-    return ScriptCheck(path.name, (seen,), fault)
+    return ScriptCheck(path.name, (seen,), fault, maps=maps_of(runs[0], program.lines, told))

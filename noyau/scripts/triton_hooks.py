@@ -20,10 +20,9 @@ from noyau.handwritten.kernels import python_function
 from noyau.scripts import torch_devices, triton_host
 from noyau.scripts.patching import patch
 from noyau.scripts.records import Session, shapes_told
-from noyau.shadow.mapping import Owner, mapped
 from noyau.shadow.records import digest
 from noyau.shadow.triton.calling import Fresh, launched
-from noyau.shadow.triton.running import LANGUAGE, MOST, REMEDIES
+from noyau.shadow.triton.running import LANGUAGE, MOST, REMEDIES, map_of
 
 _EMPTY = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
 # Functions that give no tensor and read what a tensor holds.
@@ -124,10 +123,7 @@ class _Hooks:
         notes = tuple(note for note in watched.notes if not note.startswith("launched: "))
         session.add(name, LANGUAGE, place, shapes, replace(watched, notes=notes))
         if traced is not None:
-            owner = made.hooks.owner
-            memories = made.extents.memories
-            drawn = mapped(name, f"[{made.grid}]", "program", lambda n: Owner("", owner(n)[8:]), memories, traced)
-            session.draw(drawn, place)
+            session.draw(map_of(name, made.hooks, made.extents, traced), place)
 
     def fresh(self, values: Sequence[Any], name: str, place: str) -> Iterator[tuple[int, Fresh]]:
         """What is known of the memories of a launch that began empty, by address."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import colorsys
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -12,10 +13,13 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 from noyau.shadow.records import Memory
-from noyau.shadow.tracing import MOST, Traced
+from noyau.shadow.tracing import MOST, Writes
+
+Extents = tuple[int, int, int]  # of a grid, or of a block
 
 CELLS_MOST = 4096  # of an array that is drawn
 LINES_MOST = 80  # of the text of an array
+_WARP = 32  # threads
 _WIDTH, _HEIGHT, _HEAD, _ACROSS, _TEAMS = 38, 22, 24, 32, 24  # of a drawing: pixels, cells, entries of the legend
 
 
@@ -25,6 +29,21 @@ class Owner:
 
     team: str
     at: str
+
+
+def thread_owner(number: int, grid: Extents, block: Extents) -> Owner:
+    """A thread by its number in a grid."""
+    block_number, thread = divmod(number, math.prod(block))
+    return Owner(f"block {place_in(block_number, grid)}, warp {thread // _WARP}", place_in(thread, block))
+
+
+def place_in(number: int, extents: Extents) -> str:
+    """A place among extents, x first; a plain number where there is one axis."""
+    x, rest = number % extents[0], number // extents[0]
+    y, z = rest % extents[1], rest // extents[1]
+    if extents[1:] == (1, 1):
+        return str(x)
+    return f"({x}, {y})" if extents[2] == 1 else f"({x}, {y}, {z})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +99,7 @@ def mapped(
     word: str,
     owner: Callable[[int], Owner],
     memories: Mapping[int, Memory],
-    traced: Traced,
+    traced: Writes,
     *,
     is_cut: bool = False,
 ) -> Map:

@@ -13,13 +13,39 @@ MOST = 200_000  # writes that are remembered; later ones are not
 _WRITES = (Access.WRITE, Access.ATOMIC, Access.SAME_WRITE)
 
 
-class Traced(Shadow):
-    """As a Shadow. `writes`: of the parallel regions, rows of memory, cell and owner, in order."""
+class Writes:
+    """Writes that are remembered. `writes`: rows of memory, cell and owner, in order."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.writes: list[np.ndarray] = []
-        self.kept, self.owner, self.is_serial = 0, 0, True
+        self.kept = 0
+
+    def keep(self, rows: np.ndarray) -> None:
+        """Remember writes, as far as there is room."""
+        if self.kept < MOST:
+            self.writes.append(rows)
+            self.kept += len(rows)
+
+    def writers(self, memory: int, cells: int) -> tuple[np.ndarray, np.ndarray]:
+        """Of each cell of a memory the last who wrote it, -1 where nobody did, and how many others did before."""
+        rows = np.concatenate([*self.writes, np.zeros((0, 3), np.int64)])
+        rows = rows[(rows[:, 0] == memory) & (rows[:, 1] >= 0) & (rows[:, 1] < cells)]
+        last, others = np.full(cells, -1, np.int64), np.zeros(cells, np.int64)
+        last[rows[:, 1]] = rows[:, 2]
+        pairs = np.unique(rows[:, 1:], axis=0)
+        if len(pairs):
+            places, counts = np.unique(pairs[:, 0], return_counts=True)
+            others[places] = counts - 1
+        return last, others
+
+
+class Traced(Writes, Shadow):
+    """As a Shadow, which keeps the writes of the parallel regions."""
+
+    def __init__(self) -> None:
+        Shadow.__init__(self)
+        Writes.__init__(self)
+        self.owner, self.is_serial = 0, True
 
     def region(self, *, serial: bool = False) -> None:
         super().region(serial=serial)
@@ -51,21 +77,3 @@ class Traced(Shadow):
                 self.keep(np.stack([part[:, 0] >> 2, part[:, 1], part[:, 2]], 1))
             if end < len(notes):
                 self.is_serial = bool(notes[end, 1])
-
-    def keep(self, rows: np.ndarray) -> None:
-        """Remember writes, as far as there is room."""
-        if self.kept < MOST:
-            self.writes.append(rows)
-            self.kept += len(rows)
-
-    def writers(self, memory: int, cells: int) -> tuple[np.ndarray, np.ndarray]:
-        """Of each cell of a memory the last who wrote it, -1 where nobody did, and how many others did before."""
-        rows = np.concatenate([*self.writes, np.zeros((0, 3), np.int64)])
-        rows = rows[(rows[:, 0] == memory) & (rows[:, 1] >= 0) & (rows[:, 1] < cells)]
-        last, others = np.full(cells, -1, np.int64), np.zeros(cells, np.int64)
-        last[rows[:, 1]] = rows[:, 2]
-        pairs = np.unique(rows[:, 1:], axis=0)
-        if len(pairs):
-            places, counts = np.unique(pairs[:, 0], return_counts=True)
-            others[places] = counts - 1
-        return last, others

@@ -11,10 +11,11 @@ import numpy as np
 
 from noyau.errors import UnsupportedError
 from noyau.handwritten.kernels import HandKernel
+from noyau.shadow.mapping import Map
 from noyau.shadow.records import Watched
 from noyau.signatures.types import Instance
 
-Watch = Callable[[HandKernel, Instance, Sequence[np.ndarray], Mapping[str, Any], str], Watched]
+Watch = Callable[[HandKernel, Instance, Sequence[np.ndarray], Mapping[str, Any], str, list[Map] | None], Watched]
 
 # The module of each language that has a function `watch`.
 _ROUTES = {
@@ -34,13 +35,18 @@ def is_watched(language: str) -> bool:
 
 
 def watch(
-    kernel: HandKernel, instance: Instance, arrays: Sequence[np.ndarray], constants: Mapping[str, Any], size: str
+    kernel: HandKernel,
+    instance: Instance,
+    arrays: Sequence[np.ndarray],
+    constants: Mapping[str, Any],
+    size: str,
+    maps: list[Map] | None = None,
 ) -> Watched:
-    """The kernel on these arrays; `size` says of which sizes they are.
+    """The kernel on these arrays; `size` says of which sizes they are. A map of who writes what is put into `maps`.
 
     UnsupportedError where the language, or something in the kernel, cannot be watched; CheckError where it raises;
     BuildError without a C compiler."""
     if not is_watched(kernel.language):
         raise UnsupportedError(f"kernels in {kernel.language} are not watched")
     route = cast(Watch, import_module(_ROUTES[kernel.language]).watch)
-    return route(kernel, instance, arrays, constants, size)
+    return route(kernel, instance, arrays, constants, size, maps)

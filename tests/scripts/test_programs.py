@@ -88,7 +88,10 @@ def seen(found):
 
 
 def test_a_program_of_openmp_runs_with_its_own_main(tmp_path, capfd):
-    found = checked(tmp_path, "prog.c", OPENMP, "20")
+    found = checked(tmp_path, "prog.c", OPENMP, "20", maps=True)
+    assert [str(each).splitlines()[:2] for each in found.maps] == [
+        ["prog on line 16: who writes y[20]", "  y[0..5]    thread 0"]
+    ]
     assert capfd.readouterr().out == "2 of 4, 2700\n"  # of the first run alone
     assert seen(found) == [("out-of-bounds", 17), ("race", 8)]
     told = {each.kind: each for each in found.findings}
@@ -102,7 +105,14 @@ def test_a_program_of_openmp_runs_with_its_own_main(tmp_path, capfd):
 
 
 def test_a_program_of_cuda_runs_without_a_gpu(tmp_path, capfd):
-    found = checked(tmp_path, "prog.cu", CUDA)
+    found = checked(tmp_path, "prog.cu", CUDA, maps=True)
+    drawn = [str(each).splitlines() for each in found.maps]
+    assert drawn[0][0] == "add<<<2, 64>>>: who writes dc[100]"
+    assert drawn[0][3].split() == ["dc[64..95]", "block", "1,", "warp", "0:", "threads", "0..31"]
+    assert drawn[1] == [
+        "sum<<<2, 64>>>: who writes out[1]",
+        "  out[0]  block 1, warp 0: thread 0, after 1 other thread",
+    ]
     assert capfd.readouterr().out.strip().isdigit()
     assert seen(found) == [("out-of-bounds", 8), ("race", 16)]
     told = {each.kind: each for each in found.findings}

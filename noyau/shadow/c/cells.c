@@ -122,6 +122,41 @@ static void race(const block *b, int64_t offset, int how, int site, const visit 
     }
 }
 
+/* For a map: who writes what in each of the first regions, in order. */
+enum { MOST_REGIONS = 64, MOST_WRITES = 200000 };
+typedef struct {
+    const void *pc;
+    uint32_t grid[6];
+} region;
+typedef struct {
+    int32_t region, block;
+    uint32_t owner;
+    int64_t offset;
+} written;
+static region regions[MOST_REGIONS];
+static written *writes;
+static int is_mapping, region_count;
+static int64_t write_count;
+
+static int32_t number_of(const block *b);
+static void *pages(size_t bytes);
+
+static void begin_region(const void *pc, const uint32_t *grid) {
+    if (!is_mapping) return;
+    if (!writes) writes = pages(MOST_WRITES * sizeof *writes);
+    if (region_count < MOST_REGIONS) {
+        regions[region_count] = (region){.pc = pc};
+        if (grid) __real_memcpy(regions[region_count].grid, grid, sizeof regions[0].grid);
+    }
+    region_count += 1;
+}
+
+static void keep_write(const block *b, int64_t offset, uint32_t owner) {
+    if (!writes || region_count > MOST_REGIONS || b->kind == SHARED || b->kind == STACK) return;
+    if (write_count < MOST_WRITES) writes[write_count] = (written){region_count - 1, number_of(b), owner, offset};
+    write_count += 1;
+}
+
 static void touch_cell(block *b, cell *c, int64_t offset, int how, int site, int is_scalar) {
     const uint32_t round = b->kind == SHARED ? shared_round : now_round;
     if ((c->round & ~(uint32_t)FLAGS) != round) {
@@ -138,6 +173,7 @@ static void touch_cell(block *b, cell *c, int64_t offset, int how, int site, int
     if (how != READ) c->round |= IS_SET | IS_WRITTEN;
     if (mode == SERIAL) return;
     const uint32_t owner = mode == GRID ? grid_block * grid_threads + (uint32_t)now->number + 1 : now->strand->owner;
+    if (is_mapping && how != READ) keep_write(b, offset, mode == GRID ? owner - 1 : (uint32_t)now->number);
     if (conflicts(&c->write, owner)) race(b, offset, how, site, &c->write, WRITE, bytes);
     for (int i = 0; i < 2; ++i) {
         if (how != ATOMIC && conflicts(c->atomics + i, owner)) {

@@ -219,6 +219,7 @@ void noyau_run_grid(triple grid, triple shape, int64_t shared, void (*run)(void 
     const int threads = (int)(shape.x * shape.y * shape.z), before = mode;
     const uint32_t blocks_in_grid = grid.x * grid.y * grid.z;
     grid_shape = grid, block_shape = shape, grid_threads = (uint32_t)threads, learnt_count = 0, any_fence = 0;
+    begin_region(pc, (const uint32_t[]){grid.x, grid.y, grid.z, shape.x, shape.y, shape.z});
     launches += 1, launched += (int64_t)threads * blocks_in_grid;
     open_shared(shared);
     now_round += 1 << 2;

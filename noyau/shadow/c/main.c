@@ -46,12 +46,22 @@ static void spell_owner(char *into, size_t room, uint32_t owner) {
 
 static char owners[MOST_FOUND][2][96];
 
+/* A block as a number: lists of them move as they grow. */
+static int32_t number_of(const block *b) {
+    if (b >= globals && b < globals + global_count) return -2 - (int)(b - globals);
+    if (b >= blocks && b < blocks + block_count) return (int)(b - blocks);
+    return b == &main_stack ? ON_STACK : -1;
+}
+static const block *block_of(int32_t number) {
+    if (number == ON_STACK) return &main_stack;
+    return number >= 0 ? blocks + number : number <= -2 ? globals - 2 - number : 0;
+}
+static long long unit_of(const block *b) { return b->unit ? b->unit : b->shift > 0 ? 1 << b->shift : 1; }
+
 static void found(const char *kind, int how, int site, const block *b, int64_t offset, const visit *other,
                   int other_how, const char *format, ...) {
     const int other_site = other ? other->site : 0;
-    int number = b == &main_stack ? ON_STACK : -1;
-    if (b >= globals && b < globals + global_count) number = -2 - (int)(b - globals);
-    else if (b >= blocks && b < blocks + block_count) number = (int)(b - blocks);
+    const int32_t number = number_of(b);
     found_last = -1;
     for (int i = 0; i < found_count; ++i) {
         finding *f = table + i;
@@ -81,20 +91,41 @@ static void found(const char *kind, int how, int site, const block *b, int64_t o
 
 static uintptr_t pc_of(int site) { return site ? (uintptr_t)sites[site] - program_base : 0; }
 
+/* Of each region where it begins and its grid; of each block what is said of it in a finding; then the writes. */
+static void write_map(FILE *out) {
+    if (!is_mapping) return;
+    const int64_t kept = write_count < MOST_WRITES ? write_count : MOST_WRITES;
+    for (int i = 0; i < region_count && i < MOST_REGIONS; ++i) {
+        const uint32_t *g = regions[i].grid;
+        fprintf(out, "R\t%llx\t%u\t%u\t%u\t%u\t%u\t%u\n", (unsigned long long)((uintptr_t)regions[i].pc - program_base),
+                g[0], g[1], g[2], g[3], g[4], g[5]);
+    }
+    for (int64_t i = 0; i < kept; ++i) {
+        const block *b = block_of(writes[i].block);
+        if (!i || writes[i].block != writes[i - 1].block)
+            fprintf(out, "B\t%d\t%s\t%lld\t%lld\t%llx\n", writes[i].block, b->name, (long long)b->bytes, unit_of(b),
+                    (unsigned long long)pc_of(b->site));
+        fprintf(out, "W\t%d\t%d\t%lld\t%u\n", writes[i].region, writes[i].block, (long long)writes[i].offset,
+                writes[i].owner);
+    }
+    if (kept < write_count) fprintf(out, "C\t%d\n", writes[MOST_WRITES - 1].region); /* from there on it is cut */
+}
+
 static void write_found(void) {
     FILE *out = fopen(found_path, "w");
     if (!out) fatal("what was found cannot be written");
     fprintf(out, "S\t%lld\t%d\t%lld\t%lld\n", (long long)accesses, launches, (long long)launched, (long long)idle);
     for (int i = 0; i < found_count; ++i) {
         const finding *f = table + i;
-        const block *b = f->block == ON_STACK ? &main_stack : f->block >= 0 ? blocks + f->block : f->block <= -2 ? globals - 2 - f->block : 0;
+        const block *b = block_of(f->block);
         fprintf(out, "F\t%s\t%d\t%d\t%llx\t%llx\t%s\t%lld\t%lld\t%lld\t%llx\t%lld\t%lld\t%s\t%s\t%s\n", f->kind, f->how,
                 f->other_how, (unsigned long long)pc_of(f->site), (unsigned long long)pc_of(f->other_site),
                 b ? b->name : "", (long long)f->offset, (long long)(b ? b->bytes : 0),
-                (long long)(b ? (b->unit ? b->unit : b->shift > 0 ? 1 << b->shift : 1) : 0),
+                b ? unit_of(b) : 0,
                 (unsigned long long)(b ? pc_of(b->site) : 0), (long long)f->count, (long long)f->changed, owners[i][0],
                 owners[i][1], f->words);
     }
+    write_map(out);
     fclose(out);
 }
 
@@ -232,6 +263,7 @@ static void read_given(const char *path) {
             plan_seed = seed;
         } else if (sscanf(line, "chosen %d", &chosen) == 1) {
             is_program = chosen < 0;
+        } else if (sscanf(line, "map %d", &is_mapping) == 1) {
         } else if (!strncmp(line, "array ", 6)) {
             add_array(line, in);
         } else if (!strncmp(line, "global ", 7)) {

@@ -89,7 +89,6 @@ static void merge_team(void) {
     __real_free(all.at);
 }
 
-
 static void run_team(void) {
     for (;;) {
         int waiting = 0, ended = 0, moved = 0, at = -1, other = -1;
@@ -125,6 +124,20 @@ static void run_team(void) {
     }
 }
 
+/* A parallel region that is one loop: the region's own code asks for pieces. */
+typedef struct {
+    void (*run)(void *);
+    void *data;
+    int64_t from, to, step, chunk;
+    int kind;
+} whole;
+
+static void run_whole(void *given) {
+    const whole *w = given;
+    start_loop(w->from, w->to, w->step, w->chunk, w->kind, 0, 0);
+    w->run(w->data);
+}
+
 void GOMP_parallel(void (*run)(void *), void *data, unsigned count, unsigned flags) {
     (void)flags;
     if (in_team || mode == GRID) {
@@ -141,6 +154,7 @@ void GOMP_parallel(void (*run)(void *), void *data, unsigned count, unsigned fla
     team = (int)(count ? count : (unsigned)wanted_threads);
     if (team > 256) team = 256;
     mode = THREADS, in_team = 1, now_round += 1 << 2;
+    begin_region((const char *)(run == run_whole ? ((const whole *)data)->run : run) + 1, 0);
     __real_memset(shares, 0, sizeof shares);
     for (int i = 0; i < team; ++i) {
         fiber *f = make_fiber(i, run, data);
@@ -263,20 +277,6 @@ ULL(nonmonotonic_guided, WISHED, chunk_of((int64_t)wished) COMMA OPEN_KIND)
 ULL(runtime, , (plan == BLOCKS ? 0 : 1) COMMA open_plan())
 ULL(nonmonotonic_runtime, , (plan == BLOCKS ? 0 : 1) COMMA open_plan())
 ULL(maybe_nonmonotonic_runtime, , (plan == BLOCKS ? 0 : 1) COMMA open_plan())
-
-/* A parallel region that is one loop: the region's own code asks for pieces. */
-typedef struct {
-    void (*run)(void *);
-    void *data;
-    int64_t from, to, step, chunk;
-    int kind;
-} whole;
-
-static void run_whole(void *given) {
-    const whole *w = given;
-    start_loop(w->from, w->to, w->step, w->chunk, w->kind, 0, 0);
-    w->run(w->data);
-}
 
 static void parallel_loop(void (*run)(void *), void *data, unsigned count, long from, long to, long step, long chunk,
                           int kind) {

@@ -86,7 +86,7 @@ class Fault:
 @dataclass(frozen=True, slots=True)
 class Ran:
     """`threads` of all grids that were launched, of which `idle` touched nothing. `arrays`: what each array of the call
-    holds afterwards; None where it did not come to its end."""
+    holds afterwards; None where it did not come to its end. `drawn`: lines on who wrote what, for c/mapping.py."""
 
     faults: tuple[Fault, ...]
     accesses: int
@@ -94,6 +94,7 @@ class Ran:
     threads: int
     idle: int
     arrays: tuple[Array, ...] | None
+    drawn: tuple[str, ...] = ()
 
 
 def run(
@@ -103,15 +104,17 @@ def run(
     launch: Launch = Launch(),
     chosen: int = 0,
     patience_s: float = 5.0,
+    *,
+    maps: bool = False,
 ) -> Ran:
-    """Run the call of this number in a process of its own, for up to `patience_s` of the processor's time. CheckError
-    where that says nothing."""
+    """Run the call of this number in a process of its own, for up to `patience_s` of the processor's time; `maps`: who
+    writes what is kept. CheckError where that says nothing."""
     with tempfile.TemporaryDirectory(prefix="noyau-") as name:
         folder = Path(name)
         path = folder / "program"
         shutil.copyfile(program.path, path)
         path.chmod(0o700)
-        (folder / "given").write_bytes(_spelt(program, given, plan, launch, chosen, patience_s))
+        (folder / "given").write_bytes(_spelt(program, given, plan, launch, chosen, patience_s, maps=maps))
         command = [str(path), str(folder / "given"), str(folder / "found"), str(folder / "arrays")]
         try:
             done = subprocess.run(
@@ -129,18 +132,25 @@ def run(
 
 
 def run_whole(
-    program: Program, words: Sequence[str], plan: Plan, launch: Launch | None, patience_s: float, *, shown: bool
+    program: Program,
+    words: Sequence[str],
+    plan: Plan,
+    launch: Launch | None,
+    patience_s: float,
+    *,
+    shown: bool,
+    maps: bool,
 ) -> tuple[Ran, int]:
     """Run a whole program, with these words as its `argv`, in the folder that this is in, for up to `patience_s` of the
     processor's time; and the status that it ended with. `launch`: in place of each of its own; `shown`: it reads and
-    prints as it would by itself, else nothing. CheckError where it says nothing."""
+    prints as it would by itself, else nothing; `maps`: as in `run`. CheckError where it says nothing."""
     with tempfile.TemporaryDirectory(prefix="noyau-") as name:
         folder = Path(name)
         path = folder / "program"
         shutil.copyfile(program.path, path)
         path.chmod(0o700)
         forced = launch or Launch((0, 0, 0), (0, 0, 0))
-        (folder / "given").write_bytes(_spelt(program, (), plan, forced, WHOLE, patience_s))
+        (folder / "given").write_bytes(_spelt(program, (), plan, forced, WHOLE, patience_s, maps=maps))
         command = [str(path), str(folder / "given"), str(folder / "found"), str(folder / "arrays"), *words]
         where = None if shown else subprocess.DEVNULL
         try:
@@ -170,11 +180,14 @@ def _spelt(
     launch: Launch,
     chosen: int,
     patience_s: float,
+    *,
+    maps: bool,
 ) -> bytes:
     """What main.c reads."""
     lines = [
         f"threads {plan.threads} plan {plan.dealing} seed {plan.seed} limit {int(patience_s * 1000)}",
         f"chosen {chosen}",
+        f"map {int(maps)}",
     ]
     lines += [f"grid {' '.join(map(str, (*launch.grid, *launch.block)))} {launch.shared_bytes}"]
     for held in program.globals:
@@ -211,7 +224,8 @@ def _read(text: str, arrays: tuple[Array, ...] | None) -> Ran:
             accesses, launches, threads, idle = map(int, parts)
         elif word == "F" and len(parts) == 15:
             faults.append(_fault(parts))
-    return Ran(tuple(faults), accesses, launches, threads, idle, arrays)
+    drawn = tuple(line for line in text.splitlines() if line[:2] in ("R\t", "B\t", "W\t", "C\t"))
+    return Ran(tuple(faults), accesses, launches, threads, idle, arrays, drawn)
 
 
 def _fault(parts: Sequence[str]) -> Fault:

@@ -101,10 +101,10 @@ def findings(runs: Sequence[Ran], lines: Lines, told: Told) -> tuple[tuple[Findi
     numbers, words = _Numbers(), {}
     seen: list[Seen] = []
     for fault in chain.from_iterable(run.faults for run in runs):
-        site, other = (_site(lines.at(at), told) for at in (fault.site, fault.other_site))
+        site, other = (site_of(lines.at(at), told) for at in (fault.site, fault.other_site))
         if fault.kind == "divergent-barrier" and fault.words == "" and site == other:
             continue  # one barrier that the compiler has written twice
-        made = _seen(fault, site or told.entry_site, other, told, numbers, _site(lines.at(fault.made_at), told))
+        made = _seen(fault, site or told.entry_site, other, told, numbers, site_of(lines.at(fault.made_at), told))
         if all(_likeness(each) != _likeness(made) for each in seen):
             seen.append(made)
             words[made] = _words(fault, site, other)
@@ -131,7 +131,8 @@ def _likeness(seen: Seen) -> tuple[object, ...]:
     return (seen.kind, *pair, seen.memory)
 
 
-def _site(found: tuple[str, int], told: Told) -> Site | None:
+def site_of(found: tuple[str, int], told: Told) -> Site | None:
+    """The line of the user's that a line table names."""
     file, line = found
     if not line or file == "noyau_call":
         return None
@@ -141,22 +142,21 @@ def _site(found: tuple[str, int], told: Told) -> Site | None:
     return Site(told.place, line, texts[line - 1].strip() if line <= len(texts) else "")
 
 
-def _memory(fault: Fault, made: Site | None, told: Told) -> Memory:
-    """What was touched; a block by the pointer that the line which allocates it names, or by that line."""
-    if fault.name == "the stack":
+def memory_of(name: str, size: int, unit: int, made: Site | None, told: Told) -> Memory:
+    """A block of memory; one that is allocated by the pointer that its line names, or by that line."""
+    if name == "the stack":
         return Memory("a variable on the stack", (1,), is_one=True)
-    shape = told.shapes.get(fault.name, (fault.size // (fault.unit or 1),))
-    name = fault.name
+    shape = told.shapes.get(name, (size // (unit or 1),))
     if made is not None:
         pointers = {found[1] or found[2] for found in _ALLOCATES.finditer(made.text)}
-        name = pointers.pop() if len(pointers) == 1 else f"{name} of line {made.line}"
+        name = pointers.pop() if len(pointers) == 1 else f"memory of line {made.line}"
     return Memory(name, shape or (1,))
 
 
 def _seen(fault: Fault, site: Site, other: Site | None, told: Told, numbers: _Numbers, made: Site | None) -> Seen:
     unit = fault.unit or 1
     cells = fault.size // unit
-    memory = numbers.memory(_memory(fault, made, told)) if fault.name else -1
+    memory = numbers.memory(memory_of(fault.name, fault.size, fault.unit, made, told)) if fault.name else -1
     kind = "written-twice" if fault.kind == "race" and not fault.changed else fault.kind
     return Seen(
         kind,

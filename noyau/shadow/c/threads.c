@@ -45,6 +45,7 @@ int pthread_create(pthread_t *made, const pthread_attr_t *attributes, void *(*ru
     start *s = __real_malloc(sizeof *s);
     if (!s) return EAGAIN;
     *s = (start){run, argument};
+    if (mode != THREADS) begin_region(__builtin_return_address(0), 0);
     program_fiber->state = RUNS, mode = THREADS;
     fiber *f = make_fiber(++thread_count, run_thread, s);
     f->strand = begin_strand(now->strand);

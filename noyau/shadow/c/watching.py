@@ -17,9 +17,11 @@ from noyau.handwritten.c_parameters import roles_of
 from noyau.handwritten.kernels import HandKernel, number_text
 from noyau.shadow.c.building import Program, Source, built
 from noyau.shadow.c.calls import Call, call_of, prototype, with_calls
+from noyau.shadow.c.mapping import maps_of
 from noyau.shadow.c.rewriting import blanked, rewritten
 from noyau.shadow.c.running import BLOCKS, DRAWN, TURNS, Given, Plan, Ran, run
 from noyau.shadow.c.telling import Told, findings
+from noyau.shadow.mapping import Map
 from noyau.shadow.records import Watched
 from noyau.signatures.types import Instance
 
@@ -42,35 +44,46 @@ class Case:
 
 
 def watch(
-    kernel: HandKernel, instance: Instance, arrays: Sequence[Array], constants: Mapping[str, Any], size: str
+    kernel: HandKernel,
+    instance: Instance,
+    arrays: Sequence[Array],
+    constants: Mapping[str, Any],
+    size: str,
+    maps: list[Map] | None = None,
 ) -> Watched | None:
-    """Run a kernel on arrays and tell what it does wrong with memory; None for another language.
+    """Run a kernel on arrays and tell what it does wrong with memory; None for another language. Maps of the first run
+    are put into `maps`.
 
     A program with threads runs several times, its work dealt otherwise each time. `outputs` are the results of the
     first run, where it came to its end. SignatureError where the call does not fit, UnsupportedError for what cannot be
     watched, BuildError where the text does not compile."""
     if kernel.language not in LANGUAGES:
         return None
-    return watch_together([Case(kernel, instance, arrays, constants, size)])[0]
+    return watch_together([Case(kernel, instance, arrays, constants, size)], maps)[0]
 
 
-def watch_together(cases: Sequence[Case]) -> list[Watched]:
+def watch_together(cases: Sequence[Case], maps: list[Map] | None = None) -> list[Watched]:
     """As `watch`, for cases of which all kernels are of one text, which is built once."""
     calls = [
         call_of(each.kernel, each.instance, each.arrays, each.constants, number) for number, each in enumerate(cases)
     ]
     program = built(_source(cases[0], calls))
-    return [_run(case, call, program, number) for number, (case, call) in enumerate(zip(cases, calls, strict=True))]
+    return [
+        _run(case, call, program, number, maps) for number, (case, call) in enumerate(zip(cases, calls, strict=True))
+    ]
 
 
-def _run(case: Case, call: Call, program: Program, number: int) -> Watched:
+def _run(case: Case, call: Call, program: Program, number: int, maps: list[Map] | None) -> Watched:
     kernel = case.kernel
-    runs = [run(program, call.given, plan, call.launch, number) for plan in plans_of(kernel)]
+    is_drawn = maps is not None
+    runs = [run(program, call.given, plan, call.launch, number, maps=is_drawn) for plan in plans_of(kernel)]
     shapes = {each.name: each.shape for each in call.given if not isinstance(each, int | float)}
     told = Told(
         kernel.target.op, kernel.name, kernel.entry, kernel.language, kernel.place, kernel.text, shapes, case.size
     )
     found, allowed = findings(runs, program.lines, told)
+    if maps is not None:
+        maps += maps_of(runs[0], program.lines, replace(told, kernel=kernel.called))
     ends = runs[0].arrays
     changed = [] if ends is None else _changed(call, ends, told)
     outputs = None if ends is None else tuple(ends[place] for place in call.outputs)

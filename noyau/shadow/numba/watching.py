@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,12 +15,14 @@ from noyau.errors import UnsupportedError
 from noyau.handwritten.calling import FunctionKernel
 from noyau.handwritten.kernels import HandKernel
 from noyau.references import empty_outputs
+from noyau.shadow.mapping import Map, Owner, mapped
 from noyau.shadow.numba.classing import REMEDIES, Classed, classed, remedy_of
 from noyau.shadow.numba.compiled import Fast, run_compiled
 from noyau.shadow.numba.rewriting import Loop
 from noyau.shadow.numba.running import Run, plain_of, rewritten_of
 from noyau.shadow.recording import Recorder, Recording, TooManyError
 from noyau.shadow.records import Access, Memory, Route, Seen, Site, Watched, findings_of, unwritten
+from noyau.shadow.tracing import Traced
 from noyau.signatures.types import Instance
 
 Array = np.ndarray
@@ -199,16 +201,32 @@ def _grouped(seen: Sequence[Seen]) -> list[list[Seen]]:
 
 
 def watch(
-    kernel: HandKernel, instance: Instance, arrays: Sequence[Array], constants: Mapping[str, Any], size: str
+    kernel: HandKernel,
+    instance: Instance,
+    arrays: Sequence[Array],
+    constants: Mapping[str, Any],
+    size: str,
+    maps: list[Map] | None = None,
 ) -> Watched:
-    """The kernel on these arrays, watched. UnsupportedError where it cannot be; BuildError without a C compiler."""
-    recorder = Recorder(MOST)
+    """The kernel on these arrays, watched; a map of it is put into `maps`. UnsupportedError where it cannot be;
+    BuildError without a C compiler."""
+    traced = None if maps is None else Traced()
+    recorder = Recorder(MOST, traced)
     watching, results = _called(kernel, instance, arrays, constants, recorder)
     op, place = kernel.target.op, Site.of(*watching.place)
     findings, allowed = watching.findings(op, kernel.name, size)
     findings += watching.unwritten(op, kernel.name, size, place)
     notes = [str(each) for each in watching.classes()] + ([watching.note] if watching.note else [])
+    if maps is not None and traced is not None:
+        names = {each.name for each in recorder.memories.values()}
+        maps.append(map_of(kernel.called, recorder, traced, names, watching.was_cut))
     return Watched(tuple(findings), watching.accesses, tuple(allowed), tuple(notes), tuple(results))
+
+
+def map_of(called: str, recorder: Recorder, traced: Traced, names: Collection[str], is_cut: bool) -> Map:
+    """The map of a call, of the arrays of these names."""
+    own = {number: each for number, each in recorder.memories.items() if each.name in names}
+    return mapped(called, "()", "iteration", lambda owner: Owner("", str(owner)), own, traced, is_cut=is_cut)
 
 
 def watch_call(

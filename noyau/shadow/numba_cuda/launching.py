@@ -12,11 +12,11 @@ import numpy as np
 
 from noyau.errors import DeviceError
 from noyau.shadow.engine import Shadow
+from noyau.shadow.mapping import place_in
 from noyau.shadow.numba_cuda.arrays import DeviceArray, Launched
 from noyau.shadow.numba_cuda.device import Device
 from noyau.shadow.numba_cuda.lockstep import Lockstep, Thread3
 from noyau.shadow.numba_cuda.names import conversion_of, stand_ins, word_of
-from noyau.shadow.numba_cuda.requests import WARP
 from noyau.shadow.numba_cuda.rewriting import Twins
 from noyau.shadow.records import Access, Route, Seen
 
@@ -44,12 +44,7 @@ class Configuration:
     def owner(self, number: int) -> str:
         """A thread in words, by its number in the grid."""
         block, thread = divmod(number, self.threads)
-        return f"thread {_at(thread, self.block)} of block {_at(block, self.grid)}"
-
-    def placed(self, number: int) -> tuple[str, str]:
-        """A thread by its number in the grid: its block and its warp, and its place within the block."""
-        block, thread = divmod(number, self.threads)
-        return f"block {_at(block, self.grid)}, warp {thread // WARP}", _at(thread, self.block)
+        return f"thread {place_in(thread, self.block)} of block {place_in(block, self.grid)}"
 
 
 def configured(launch: Any) -> Configuration:
@@ -210,15 +205,6 @@ def _short(extents: Thread3) -> str:
     while len(extents) > 1 and extents[-1] == 1:
         extents = extents[:-1]  # type: ignore[assignment]
     return str(extents[0]) if len(extents) == 1 else str(extents)
-
-
-def _at(number: int, extents: Thread3) -> str:
-    """A place among extents, x first; a plain number where there is one axis."""
-    x, rest = number % extents[0], number // extents[0]
-    y, z = rest % extents[1], rest // extents[1]
-    if extents[1:] == (1, 1):
-        return str(x)
-    return f"({x}, {y})" if extents[2] == 1 else f"({x}, {y}, {z})"
 
 
 def _list(lines: Sequence[int]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,12 @@ from noyau.handwritten.buffers import GPU
 from noyau.handwritten.calling import FunctionKernel
 from noyau.handwritten.kernels import HandKernel, python_function
 from noyau.references import empty_outputs
+from noyau.shadow.mapping import Map, mapped, thread_owner
 from noyau.shadow.numba_cuda.advising import advised
 from noyau.shadow.numba_cuda.launching import LANGUAGE, Argument, Configuration, Launch, configured, launched
 from noyau.shadow.recording import TooManyError
 from noyau.shadow.records import Site, Watched, findings_of, unwritten
+from noyau.shadow.tracing import Traced
 from noyau.signatures.types import Instance
 
 Array = np.ndarray
@@ -28,9 +31,14 @@ SMALL = replace(GPU, sm_count=2, model="a GPU of 2 multiprocessors (assumed)")  
 
 
 def watch(
-    kernel: HandKernel, instance: Instance, arrays: Sequence[Array], constants: Mapping[str, Any], size: str
+    kernel: HandKernel,
+    instance: Instance,
+    arrays: Sequence[Array],
+    constants: Mapping[str, Any],
+    size: str,
+    maps: list[Map] | None = None,
 ) -> Watched:
-    """The kernel on these arrays, launched as it says, watched.
+    """The kernel on these arrays, launched as it says, watched; a map of it is put into `maps`.
 
     UnsupportedError where it cannot be; SignatureError where it says no launch; CheckError where a thread raises."""
     run = FunctionKernel(kernel, instance, constants)
@@ -38,8 +46,9 @@ def watch(
     before = run.prepared([np.array(each) for each in arrays], outputs)
     positional, named = run.arguments(before, outputs)
     given = _named(kernel, [*positional, *named.values()], instance, before, outputs, run.unset(before, outputs))
+    traced = None if maps is None else Traced()
     try:
-        launch = launched(kernel.function or _nothing, _configuration(run, before, outputs), given, MOST)
+        launch = launched(kernel.function or _nothing, _configuration(run, before, outputs), given, MOST, traced)
     except DeviceError as refusal:
         return Watched((_refused(kernel, size, str(refusal)),), 0)
     except TooManyError:
@@ -52,8 +61,17 @@ def watch(
     findings += _unwritten(launch, {each.name for each in given if not each.is_set}, kernel, size)
     function, name = kernel.function or _nothing, kernel.name
     findings += advised(launch, function, kernel.target.op, name, kernel.place, size, is_whole=False)
+    if maps is not None and traced is not None:
+        maps.append(map_of(kernel.called, launch, traced))
     notes, results = (f"launched: {launch.configuration}", *launch.notes), run.results(before, outputs)
     return Watched(tuple(findings), launch.recorder.shadow.accesses, tuple(allowed), notes, tuple(results))
+
+
+def map_of(called: str, launch: Launch, traced: Traced) -> Map:
+    """The map of a launch."""
+    own = {number: launch.recorder.memories[number] for number in launch.arrays.values()}
+    made = launch.configuration
+    return mapped(called, str(made), "thread", partial(thread_owner, grid=made.grid, block=made.block), own, traced)
 
 
 def _configuration(run: FunctionKernel, arrays: Sequence[Array], outputs: Sequence[Array]) -> Configuration:

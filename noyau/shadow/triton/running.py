@@ -17,7 +17,9 @@ from noyau.handwritten.triton_parameters import configs_of
 from noyau.references import empty_outputs
 from noyau.runtimes.torch.arrays import tensor_of
 from noyau.shadow.engine import Shadow
+from noyau.shadow.mapping import Map, Owner, mapped
 from noyau.shadow.records import Route, Seen, Site, Watched, findings_of, unwritten
+from noyau.shadow.tracing import Traced
 from noyau.shadow.triton.extents import Extents
 from noyau.shadow.triton.hooks import Hooks, hooked
 from noyau.signatures.types import Instance
@@ -37,10 +39,15 @@ _ZONE, _ALIGNED = 1 << 16, 64  # bytes around an argument, at least; how it is a
 
 
 def watch_here(
-    kernel: HandKernel, instance: Instance, arrays: Sequence[Array], constants: Mapping[str, Any], size: str
+    kernel: HandKernel,
+    instance: Instance,
+    arrays: Sequence[Array],
+    constants: Mapping[str, Any],
+    size: str,
+    maps: list[Map] | None = None,
 ) -> Watched:
-    """The kernel on these arrays, watched. UnsupportedError where it cannot be; CheckError where it raises, or for what
-    the interpreter does not calculate in."""
+    """The kernel on these arrays, watched; a map of it is put into `maps`. UnsupportedError where it cannot be;
+    CheckError where it raises, or for what the interpreter does not calculate in."""
     if any(value.dtype is DType.BF16 for value in (*instance.inputs, *instance.outputs)):
         raise CheckError("Triton's interpreter takes bfloat16 for integers")
     run = FunctionKernel(kernel, instance, constants)
@@ -49,7 +56,8 @@ def watch_here(
     unset = run.unset(before, outputs)
     config = sum(extent for array in (*before, *outputs) for extent in array.shape)
     made = TritonKernel(kernel, instance, constants, config if configs_of(kernel.function) else None)
-    extents = Extents(Shadow())
+    shadow = Shadow() if maps is None else Traced()
+    extents = Extents(shadow)
     ends = zip((*instance.inputs, *instance.outputs), (*before, *outputs), strict=True)
     placed = [array if value.scalar else roomy(array) for value, array in ends]
     given: list[Any] = []
@@ -65,8 +73,16 @@ def watch_here(
     findings, allowed = findings_of(seen, route_of(hooks, extents), kernel.target.op, kernel.name, size)
     if not hooks.was_cut:
         findings += _unwritten([numbers[name] for name in sorted(unset)], hooks, extents, kernel, size)
+    if maps is not None and isinstance(shadow, Traced):
+        maps.append(map_of(kernel.called, hooks, extents, shadow))
     results = tuple(run.results(placed[:count], placed[count:]))
     return Watched(tuple(findings), extents.shadow.accesses, tuple(allowed), notes_of(hooks), results)
+
+
+def map_of(called: str, hooks: Hooks, extents: Extents, traced: Traced) -> Map:
+    """The map of a launch."""
+    grid = grid_text(hooks.grid)
+    return mapped(called, f"[{grid}]", "program", lambda n: Owner("", hooks.owner(n)[8:]), extents.memories, traced)
 
 
 def roomy(array: Array) -> Array:
