@@ -11,8 +11,9 @@ import os
 import re
 import signal
 import sys
+import threading
 from collections.abc import Generator, Iterator
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,27 @@ def _cache_of_the_tests(request: pytest.FixtureRequest, tmp_path_factory: pytest
     folder = tmp_path_factory.mktemp("cache") if kept is None else kept.mkdir("noyau")
     folder.chmod(0o700)
     os.environ["XDG_CACHE_HOME"] = str(folder)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _lasting_inference() -> Iterator[None]:
+    """Imports of models ask one process for shapes, not each one of its own: a start takes a quarter of a second."""
+    if "onnx" in ABSENT:
+        yield
+        return
+    from noyau.frontends.onnx import importing
+
+    kind, made = importing.Inference, {}
+
+    def lasting() -> nullcontext[importing.Inference]:
+        mine = os.getpid(), threading.get_ident()  # a child that a test has forked asks another
+        return nullcontext(made.get(mine) or made.setdefault(mine, kind()))
+
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as ended:
+        patch.setattr(importing, "Inference", lasting)
+        yield
+        for each in made.values():
+            ended.enter_context(each)
 
 
 @pytest.fixture(scope="session")

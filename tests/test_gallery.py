@@ -206,7 +206,7 @@ PAGES = {
 }
 
 
-BRIEF = ("dlpack", "filter", "op_in_onnxruntime")  # the others take up to half a minute each
+BRIEF = ("dlpack", "op_in_onnxruntime")  # the others take up to half a minute each
 
 
 WITH_NUMBA = (

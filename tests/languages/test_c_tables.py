@@ -8,7 +8,6 @@ from itertools import product
 import numpy as np
 import pytest
 
-from noyau.builders.cc import Options
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.operators import OPERATORS, dtype_of
@@ -19,10 +18,6 @@ from noyau.schedules.choosing import schedule
 from tests.batching import build_many
 from tests.checking.groups import Group
 from tests.languages.values import FLOAT8, NUMBERS, grid, ulps, values
-
-# What a spelling means does not depend on how much is optimised: -O3, as shipped, takes three times as long for these
-# texts, and is what tests/languages/test_cmath.py and some batches of tests/test_random_graphs.py are built with.
-QUICKLY = Options(extra=("-O1",))
 
 MAPS = [
     (name, dtype)
@@ -55,10 +50,11 @@ def cast(source, target, number):
 
 @pytest.fixture(scope="module")
 def native():
-    """What the compiler makes of every function and every cast."""
+    """What the compiler makes of every function and every cast, quickly: what a spelling means does not depend on how
+    much is optimised, and tests/languages/test_cmath.py and tests/test_random_graphs.py are built as shipped."""
     kernels = {case: mapped(*case, number) for number, case in enumerate(MAPS)}
     kernels |= {case: cast(*case, number) for number, case in enumerate(CASTS)}
-    return dict(zip(kernels, build_many(list(kernels.values()), QUICKLY), strict=True))
+    return dict(zip(kernels, build_many(list(kernels.values())), strict=True))
 
 
 def test_language_c_spells_every_function_in_every_dtype_that_it_takes():
