@@ -135,6 +135,10 @@ class Op(OnTensors, Generic[P, R]):
             self.description, Wanted(self.usual(dtypes, ranks), self.description.reference.constants), language
         )
 
+    def __reduce__(self) -> str:
+        """Copied and pickled as a function is: by its name, where another process imports it."""
+        return self.reference.__qualname__
+
     def __repr__(self) -> str:
         kernels = ", ".join(f"{kernel.name}[{kernel.language}]" for kernel in self.kernels.values())
         return f'<op {self.name} "{self.signature or ""}", kernels: {kernels or "none"}>'
@@ -194,10 +198,11 @@ class Op(OnTensors, Generic[P, R]):
                 given[name] = value
             else:
                 raise SignatureError(f"{self.name}: there is no {name} to give; it takes {', '.join(names)}")
-        if len(args) > len(names) or len(given) < len(names):
+        every = {**reference.defaults, **given}
+        if len(args) > len(names) or any(name not in every for name in names):
             told = f"{len(args) + len(kwargs)} are given"
             raise SignatureError(f"{self.name} takes {len(names)} inputs ({', '.join(names)}), and {told}")
-        return [given[name] for name in names], constants
+        return [every[name] for name in names], constants
 
     def known(self, constants: Mapping[str, Any]) -> dict[str, int]:
         """The sizes that no shape gives: those of the op, and integer constants of their names."""

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
@@ -51,12 +51,14 @@ def runs_as_written() -> bool:
 @dataclass(frozen=True, slots=True)
 class Reference:
     """A function written in NumPy. `parameters` are those that take inputs; `constants` the keyword-only ones with
-    their defaults; `outputs` those that it fills: none where it returns its results."""
+    their defaults; `outputs` those that it fills: none where it returns its results. `defaults`: of inputs that need
+    not be given."""
 
     function: Callable[..., Any]
     parameters: tuple[str, ...]
     constants: Mapping[str, Any]
     outputs: tuple[str, ...] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
     def run(self, instance: Instance, arrays: Sequence[Array], constants: Mapping[str, Any]) -> list[Array]:
         """Its results, as arrays, one for each output, on copies of the inputs.
@@ -107,10 +109,12 @@ def reference_of(function: Callable[..., Any], signature: Callable[[Sequence[str
     no plain function, or has parameters that no input can be."""
     if not isinstance(function, FunctionType):
         raise SignatureError(f"the reference of an op is a function, def or lambda, not {function!r}")
-    positional, constants = [], {}
+    positional, constants, defaults = [], {}, {}
     for name, parameter in parameters_of(function, f"the reference {function.__name__}").items():
         if parameter.kind in _POSITIONAL:
             positional.append(name)
+            if parameter.default is not inspect.Parameter.empty:
+                defaults[name] = parameter.default
         elif parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             if parameter.default is inspect.Parameter.empty:
                 told = f"the keyword-only parameter {name} is a constant and needs a default"
@@ -120,9 +124,9 @@ def reference_of(function: Callable[..., Any], signature: Callable[[Sequence[str
             told = f"{parameter} takes what no signature can name"
             raise SignatureError(f"the reference {function.__name__} cannot be an op: {told}")
     if signature is None:
-        return Reference(function, tuple(positional), constants)
+        return Reference(function, tuple(positional), constants, (), defaults)
     outputs = _filled_names(positional, signature)
-    return Reference(function, tuple(positional[: len(positional) - len(outputs)]), constants, outputs)
+    return Reference(function, tuple(positional[: len(positional) - len(outputs)]), constants, outputs, defaults)
 
 
 def _filled_names(positional: Sequence[str], signature: Callable[[Sequence[str]], Signature]) -> tuple[str, ...]:

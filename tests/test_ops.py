@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+import pickle
 import subprocess
 import sys
 import warnings
@@ -91,6 +93,30 @@ def test_inputs_by_name_and_constants():
     with noyau.reference():
         assert np.allclose(scale(by=2.0, x=x(3)), 2 * x(3))
         assert np.allclose(scale(x(3), 2.0, shift=1.0), 2 * x(3) + 1)
+
+
+def test_an_input_with_a_default_need_not_be_given():
+    @noyau.op("f32[n], f32 -> f32[n]")
+    def scale(x, by=2.0):
+        return x * by
+
+    given = x(3)
+    for made in (scale(given), scale(x=given), scale(given, out=np.empty(3, np.float32))):
+        assert np.array_equal(made, 2 * given)
+    assert np.array_equal(scale(given, 3.0), np.float32(3) * given)
+    with pytest.raises(SignatureError, match=r"scale takes 2 inputs \(x, by\), and 1 are given"):
+        scale(by=3.0)
+
+
+@noyau.op("f32[n] -> f32[n]")
+def doubled(x):
+    return x * 2
+
+
+def test_an_op_is_copied_and_pickled_as_a_function_is():
+    assert copy.deepcopy([doubled])[0] is copy.copy(doubled) is pickle.loads(pickle.dumps(doubled)) is doubled
+    with pytest.raises((pickle.PicklingError, AttributeError), match="softmax"):
+        pickle.dumps(softmax_op())
 
 
 def test_a_trusted_kernel_runs_and_nothing_is_said():

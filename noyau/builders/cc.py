@@ -330,7 +330,7 @@ def _run(command: Sequence[str], folder: Path, timeout_s: float, verb: str) -> N
 
 def _summary(output: str) -> str:
     """The first three lines with an error (or the first three) as one line of what prints: texts may be hostile."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    lines = list(dict.fromkeys(line.strip() for line in output.splitlines() if line.strip()))
     wanted = [line for line in lines if "error" in line or "undefined" in line] or lines or ["it says nothing"]
     told = " | ".join(line[:200] for line in wanted[:3])
     return "".join(letter if letter.isprintable() else "?" for letter in told)

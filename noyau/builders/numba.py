@@ -27,7 +27,7 @@ from noyau.builders.native import Empty, Order, has_layout
 from noyau.builders.numba_plans import Plan, parameters_of, plan
 from noyau.builders.numba_threads import shared
 from noyau.dtypes import DType
-from noyau.errors import BuildError, CheckError, InputError, MissingExtraError
+from noyau.errors import BuildError, CheckError, InputError, MissingExtraError, OutputError
 from noyau.ir.loops import Buffer, Kernel, Role
 from noyau.ir.running import bind_sizes
 
@@ -162,7 +162,8 @@ class Compiled:
         with contextlib.suppress(RuntimeError):  # no folder can be written: it is compiled in each process
             launch.enable_caching()
         try:
-            launch.compile(tuple(types))
+            with contextlib.suppress(OSError):  # the disk is full: it is compiled, and kept in this process alone
+                launch.compile(tuple(types))
         except numba.core.errors.NumbaError as error:
             lines = [line.strip() for line in str(error).splitlines()]
             told = next((line for line in lines if line and not line.startswith("Failed in")), type(error).__name__)
@@ -332,10 +333,15 @@ def _file(text: str) -> Path:
     home = disk.folder() / disk.MODULES / disk.digest(text, numba.__version__, FORM)
     path = home / "kernel.py"
     if not path.exists() or path.read_text("ascii") != text:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh = home / f"new-{os.getpid()}-{id(text)}"
-        fresh.write_text(text, "ascii")
-        fresh.replace(path)
+        try:
+            home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fresh = home / f"new-{os.getpid()}-{id(text)}"
+            fresh.write_text(text, "ascii")
+            fresh.replace(path)
+        except OSError as error:
+            raise OutputError(
+                f"the cache folder {home} cannot be written: {error.strerror}; make room there"
+            ) from error
         _shrink(home.parent, home)
     return path
 

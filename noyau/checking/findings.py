@@ -242,7 +242,7 @@ def excerpt(finding: Finding) -> list[str]:
     told, before = list[str](), ""
     for (file, line), text in lines.items():
         told += [f"{' ' * width} --> {file}:{line}"] if file != before else []
-        told += [f" {line:>{width}} | {text}"]
+        told += [f" {line:>{width}} | {text}"] if text else []  # of a text that is in no file there is none
         before = file
     return [*told, f"{' ' * width}  = mend: {finding.remedy}"]
 

@@ -67,8 +67,9 @@ def traced(op: Op[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
         from noyau.runtimes.torch.unsigned import untraced
 
         return untraced(op, args, kwargs)
-    names = op.spelt(token)
-    given = list(args) + [kwargs[name] for name in names[len(args) :] if name in kwargs]
+    names, defaults = op.spelt(token)
+    every = {**dict(defaults), **kwargs}
+    given = list(args) + [every[name] for name in names[len(args) :] if name in every]
     said = {name: value for name, value in kwargs.items() if name not in names and name != "out"}
     tensors = tuple(isinstance(each, torch.Tensor) for each in given)
     simple = {name: value for name, value in said.items() if type(value) in (bool, int, float, str)}
@@ -133,10 +134,11 @@ class OnTensors:
         found: tuple[str, tuple[tuple[str, str, Any], ...]] = calls.named(tensors, calls.calls.all(given))
         return found
 
-    def spelt(self, token: str) -> tuple[str, ...]:
-        """The names of the inputs."""
+    def spelt(self, token: str) -> tuple[tuple[str, ...], tuple[tuple[str, Any], ...]]:
+        """The names of the inputs, and what those are that need not be given."""
         del token
-        return self.calls.description.reference.parameters
+        reference = self.calls.description.reference
+        return reference.parameters, tuple(reference.defaults.items())
 
     def is_signed(self, token: str) -> bool:
         del token

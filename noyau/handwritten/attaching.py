@@ -47,7 +47,7 @@ def read_text(what: str | Path, language: str | None, entry: str | None, folder:
             raise SignatureError(
                 f"{called}: a text is in {', '.join(_TEXTS)}; a {language} kernel is attached as a function"
             )
-        if isinstance(what, str) and ("{" in what or "\n" in what):
+        if isinstance(what, str) and ("{" in what or "\n" in what or not what.strip()):
             return Written(what, language, "a text", entry)
     elif isinstance(what, str) and ("{" in what or "\n" in what):
         raise SignatureError(f'{called}: this is a text; say in which language: kernel(text, language="c", entry=...)')

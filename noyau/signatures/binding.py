@@ -140,7 +140,18 @@ def _scalar(term: Term, given: object, families: dict[Family, DType], fitting: S
 def _misfit(term: Term, given: object, fitting: Sequence[tuple[Term, Array]]) -> SignatureError:
     told = told_bindings([each for each, _ in fitting], [array for _, array in fitting])
     lines = [f"{t.name}: {describe(a)} binds {line}" for (t, a), line in zip(fitting, told, strict=True) if line]
-    return SignatureError("; ".join([*lines, f"{term.name}: {describe(given)} does not fit {term}"]))
+    remedy = _remedy(term, given)
+    return SignatureError("; ".join([*lines, f"{term.name}: {describe(given)} does not fit {term}", *remedy]))
+
+
+def _remedy(term: Term, given: object) -> list[str]:
+    """What would do where nothing is wrong but how the numbers are held."""
+    if isinstance(given, np.ma.MaskedArray):
+        return ["fill its gaps: .filled(0)"]
+    if isinstance(given, np.ndarray) and not given.dtype.isnative:
+        return ["its bytes are in the other order: .astype(x.dtype.newbyteorder('='))"]
+    is_listed = isinstance(given, list | tuple) or (type(given) in _WEAK and term.dims is not None)
+    return ["give an array: np.asarray(..., dtype)"] if is_listed else []
 
 
 def _integers(signature: Signature, arrays: Sequence[Array]) -> dict[str, int]:

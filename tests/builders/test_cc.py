@@ -338,6 +338,10 @@ def test_a_compiler_that_fails_without_a_word(empty_cache, script):
         cc.compile_object("int x;", cc.Options(compiler=str(script("exit 3"))))
 
 
+def test_what_a_compiler_says_twice_is_told_once():
+    assert cc._summary("a.c: error: no\n  a.c: error: no\n") == "a.c: error: no"
+
+
 def test_a_compiler_that_vanishes(empty_cache, script):
     compiler = script("")
     options = cc.Options(compiler=str(compiler))

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numba.core import caching
 
 from noyau.builders import cache as disk
 from noyau.builders import numba as building
 from noyau.builders.numba import Compiled
-from noyau.errors import BuildError, CheckError, InputError, MissingExtraError
+from noyau.errors import BuildError, CheckError, InputError, MissingExtraError, OutputError
 from noyau.languages import numba
 from tests.languages.numba_kernels import compiled, kernel_of
 
@@ -152,6 +153,20 @@ def test_what_is_compiled_is_kept(empty_cache):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "1", done.stderr
+
+
+def test_where_the_disk_is_full(empty_cache, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(caching.IndexDataCacheFile, "save", full)
+        made = Compiled(numba.source(kernel_of("swiglu")), kernel_of("swiglu"))
+    assert not list(made.path.parent.glob("__pycache__/*.nbc"))
+    assert made(ROWS, ROWS)[0].shape == ROWS.shape
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OutputError, match="cannot be written: No space left on device; make room there"):
+        building._file("x = 1\n")
 
 
 def test_what_is_kept_is_cleared_with_the_cache(empty_cache):

@@ -10,6 +10,7 @@ from noyau.checking.findings import (
     Checked,
     Finding,
     KernelCheck,
+    excerpt,
     kind_of,
     together,
 )
@@ -107,3 +108,12 @@ def test_several_ops_are_one_record():
     assert told["checked"] == [{"op": "a", "kernel": "k", "shapes": ["x: f32[3]"], "accesses": None}]
     assert [each["op"] for each in told["ops"]] == ["a", "b"]
     assert together([good])["ok"]
+
+
+def test_a_line_is_shown_where_a_file_has_it():
+    place = f"{__file__}:1"
+    shown = excerpt(Finding("op", "k", "c", "race", place, "", "two write"))
+    assert shown[:2] == [f"  --> {place}", " 1 | from __future__ import annotations"]
+    told = excerpt(Finding("op", "k", "c", "race", "a text:1", "", "two write"))
+    assert told[0] == "  --> a text:1"
+    assert "= mend: " in told[1]

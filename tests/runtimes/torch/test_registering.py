@@ -122,6 +122,8 @@ def test_numbers_and_out_in_compiled_graphs():
     torch.compiler.reset()
     x, out = torch.randn(3, dtype=torch.float64), torch.empty(3, dtype=torch.float64)
     assert torch.equal(torch.compile(scaled, backend="eager", fullgraph=True)(0.5, x), 0.5 * x)
+    halved = noyau.op("f64[n], f64 -> f64[n]")(lambda x, a=0.5: a * x)
+    assert torch.equal(torch.compile(lambda x: halved(x), backend="eager", fullgraph=True)(x), 0.5 * x)
     sums = torch.compile(lambda x, bins: spread(x, bins), backend="aot_eager", fullgraph=True)
     assert [sums(x, bins).shape[0] for bins in (2, 4, 5)] == [2, 4, 5]
     torch.compile(lambda x, out: scaled(2.0, x, out=out), backend="aot_eager", fullgraph=True)(x, out)
