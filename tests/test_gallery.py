@@ -29,6 +29,13 @@ PAGES = {
         "python_loop [python]",
     ),
     "filter": ("clipped[select]: right on", "clipped[minimum]: wrong-value: ", "want nan", "branch: "),
+    "cache_ladder": (
+        "walked[walk]: right on",
+        "visited[told_ahead]: right on",
+        "visited[whatever_the_order]: wrong-value: wrong at out[]",
+        "a permutation does not show it: the sums are equal",
+        "to the neighbour",
+    ),
     "random_sums": (
         "reproducible : 1 results in 100 orders, spread 0,",
         "total[any_order]: ",
@@ -161,6 +168,8 @@ PAGES = {
         "launched: [1, 1]",
         "square[no_guard]: out-of-bounds: thread 0 of block 0 reads x at 0, which has 0 cells",
         "square[no_stride]: unwritten: no thread of [2, 64] writes out[128]",
+        "square[half_empty]: warning: launch: ",
+        "square[block_a_cell]: warning: launch: ",
         "1000000 cells: equal to five decimals",
     ),
     "thread_counter": (

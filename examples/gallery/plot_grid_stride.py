@@ -51,7 +51,8 @@ def hypot(x, y):
 # %%
 # The kernels
 # -----------
-# One text, launched in three ways.
+# One text, launched in five ways. All are right; of two, `check` says that a GPU would be used badly, as a warning:
+# with ``--strict`` it fails.
 @square.kernel(launch=(128, 64))
 @cuda.jit
 def strided(x, out):
@@ -61,6 +62,8 @@ def strided(x, out):
 
 square.kernel(strided, name="one_thread", launch=(1, 1))
 square.kernel(strided, name="launched_by_machine", launch=by_machine)
+square.kernel(strided, name="half_empty", launch=lambda n: ((n + 31) // 32, 32))
+square.kernel(strided, name="block_a_cell", launch=lambda n: (n, 256))
 
 
 @hypot.kernel(launch=(128, 64))
