@@ -182,6 +182,7 @@ def test_a_tensor_that_is_not_as_large_as_it_says(tmp_path, capsys):
     assert "w" in told
 
 
+@pytest.mark.usefixtures("lasting_workers")
 @pytest.mark.parametrize("name", HOSTILE, ids=lambda name: ascii(name)[:20])
 def test_hostile_names_are_only_names(name, tmp_path, monkeypatch, capsys):
     """Of values, nodes, sizes, initializers, functions and the graph; the model runs right with and without library."""
@@ -212,6 +213,7 @@ def test_hostile_names_are_only_names(name, tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out.replace("\n", "").isprintable()
 
 
+@pytest.mark.usefixtures("lasting_workers")
 @pytest.mark.parametrize("name", HOSTILE, ids=lambda name: ascii(name)[:20])
 def test_hostile_names_of_operators_are_only_names(name, tmp_path, monkeypatch, capsys):
     """Of functions, their domains and values, of operators that nobody knows, and in the metadata."""
@@ -234,6 +236,7 @@ def test_hostile_names_of_operators_are_only_names(name, tmp_path, monkeypatch, 
     assert {entry.key: entry.value for entry in fused.metadata_props}[name] == name
 
 
+@pytest.mark.usefixtures("lasting_workers")
 @pytest.mark.parametrize(
     "name", ["[red]m[bold].onnx", "m \x1b[31m\n.onnx", "$(touch x);'\".onnx", "-o.onnx", "%s.onnx"]
 )
@@ -367,6 +370,7 @@ def test_ctrl_c_while_files_are_written_leaves_what_was_there(tmp_path, monkeypa
     assert (tmp_path / "f.onnx").read_bytes() == b"what was there"
 
 
+@pytest.mark.usefixtures("lasting_workers")
 def test_a_long_chain_and_one_that_doubles(tmp_path, capsys):
     """Sixty doublings have 2^60 paths; a hundred and fifty operators are more than one kernel takes."""
     nodes = [NODE("Add", [f"v{k}", f"v{k}"], [f"v{k + 1}"]) for k in range(60)]

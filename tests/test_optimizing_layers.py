@@ -41,6 +41,7 @@ def built(monkeypatch):
     return texts
 
 
+@pytest.mark.usefixtures("lasting_workers")
 def test_32_layers_compile_no_more_kernels_than_2(built, tmp_path):
     found = []
     for count in (2, 32):
