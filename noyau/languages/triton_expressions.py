@@ -78,11 +78,13 @@ class Expressions(Sizes):
         self.waits = False  # whether programs wait for what others leave in scratch
         self.loose = False  # whether few bits will be kept of what is computed
         self.once = False  # whether inputs are read once, and little is written
+        self.shared = False  # whether several programs read the same cells, and nothing else is read again
         self.passes: dict[str, list[str]] = {}  # the loops over tiles that load from each buffer
         self.passing: str | None = None  # the one that is open
         self.placed: dict[str, Dim] = {}  # the indices along open tiles
         self.sizes: dict[str, Dim] = {}  # how many cells open tiles have, by their variables
         self.led: dict[str, Led] = {}  # tiles that begin before their rows, by the index along them
+        self.ends: dict[Dim, None] = {}  # where the buffers end that are loaded in lines
 
     # Which tiles.
 
@@ -158,6 +160,8 @@ class Expressions(Sizes):
 
     def leaving(self) -> str:
         """Whether what is written may leave the cache, where rows are to stay in it."""
+        if self.shared:
+            return "evict_first"
         return "evict_first" if self.passing in {p[-1] for p in self.passes.values() if len(p) > 1} else ""
 
     def cell(self, buffer: Buffer, index: Shape) -> str:
@@ -190,7 +194,8 @@ class Expressions(Sizes):
         if buffer.strides is not None:
             total = 1 + sum(((n - 1) * s for n, s in zip(buffer.shape, buffer.strides, strict=True)), Dim.of(0))
         place = f"{led.line} + {led.cells}, {self.dim(total)}, {led.until}"
-        return f"noyau_load({cells}, {inside}, {near}, {place}, ALIGN, {self.keeping(buffer.name, index)!r})"
+        self.ends.setdefault(total)
+        return f"noyau_load({cells}, {inside}, {near}, {place}, ALIGN, ENDS, {self.keeping(buffer.name, index)!r})"
 
     def masks(self, index: Shape, where: str | None = None) -> str:
         """Where a cell may be touched, or nothing where that is everywhere."""

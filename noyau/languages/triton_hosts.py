@@ -32,7 +32,7 @@ WARPS_OF = '''def warps_of(cells):
 
 STAGES_OF = '''def stages_of(size):
     """How many rounds of a loop are on the way, where each loads so many bytes."""
-    return 3 if size <= 49152 else 2 if size <= 98304 else 1'''
+    return 3 if size <= 65536 else 2 if size <= 131072 else 1'''
 
 
 MOST_AT_ONCE = 16384
@@ -168,6 +168,8 @@ class Caller(Sizes):
             most = sizes[0] if len(sizes) == 1 else f"max({', '.join(sizes)})"
             led = " if ALIGN == 1 else 1" if any(tile.how == "aligns" for tile in printer.tiles) else ""
             yield f'STAGES = tiles.get("STAGES", stages_of({most}){led})'
+        if printer.said.ends:
+            yield f"ENDS = {' or '.join(f'{closed(self.dim(end))} % ALIGN != 0' for end in printer.said.ends)}"
         yield from (self.made(b) for b in self.kernel.buffers if is_of_tiles(b) and self.value(b) in printer.buffers())
         loops = on_threads(launch.body)[1]
         yield f"programs = {self.dim(product(loop.extent for loop in loops))}"
@@ -175,6 +177,7 @@ class Caller(Sizes):
         steps = [f"step_of({size})" for size in printer.stepped()]
         tiles, buffers, pad = [tile.name for tile in printer.tiles], printer.buffers(), INDENT
         tiles += [f"{name}_EVEN" for name in printer.even] + ["STAGES"] * bool(printer.staged)
+        tiles += ["ENDS"] * bool(printer.said.ends)
         if printer.waits:
             rows = self.dim(product(loop.extent for loop in loops[:-1]))
             cells = f"{closed(rows)} * {printer.meetings}"
@@ -201,11 +204,7 @@ class Caller(Sizes):
         match tile.how:
             case "is":
                 values = ", ".join(str(tile.number * 2**k // 4) for k in range(5))
-                yield f'{name} = tiles.get("{name}", {tile.number})  # or one of {values}'
-            case "lies":
-                led = any(other.how == "aligns" for other in tiles)
-                usual = f"{tile.number} if ALIGN == 1 else {tile.number // 4}" if led else str(tile.number)
-                yield f'{name} = tiles.get("{name}", {usual})'
+                yield f'{name} = tiles.get("{name}", {smaller(tile, tiles, str(tile.number))})  # or one of {values}'
             case "fits" | "keeps":
                 extents = list(dict.fromkeys(self.dim(extent) for extent in covered_by(tile, launch)))
                 most = extents[0] if len(extents) == 1 else f"max({', '.join(extents)})"
@@ -220,7 +219,8 @@ class Caller(Sizes):
             case "grows":
                 whole = next(covered_by(tile, launch), None) or row_length(launch)
                 part = "" if tile.number == MOST_AT_ONCE else f" // {MOST_AT_ONCE // tile.number}"
-                yield f'{name} = tiles.get("{name}", max(1, block_of({self.dim(whole)}){part}))'
+                size = smaller(tile, tiles, f"block_of({self.dim(whole)}){part}")
+                yield f'{name} = tiles.get("{name}", max(1, {size}))'
             case "aligns":
                 found = [self.dim(step) for step in strides_in(row_of(launch), tile.number)]
                 known = " and ".join(f"{closed(step)} % {tile.number} == 0" for step in found)
@@ -241,12 +241,11 @@ class Caller(Sizes):
         if keeping:
             one = keeping[0]
             return f'tiles.get("num_warps", min(8, max(1, {one.name} // {one.warps})))'
-        lying = [tile for tile in printer.tiles if tile.how == "lies"]
-        if lying and any(tile.how == "aligns" for tile in printer.tiles):
-            return f'tiles.get("num_warps", {lying[0].warps} if ALIGN == 1 else {lying[0].warps // 4})'
-        told = [tile.warps for tile in printer.tiles if tile.warps]
-        cells = f"2 * {cells}" if -1 in told else cells
-        return f'tiles.get("num_warps", {max([0, *told]) or f"warps_of({cells})"})'
+        told = max(printer.tiles, key=lambda tile: tile.warps, default=None)
+        if told is not None and told.warps > 0:
+            return f'tiles.get("num_warps", {smaller(told, printer.tiles, str(told.warps))})'
+        more = 2 ** -min([0, *(tile.warps for tile in printer.tiles)])
+        return f'tiles.get("num_warps", warps_of({f"{more} * " if more > 1 else ""}{cells}))'
 
     # Sizes.
 
@@ -274,6 +273,13 @@ class Caller(Sizes):
                 return f"({self.condition(left)} {INFIX[function]} {self.condition(right)})"
             case _:
                 raise UnsupportedError(f"triton has no spelling of {expr} where a launch is chosen")
+
+
+def smaller(tile: Tile, tiles: Sequence[Tile], usual: str) -> str:
+    """A size of a tile, or its warps: a part of the usual ones, where rows begin at no multiples of 16 bytes."""
+    if tile.led == 1 or not any(other.how == "aligns" for other in tiles):
+        return usual
+    return f"{usual} // (1 if ALIGN == 1 else {tile.led})"
 
 
 def is_of_tiles(buffer: Buffer) -> bool:

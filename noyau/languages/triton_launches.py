@@ -38,8 +38,8 @@ from noyau.ir.walk import every_statement, on_threads
 from noyau.languages.c_names import fitting, wish_of
 from noyau.languages.spelling import closed, opened
 from noyau.languages.triton_expressions import Lane, Used
-from noyau.languages.triton_memory import INDENT, Memory
-from noyau.languages.triton_merges import merged, reduced
+from noyau.languages.triton_memory import INDENT, Memory, read
+from noyau.languages.triton_merges import merged
 from noyau.languages.triton_rows import Led, is_own
 from noyau.languages.triton_tables import const_text
 from noyau.languages.triton_tiles import (
@@ -54,6 +54,7 @@ from noyau.languages.triton_tiles import (
     loads_ahead,
     merged_memory,
     passes_over,
+    shares_inputs,
 )
 from noyau.schedules.grid_tiles import Tile, tile_of, tiles_in
 
@@ -66,7 +67,7 @@ class Printer(Memory):
         self.launch = launch
         self.said.loose = is_loose(kernel, launch)
         self.said.waits, self.said.once = self.waits, self.rank > 1 and leaves_states(kernel, launch)
-        self.said.passes = passes_over(launch.body)
+        self.said.passes, self.said.shared = passes_over(launch.body), shares_inputs(kernel, launch)
         self.name = f"{kernel.name}_{position}"
         self.tiles, self.even = tiles_in(launch.body), even_tiles(launch.body)
         self.merged, self.ahead = merged_memory(launch.body), loads_ahead(kernel, launch)
@@ -82,11 +83,12 @@ class Printer(Memory):
         steps = [f"{name}_STEP: tl.constexpr" for name in self.stepped()]
         tiles = [f"{tile.name}: tl.constexpr" for tile in self.tiles]
         tiles += [f"{name}_EVEN: tl.constexpr" for name in self.even] + ["STAGES: tl.constexpr"] * bool(self.staged)
+        tiles += ["ENDS: tl.constexpr"] * bool(self.said.ends)
         meets = ["arrived"] if self.waits else []
         tiles += ["MEETINGS: tl.constexpr", "WAIT: tl.constexpr"] if self.waits else []
         head = [*self.buffers(), *meets, *self.sizes(), *steps, "INDEX: tl.constexpr", *tiles]
         wide = [f"{INDENT}{name} = tl.cast({name}, INDEX){self.step(name)}" for name in self.sizes()]
-        return "\n".join([f"@triton.jit\ndef {self.name}({', '.join(head)}):", *wide, *self.lines])
+        return "\n".join([f"@triton.jit\ndef {self.name}({', '.join(head)}):", *read([*wide, *self.lines])])
 
     def step(self, size: str) -> str:
         return f" * {size}_STEP" if size in self.stepped() else ""
@@ -223,6 +225,7 @@ class Printer(Memory):
             masks = self.said.masks(store.index)
             text = self.said.top(value)
             given = f", mask={opened(masks)}" if masks else ""
+            given += f', eviction_policy="{leaving}"' if (leaving := self.said.leaving()) else ""
             if led := self.said.led_by(buffer, store.index):
                 cells, *where = self.said.in_lines(buffer, store.index, led)
                 self.write(
@@ -233,10 +236,10 @@ class Printer(Memory):
 
     def loop(self, loop: Loop) -> None:
         found = tile_of(loop.extent)
-        if found is not None and loop.axis is Axis.LANES:
-            self.tile(loop, *found)
+        if found is not None and loop.axis is Axis.SERIAL and len(loop.body) == 1 and found[1] is None:
+            self.reduction(loop, found[0])
         elif found is not None:
-            self.reduction(loop, *found)
+            self.tile(loop, *found)
         elif loop.axis is Axis.THREADS:
             raise UnsupportedError("triton runs THREADS loops outermost only, each alone in the other")
         else:
@@ -257,7 +260,7 @@ class Printer(Memory):
     def opened(self, variable: str, tile: Tile, rest: Dim | None, body: Sequence[Statement]) -> Iterator[None]:
         """An open tile: its cells, and where they are inside. Where `body` begins with the index of the cells, the
         mask says where that is below its end."""
-        said, axis = self.said, len(self.said.lanes)
+        said, axis = self.said, self.axis_of(tile)
         around = ["None"] * self.rank
         around[axis] = ":"
         cells = f"tl.arange(0, {tile.name})" + (f"[{', '.join(around)}]" if self.rank > 1 else "")
@@ -322,16 +325,19 @@ class Printer(Memory):
             case (Store(buffers, (at,), values, None),) if at == Dim.of(loop.var) and rest is None:
                 self.begin(buffers, values)  # memory of a tile as it is at first
             case _:
+                stores = [s for s in every_statement(loop.body) if isinstance(s, Store) and s.merge is None]
+                if loop.axis is Axis.SERIAL and any(isinstance(self.said.memory[s.buffers[0]], Alloc) for s in stores):
+                    raise _one_by_one(loop)
                 with self.opened(loop.var, tile, rest, loop.body):
                     self.statements(loop.body)
 
-    def reduction(self, loop: Loop, tile: Tile, rest: Dim | None) -> None:
+    def reduction(self, loop: Loop, tile: Tile) -> None:
         """A tile of states, merged into one."""
-        match loop.body[-1:]:
-            case (Store(buffers, _, values, str(monoid)),) if rest is None and len(loop.body) == 1:
+        match loop.body:
+            case (Store(buffers, _, values, str(monoid)),):
                 pass
             case _:
-                raise UnsupportedError(f"triton cannot run the loop over {loop.var} one by one in a tile")
+                raise _one_by_one(loop)
         self.said.lanes[loop.var] = Lane(len(self.said.lanes), tile.name, None)
         self.write_waiting()
         states = [self.said.top(value) for value in values]
@@ -376,16 +382,6 @@ class Printer(Memory):
                 return text
         return f"tl.broadcast_to({text}, {self.block_of(alike)})"
 
-    def reduced(
-        self, monoid: str, states: Sequence[str], lane: Lane, dtypes: Sequence[DType], wishes: Sequence[str]
-    ) -> list[str]:
-        """The states of a tile merged along it: texts, or the variables that hold several."""
-        rank, axis = self.rank, lane.axis
-        if rank > 1 and all(other is lane for other in self.said.lanes.values()):
-            states, rank, axis = [f"tl.reshape({state}, ({lane.size},))" for state in states], 1, 0
-        text = reduced(monoid, states, axis, dtypes, rank, self.said)
-        if len(states) == 1:
-            return [text]
-        names = [self.names.fresh(fitting(wish)) for wish in wishes]
-        self.write(f"{', '.join(names)} = {text}")
-        return names
+
+def _one_by_one(loop: Loop) -> UnsupportedError:
+    return UnsupportedError(f"triton cannot run the loop over {loop.var} one by one in a tile")

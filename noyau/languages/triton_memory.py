@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
+from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim
 from noyau.ir.loops import Alloc, Const, Expr, Kernel, Store
 from noyau.ir.monoids import MONOIDS
 from noyau.languages.c_names import fitting
-from noyau.languages.triton_expressions import Expressions, Used
-from noyau.languages.triton_merges import merged
+from noyau.languages.triton_expressions import Expressions, Lane, Used
+from noyau.languages.triton_merges import merged, reduced
 from noyau.languages.triton_names import Variables
 from noyau.languages.triton_tables import TYPES, const_text
-from noyau.schedules.grid_tiles import tile_of
+from noyau.schedules.grid_tiles import Tile, tile_of
 
 INDENT = "    "
 
@@ -68,6 +70,14 @@ class Lines:
         self.depth -= 1
 
 
+def read(lines: Sequence[str]) -> list[str]:
+    """The lines but those of variables that no other line reads."""
+    words = Counter(word for line in lines for word in set(re.findall(r"[A-Za-z_]\w*", line)))
+    alone = [re.match(r" *(\w+) = ", line) for line in lines]
+    kept = [line for line, name in zip(lines, alone, strict=True) if name is None or words[name[1]] > 1]
+    return kept if len(kept) == len(lines) else read(kept)
+
+
 class Memory(Lines):
     """Memory is a variable: a block of values, one for each cell of the open tiles and of its own."""
 
@@ -85,6 +95,10 @@ class Memory(Lines):
             axes[self.said.lanes[name].axis] = self.said.lanes[name].size
         return f"({', '.join(axes)}{',' if self.rank == 1 else ''})"
 
+    def axis_of(self, tile: Tile) -> int:
+        """The axis of Triton's blocks that the next tile is: the last one, where memory of it is kept by all loops."""
+        return self.rank - 1 if tile.how == "keeps" else len(self.said.lanes)
+
     def alloc(self, alloc: Alloc) -> None:
         said = self.said
         if len(alloc.shape) != 1:
@@ -95,7 +109,7 @@ class Memory(Lines):
         for lane in said.lanes.values():
             axes[lane.axis] = lane.size
         if (found := tile_of(alloc.shape[0])) is not None:
-            axes[len(said.lanes)] = found[0].name
+            axes[self.axis_of(found[0])] = found[0].name
         elif alloc.shape[0] != Dim.of(1):
             raise UnsupportedError(f"triton has no memory of {alloc.shape[0]} cells: {alloc.name}")
         scalar = not said.lanes and found is None
@@ -117,7 +131,8 @@ class Memory(Lines):
             self.begin(store.buffers, store.values)
             return
         names = [self.names.value(buffer) for buffer in store.buffers]
-        lanes = sorted(store.index[0].names) if self.merged & set(store.buffers) or not store.merge else ()
+        beside = self.beside(store)
+        lanes = sorted(store.index[0].names) if self.merged & set(store.buffers) or not store.merge else beside
         own = [self.said.lanes[name].mask for name in lanes if name in self.said.lanes]
         mask = " & ".join(f"({m})" if " " in m else m for m in [*own, *self.said.conditions] if m)
         texts = [self.said.top(value) for value in store.values]
@@ -128,6 +143,9 @@ class Memory(Lines):
                 texts = [
                     f"tl.where({mask}, {t}, {const_text(e, d)})" for t, e, d in zip(texts, empty, dtypes, strict=True)
                 ]
+            for name in beside:
+                texts = self.spread(store, texts)
+                texts = self.reduced(store.merge, texts, self.said.lanes[name], dtypes, store.buffers)
             if mask and self.waiting.keys() >= set(store.buffers):
                 self.first(store, names, texts)
             else:
@@ -139,6 +157,31 @@ class Memory(Lines):
             text = f"tl.where({mask}, {text}, {name})" if mask else text
             shape = self.shapes[buffer]
             self.write(f"{name} = {text if shape == '()' else f'tl.broadcast_to({text}, {shape})'}")
+
+    def beside(self, store: Store) -> list[str]:
+        """The open tiles of which a merge into memory takes in all cells, for the memory has one for all of them."""
+        own = store.index[0].names.union(*(self.said.along[buffer] for buffer in store.buffers))
+        return [name for name in self.said.lanes if name not in own] if store.merge else []
+
+    def spread(self, store: Store, texts: Sequence[str]) -> list[str]:
+        """Values that are merged, as blocks along all tiles."""
+        block, alike = self.block_of(self.said.lanes), self.said.lanes.keys()
+        pairs = zip(texts, store.values, strict=True)
+        return [t if alike <= self.said.varies(v) else f"tl.broadcast_to({t}, {block})" for t, v in pairs]
+
+    def reduced(
+        self, monoid: str, states: Sequence[str], lane: Lane, dtypes: Sequence[DType], wishes: Sequence[str]
+    ) -> list[str]:
+        """The states of a tile merged along it: texts, or the variables that hold several."""
+        rank, axis = self.rank, lane.axis
+        if rank > 1 and all(other is lane for other in self.said.lanes.values()):
+            states, rank, axis = [f"tl.reshape({state}, ({lane.size},))" for state in states], 1, 0
+        text = reduced(monoid, states, axis, dtypes, rank, self.said)
+        if len(states) == 1:
+            return [text]
+        names = [self.names.fresh(fitting(wish)) for wish in wishes]
+        self.write(f"{', '.join(names)} = {text}")
+        return names
 
     def first(self, store: Store, names: Sequence[str], texts: Sequence[str]) -> None:
         """A merge into the state of nothing, which is not written."""

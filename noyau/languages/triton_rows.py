@@ -37,15 +37,17 @@ def noyau_near(cells, lead, extent, ALIGN: tl.constexpr):
 
 
 @triton.jit
-def noyau_load(cells, inside, near, place, total, until, ALIGN: tl.constexpr, KEEP: tl.constexpr):
-    """Cells of a row, 16 bytes at once, with those beside it; where the array ends, cells one by one."""
-    if ALIGN > 1:
+def noyau_load(cells, inside, near, place, total, until, ALIGN: tl.constexpr, ENDS: tl.constexpr, KEEP: tl.constexpr):
+    """Cells of a row, 16 bytes at once, with those beside it; where an array ends within 16 bytes, those one by one."""
+    if ALIGN == 1:
+        found = tl.load(cells, mask=inside, other=0, eviction_policy=KEEP)
+    elif ENDS:
         whole = total // ALIGN * ALIGN
         found = tl.load(cells, mask=near & (place < whole), other=0, eviction_policy=KEEP)
         if until > whole:
             found = tl.where(place < whole, found, tl.load(cells, mask=inside & (place >= whole), other=0))
     else:
-        found = tl.load(cells, mask=inside, other=0, eviction_policy=KEEP)
+        found = tl.load(cells, mask=near, other=0, eviction_policy=KEEP)
     return found
 
 

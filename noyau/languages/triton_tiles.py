@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from noyau.ir.dims import Dim, Op, Shape, product
-from noyau.ir.loops import Axis, Call, Fold, If, Index, Kernel, Launch, Let, Load, Loop, Role, Statement, Store
-from noyau.ir.walk import every_expression, every_statement, expressions
+from noyau.ir.loops import Alloc, Axis, Call, Fold, If, Index, Kernel, Launch, Let, Load, Loop, Role, Statement, Store
+from noyau.ir.walk import every_expression, every_statement, expressions, on_threads
 from noyau.languages.triton_expressions import HALVES
 from noyau.schedules.grid_tiles import ONE, tile_called, tile_of
 
@@ -98,6 +98,22 @@ def leaves_states(kernel: Kernel, launch: Launch) -> bool:
     buffers = {buffer.name for buffer in kernel.buffers}
     stores = [s for s in every_statement(launch.body) if isinstance(s, Store)]
     return all(scratch.issuperset(store.buffers) for store in stores if buffers & set(store.buffers))
+
+
+def shares_inputs(kernel: Kernel, launch: Launch) -> bool:
+    """Whether each cell of a map is computed on its own, and several programs read the same cells of an input: these
+    are to stay in the cache, before what is written."""
+    statements, names = list(every_statement(launch.body)), {loop.var for loop in on_threads(launch.body)[1]}
+    loads = [expr for expr in every_expression(launch.body) if isinstance(expr, Load)]
+    if any(isinstance(expr, Fold) for expr in every_expression(launch.body)) or not names:
+        return False
+    if any(isinstance(s, Alloc) or (isinstance(s, Loop) and s.axis is Axis.SERIAL) for s in statements):
+        return False
+    made = {s.name: s.value.dim.names for s in statements if isinstance(s, Let) and isinstance(s.value, Index)}
+    read = [frozenset().union(*(made.get(n, {n}) for dim in load.index for n in dim.names)) for load in loads]
+    inputs = {buffer.name for buffer in kernel.of(Role.INPUT)}
+    pairs = zip(loads, read, strict=True)
+    return any(load.buffer in inputs and load.index and not names <= found for load, found in pairs)
 
 
 def passes_over(body: Iterable[Statement]) -> dict[str, list[str]]:

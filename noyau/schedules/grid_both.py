@@ -44,6 +44,7 @@ from noyau.schedules.grid_tiles import (
     Tile,
     all_at_most,
     ceiling,
+    cells_of,
     chunks_of,
     covered,
     cut,
@@ -61,7 +62,8 @@ from noyau.schedules.together import are_alike, in_one_pass, merged, names_in, p
 
 LEAST, MOST = 640, 8192  # cells of a row that a program keeps together with what is added to each column
 PROGRAMS = 132  # that rows are shared out to, as often as SIDE cells hold one: on a large GPU all of them run at once
-SIDE = 4096
+SIDE = 8192
+BESIDE = Tile("BESIDE", "shares", 2048)  # rows that a program takes in at once
 KEPT = Tile("COLUMNS", "keeps", 1 << 16, 256)
 ACROSS, DOWN = Tile("COLUMNS", "fits", 1024, 4), Tile("ROWS", "is", 4)  # of cells that are written and summed
 DEEP = 64  # rows of these that a program takes in
@@ -227,14 +229,15 @@ def _of_row(statements: Statements) -> dict[tuple[str, tuple[Dim, ...]], Expr]:
 def _in_one_pass(kernel: Kernel, both: Both) -> tuple[Kernel, list[Launch]]:
     """Several rows a program, which keeps what they add to each column."""
     extent, count, lane = both.across.extent, both.around.extent, Dim.of(both.cells.var)
-    programs = maximum(Dim.of(1), Dim.of(SIDE) // maximum(Dim.of(1), extent)) * PROGRAMS
+    programs = maximum(Dim.of(1), Dim.of(SIDE) // maximum(Dim.of(BESIDE.number), extent)) * PROGRAMS
     part, parts = Dim.of("#part"), Loop("#part", minimum(programs, count), Axis.THREADS, ())
     cells = replace(both.cells, body=merged([both.cells.body, *_added(both, _of_row(both.of_row))]))
     scratch = {buffer.name for buffer in kernel.of(Role.SCRATCH)}
     own = [s for s in both.of_row if not (isinstance(s, Store) and scratch.issuperset(s.buffers))]
     of_row = whole(tuple(cells if s is both.cells else s for s in own), tile=KEPT)
-    row = Let(both.around.var, Index(part + Dim.of("#round") * programs))
-    rounds = Loop("#round", ceiling(count - part, programs), Axis.SERIAL, (row, *of_row))
+    beside = cells_of(replace(both.around, body=of_row), (part + Dim.of("#round") * programs) * BESIDE.size, BESIDE)
+    turns = ceiling(count - part * BESIDE.size, programs * BESIDE.size)
+    rounds = Loop("#round", turns, Axis.SERIAL, (replace(beside, axis=Axis.SERIAL),))
     before, after, left = list[Statement](), list[Statement](), list[State]()
     for state in both.states:
         before += [Alloc(n, d, (KEPT.size,), Space.THREAD) for n, d in zip(state.names, state.dtypes, strict=True)]

@@ -11,7 +11,7 @@ from noyau.schedules.steps import Statements, chain
 
 FLAT = Tile("BLOCK", "is", 1024)
 COLUMNS = Tile("COLUMNS", "fits", 1024)
-ROWS = Tile("ROWS", "shares", 2048)
+ROWS = Tile("ROWS", "shares", 4096)  # so many that what all rows have in common is loaded once for several
 SQUARE = (Tile("DOWN", "is", 64), Tile("ACROSS", "is", 64))
 
 

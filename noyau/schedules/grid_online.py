@@ -20,8 +20,8 @@ from noyau.schedules.folds import State
 from noyau.schedules.grid_tiles import ZERO, Tile, ceiling, folded
 from noyau.schedules.steps import Statements, minimum
 
-TILE = Tile("BLOCK", "lies", 16384, 16)  # each of its tiles waits for a reduction
-GROUP = Tile("GROUP", "is", 8)  # cells of one thread, of which no other one has to know
+TILE = Tile("BLOCK", "is", 16384, 16, 4)  # each of its tiles waits for a reduction
+GROUP = Tile("GROUP", "is", 8)  # cells of one thread, of which no other one has to know: 16 bytes
 LANES = Tile("LANES", "is", 512, 8)
 WRITTEN = Tile("LANES", "grows", 2048, 64)  # where cells are written then: so many that few rows are on the way
 F32 = DType.F32
@@ -44,7 +44,7 @@ class Pair:
         return one, other
 
 
-def online(inner: Statements, lead: Dim = ZERO, lanes: Tile | None = None) -> Statements:
+def online(inner: Statements, lead: Dim = ZERO, group: Tile = GROUP, lanes: Tile | None = None) -> Statements:
     """The statements of a row with such pairs of folds in one pass each, of tiles that begin `lead` cells early."""
     pairs = pairs_in(inner)
     if not pairs:
@@ -53,10 +53,10 @@ def online(inner: Statements, lead: Dim = ZERO, lanes: Tile | None = None) -> St
     made: list[Statement] = []
     for statement in inner:
         if statement is pairs[0].first:
-            made += in_one_pass(pairs[0], lanes, lead)
+            made += in_one_pass(pairs[0], lanes, group, lead)
         elif statement is not pairs[0].second:
             made.append(statement)
-    return online(tuple(made), lead, lanes)
+    return online(tuple(made), lead, group, lanes)
 
 
 def paired(one: Let, other: Let, scalars: Mapping[str, Expr]) -> Pair | None:
@@ -125,7 +125,7 @@ def _origin(fold: Fold, value: Expr, variable: str) -> tuple[str, tuple[Dim, ...
     return name, tuple(dim.replace({fold.loops[0][0]: variable}) for dim in index)
 
 
-def in_one_pass(pair: Pair, side: Tile, lead: Dim = ZERO) -> Statements:
+def in_one_pass(pair: Pair, side: Tile, group: Tile = GROUP, lead: Dim = ZERO) -> Statements:
     """What leaves the results of both folds under their names."""
     variable, extent = pair.folds[1].loops[0]
     number, lane = f"{variable}t", f"#lane_{pair.first.name}"
@@ -135,8 +135,8 @@ def in_one_pass(pair: Pair, side: Tile, lead: Dim = ZERO) -> Statements:
             number, ceiling(extent + lead, TILE.size), Axis.SERIAL, (*tile, state.store(ZERO, parts, merge=True))
         )
         return (*state.memory(1), state.empty(ZERO), passed, *results(pair, state))
-    step = side.size * GROUP.size
-    tile, state, parts = of_tile(pair, GROUP, Dim.of(number) * step + Dim.of(lane) * GROUP.size, lead)
+    step = side.size * group.size
+    tile, state, parts = of_tile(pair, group, Dim.of(number) * step + Dim.of(lane) * group.size, lead)
     lanes = State(state.monoid, tuple(f"{name}_lanes" for name in state.names), state.dtypes)
     own = Loop(lane, side.size, Axis.LANES, (*tile, lanes.store(Dim.of(lane), parts, merge=True)))
     passed = Loop(number, ceiling(extent + lead, step), Axis.SERIAL, (own,))

@@ -13,8 +13,8 @@ from noyau.ir.loops import Alloc, Axis, Call, Expr, Fold, If, Kernel, Launch, Le
 from noyau.ir.operators import OPERATORS
 from noyau.ir.walk import every_expression
 from noyau.schedules.folds import expand_folds
-from noyau.schedules.grid_leads import lead_of
-from noyau.schedules.grid_online import TILE, online, pairs_in
+from noyau.schedules.grid_leads import LINE, lead_of
+from noyau.schedules.grid_online import GROUP, TILE, online, pairs_in
 from noyau.schedules.grid_shared import can_share, shared
 from noyau.schedules.grid_tiles import (
     NO_LEAD,
@@ -40,18 +40,17 @@ from noyau.schedules.grid_tiles import (
 from noyau.schedules.steps import Statements, chain, loads_of, minimum
 from noyau.schedules.together import are_alike, are_apart, in_one_pass, levelled
 
-KEPT = 32768  # cells of a row that a program holds at most
+KEPT = 16384  # cells of a row that a program holds at most
 MOST = 1 << 16  # cells of a tile, with what lies before a row
 READ = 8192  # the same where none of its cells is written, and one pass of tiles is enough
 DEAR = 8  # flops of a function from which a cell takes longer to compute than to move
 ROW = Tile("COLUMNS", "fits", MOST)
 SIDE = Tile("ROWS", "shares", 1024)  # with folds
 HARD = Tile("ROWS", "shares", 1024, -1)  # with folds of what is dear, or of several arrays, and cells that are written
-PIECES = Tile("ROWS", "shares", 1024, -1)  # without folds
-LONG = Tile("BLOCK", "grows", 16384, 256)  # so many warps that few rows are on the way
+PIECES = Tile("ROWS", "shares", 512, -2)  # without folds
+LONG = Tile("BLOCK", "grows", 16384, 256, 4)  # so many warps that few rows are on the way
 ONCE = Tile("BLOCK", "is", 4096, 8)  # where one pass is enough, of which rounds are loaded ahead
 WIDE = Tile("BLOCK", "grows", 16384, 512)  # where what is dear is computed again
-PASSED = 4096  # cells of a row from which one fold, and what is written, are two passes
 
 
 def rows(kernel: Kernel, body: Statements, *, share: bool = True) -> Kernel:
@@ -68,7 +67,7 @@ def rows(kernel: Kernel, body: Statements, *, share: bool = True) -> Kernel:
         side = cut(replace(loops[-1], body=(*lead.lets, *whole(inner, lead))), _beside(inner), Axis.THREADS)
         launches.append(choices.launch(on_grid(loops[:-1], (side,)), fits))
     if not choices.exhausted:
-        alone = (*lead.lets, *streamed(online(inner, lead.cells), _tile(inner, passed), lead))
+        alone = (*lead.lets, *streamed(online(inner, lead.cells, _group(kernel, inner)), _tile(inner, passed), lead))
         launches.append(choices.launch(on_grid(loops, alone), True))
     return replace(kernel, launches=tuple(launches))
 
@@ -82,14 +81,15 @@ def _tile(inner: Statements, passed: Statements) -> Tile:
 
 
 def _kept(inner: Statements, passed: Statements) -> int:
-    """How many cells of a row a program holds at most: fewer where several arrays are held, or what is dear is written,
-    or several folds wait for each other, for then few programs run side by side."""
-    if passed != inner and not any(isinstance(s, Loop) for s in inner):
-        return min(KEPT, READ)
-    held = _held(inner)
-    if len(folds_in(*inner)) == len(held) == 1 and not _is_hard(inner) and any(isinstance(s, Loop) for s in inner):
-        return min(KEPT, PASSED)
-    return KEPT // 2 if len(held) > 1 or _is_hard(inner) or any(pair.mean for pair in pairs_in(inner)) else KEPT
+    """How many cells of a row a program holds at most: fewer where none of them is written, and one pass is enough."""
+    return min(KEPT, READ) if passed != inner and not any(isinstance(s, Loop) for s in inner) else KEPT
+
+
+def _group(kernel: Kernel, inner: Statements) -> Tile:
+    """So many cells of what folds read as a thread moves at once."""
+    buffers = {buffer.name: buffer.dtype.bytes for buffer in kernel.buffers}
+    read = [buffers[load.buffer] for fold in folds_in(*inner) for load in loads_of(fold.body) if load.buffer in buffers]
+    return replace(GROUP, number=LINE // max([LINE // GROUP.number, *read]))
 
 
 def _held(inner: Statements) -> set[str]:

@@ -1,7 +1,7 @@
 """What schedules for GPUs are made of: programs of a grid, and tiles of cells that a program holds side by side.
 
-A loop on THREADS is a grid of programs. A loop whose extent is `min(TILE, rest)` is a tile: in LANES its cells are
-computed side by side; SERIAL, around one Store that merges, it is reduced to a state. A Fold over a tile stays a Fold.
+A loop on THREADS is a grid of programs. A loop whose extent is `min(TILE, rest)` is a tile: its cells are computed side
+by side; in SERIAL, what they merge into memory of all of them is reduced to a state. A Fold over a tile stays a Fold.
 A tile's size is a size that no input binds: whoever launches the kernel chooses it, as its name says.
 """
 
@@ -35,7 +35,7 @@ from noyau.schedules.folds import State, expand_folds, position, state_of
 from noyau.schedules.steps import Statements, all_dims, carries, minimum
 
 ZERO, ONE = Dim.of(0), Dim.of(1)
-HOW = ("aligns", "pieces", "is", "lies", "fits", "keeps", "grows", "shares")
+HOW = ("aligns", "pieces", "is", "fits", "keeps", "grows", "shares")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,8 @@ class Tile:
     ("fits"); `number` over the size of the other tiles, at least 1 ("shares"); at most `number`, and so many that all
     programs of a row can run at the same time ("pieces"); with the length of its row, up to `number` ("grows": `warps`
     then is how many cells each has); as many as cover its loops, with `warps` cells for each of at most 8 warps
-    ("keeps"); `number` cells, and `warps`, where rows begin at multiples of 16 bytes, else a quarter of both ("lies").
-    `warps` of a program, 0 for as many as suit its cells, -1 for
-    as many as suit twice as many.
+    ("keeps"). `warps` of a program, 0 for as many as suit its cells, -1 for as many as suit twice as many, -2 four.
+    Where rows begin at no multiples of 16 bytes, the cells of "is" and "grows", and `warps`, are divided by `led`.
 
     "aligns" is no tile: `number` cells fill 16 bytes; it is 1 where each row begins at a multiple of these anyway."""
 
@@ -54,10 +53,11 @@ class Tile:
     how: str
     number: int
     warps: int = 0
+    led: int = 1
 
     @property
     def size(self) -> Dim:
-        return Dim.of(f"${self.name} {self.how} {self.number} {self.warps}")
+        return Dim.of(f"${self.name} {self.how} {self.number} {self.warps} {self.led}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,8 @@ def tile_called(size: str) -> Tile | None:
     """The tile of which that is the size, or None."""
     if not size.startswith("$"):
         return None
-    name, how, number, warps = size[1:].split(" ")
-    return Tile(name, how, int(number), int(warps))
+    name, how, *numbers = size[1:].split(" ")
+    return Tile(name, how, *map(int, numbers))
 
 
 def tiles_in(body: Iterable[Statement]) -> list[Tile]:

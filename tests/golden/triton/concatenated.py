@@ -37,15 +37,17 @@ def noyau_near(cells, lead, extent, ALIGN: tl.constexpr):
 
 
 @triton.jit
-def noyau_load(cells, inside, near, place, total, until, ALIGN: tl.constexpr, KEEP: tl.constexpr):
-    """Cells of a row, 16 bytes at once, with those beside it; where the array ends, cells one by one."""
-    if ALIGN > 1:
+def noyau_load(cells, inside, near, place, total, until, ALIGN: tl.constexpr, ENDS: tl.constexpr, KEEP: tl.constexpr):
+    """Cells of a row, 16 bytes at once, with those beside it; where an array ends within 16 bytes, those one by one."""
+    if ALIGN == 1:
+        found = tl.load(cells, mask=inside, other=0, eviction_policy=KEEP)
+    elif ENDS:
         whole = total // ALIGN * ALIGN
         found = tl.load(cells, mask=near & (place < whole), other=0, eviction_policy=KEEP)
         if until > whole:
             found = tl.where(place < whole, found, tl.load(cells, mask=inside & (place >= whole), other=0))
     else:
-        found = tl.load(cells, mask=inside, other=0, eviction_policy=KEEP)
+        found = tl.load(cells, mask=near, other=0, eviction_policy=KEEP)
     return found
 
 
@@ -95,15 +97,11 @@ def concatenated_0(x, y, v3, n, a, b, a_STEP: tl.constexpr, b_STEP: tl.constexpr
     i1_inside = noyau_inside(i1, a, ALIGN, COLUMNS_EVEN)
     i1_line = ((i0 + 1) * a + b * i0) // ALIGN * ALIGN
     i1_cells = tl.arange(0, COLUMNS)[None, :]
-    i1_lines = noyau_lines(i1_cells, lead, a, ALIGN)
-    i1_near = noyau_near(i1_cells, lead, a, ALIGN)
-    i1_until = ((i0t + 1) * a + (i0t + 1) * b) * ROWS + COLUMNS - b
     x_i = tl.load(x + a * i0 + i1, mask=i0_inside & i1_inside, other=0)
     v3_2 = libdevice.exp(x_i)
     tl.store(v3 + a * i0 + b * i0 + i1, v3_2, mask=i0_inside & i1_inside)
     i1_inside_2 = noyau_inside(i1, b, ALIGN, COLUMNS_EVEN)
     i1_inside_2_lines = noyau_lines(i1_cells, lead, b, ALIGN)
-    i1_inside_2_near = noyau_near(i1_cells, lead, b, ALIGN)
     y_i = tl.load(y + b * i0 + i1, mask=i0_inside & i1_inside_2, other=0)
     v3_3 = libdevice.exp(y_i)
     noyau_store(v3 + i1_line + i1_cells, v3_3, i0_inside & i1_inside_2, i0_inside & i1_inside_2_lines, True, ALIGN, '')
@@ -118,12 +116,6 @@ def concatenated_1(x, y, v3, a, b, a_STEP: tl.constexpr, b_STEP: tl.constexpr, I
     for i1t in range(0, tl.cdiv(a + lead, BLOCK)):
         i1 = BLOCK * i1t + tl.arange(0, BLOCK) - lead
         i1_inside = noyau_inside(i1, a, ALIGN, BLOCK_EVEN)
-        i1_line = ((i0 + 1) * a + b * i0) // ALIGN * ALIGN
-        i1_cells = BLOCK * i1t + tl.arange(0, BLOCK)
-        i1_lines = noyau_lines(i1_cells, lead, a, ALIGN)
-        i1_near = noyau_near(i1_cells, lead, a, ALIGN)
-        i1_at_end = noyau_at_end(BLOCK * i1t, lead, a, ALIGN, BLOCK)
-        i1_until = (i1t + 1) * BLOCK + (i0 + 1) * a + b * i0
         x_i = tl.load(x + a * i0 + i1, mask=i1_inside, other=0)
         v3_2 = libdevice.exp(x_i)
         tl.store(v3 + a * i0 + b * i0 + i1, v3_2, mask=i1_inside)
@@ -134,9 +126,7 @@ def concatenated_1(x, y, v3, a, b, a_STEP: tl.constexpr, b_STEP: tl.constexpr, I
         i1_2_line = ((i0 + 1) * a + b * i0) // ALIGN * ALIGN
         i1_2_cells = BLOCK * i1t_back + tl.arange(0, BLOCK)
         i1_2_lines = noyau_lines(i1_2_cells, lead, b, ALIGN)
-        i1_2_near = noyau_near(i1_2_cells, lead, b, ALIGN)
         i1_2_at_end = noyau_at_end(BLOCK * i1t_back, lead, b, ALIGN, BLOCK)
-        i1_2_until = (i1t_back + 1) * BLOCK + (i0 + 1) * a + b * i0
         y_i = tl.load(y + b * i0 + i1_2, mask=i1_2_inside, other=0)
         v3_3 = libdevice.exp(y_i)
         noyau_store(v3 + i1_2_line + i1_2_cells, v3_3, i1_2_inside, i1_2_lines, i1_2_at_end, ALIGN, '')
@@ -155,20 +145,20 @@ def concatenated(x, y, **tiles):
     y = y.contiguous()
     v3 = torch.empty((n, a + b), dtype=torch.float32, device=x.device)
     INDEX = index_type(x, y, v3)
-    if (a <= 32768) and (b <= 32768):
+    if (a <= 16384) and (b <= 16384):
         ALIGN = tiles.get("ALIGN", 1 if a % 4 == 0 and b % 4 == 0 else 4)
         COLUMNS = min(65536, triton.next_power_of_2(max(1, max(ALIGN + a - 1, ALIGN + b - 1))))
-        ROWS = tiles.get("ROWS", max(1, 1024 // COLUMNS))
+        ROWS = tiles.get("ROWS", max(1, 512 // COLUMNS))
         ROWS_EVEN = n % ROWS == 0
         COLUMNS_EVEN = ALIGN == 1 and a == COLUMNS and ALIGN == 1 and b == COLUMNS
         programs = triton.cdiv(n, ROWS)
         if programs > 0:
             concatenated_0[(programs,)](
-                x, y, v3, n, a // step_of(a), b // step_of(b), step_of(a), step_of(b), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, num_warps=tiles.get("num_warps", warps_of(2 * COLUMNS * ROWS))
+                x, y, v3, n, a // step_of(a), b // step_of(b), step_of(a), step_of(b), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, num_warps=tiles.get("num_warps", warps_of(4 * COLUMNS * ROWS))
             )
     else:
         ALIGN = tiles.get("ALIGN", 1 if a % 4 == 0 and b % 4 == 0 else 4)
-        BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + a - 1)))
+        BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + a - 1) // (1 if ALIGN == 1 else 4)))
         BLOCK_EVEN = ALIGN == 1 and a % BLOCK == 0 and ALIGN == 1 and b % BLOCK == 0
         programs = n
         if programs > 0:

@@ -36,15 +36,17 @@ def noyau_near(cells, lead, extent, ALIGN: tl.constexpr):
 
 
 @triton.jit
-def noyau_load(cells, inside, near, place, total, until, ALIGN: tl.constexpr, KEEP: tl.constexpr):
-    """Cells of a row, 16 bytes at once, with those beside it; where the array ends, cells one by one."""
-    if ALIGN > 1:
+def noyau_load(cells, inside, near, place, total, until, ALIGN: tl.constexpr, ENDS: tl.constexpr, KEEP: tl.constexpr):
+    """Cells of a row, 16 bytes at once, with those beside it; where an array ends within 16 bytes, those one by one."""
+    if ALIGN == 1:
+        found = tl.load(cells, mask=inside, other=0, eviction_policy=KEEP)
+    elif ENDS:
         whole = total // ALIGN * ALIGN
         found = tl.load(cells, mask=near & (place < whole), other=0, eviction_policy=KEEP)
         if until > whole:
             found = tl.where(place < whole, found, tl.load(cells, mask=inside & (place >= whole), other=0))
     else:
-        found = tl.load(cells, mask=inside, other=0, eviction_policy=KEEP)
+        found = tl.load(cells, mask=near, other=0, eviction_policy=KEEP)
     return found
 
 
@@ -121,9 +123,7 @@ def gathered_0(table, ids, v5, v2, v4_sum_of_piece, arrived, words, n, b, s, n_S
     r1_line = (i1 * n) // ALIGN * ALIGN
     r1_cells = SHARE * piece + tl.arange(0, SHARE)
     r1_lines = noyau_lines(r1_cells, lead, n, ALIGN)
-    r1_near = noyau_near(r1_cells, lead, n, ALIGN)
     r1_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
-    r1_until = (piece + 1) * SHARE + i1 * n
     table_i = tl.load(table + at * n + r1, mask=r1_inside, other=0)
     v3 = table_i * table_i
     v4_own_sum_lanes = tl.where(r1_inside, v3, 0.0)
@@ -160,8 +160,6 @@ def gathered_1(table, ids, v5, v2, words, n, b, s, n_STEP: tl.constexpr, s_STEP:
     r1_line = (i1 * n) // ALIGN * ALIGN
     r1_cells = tl.arange(0, COLUMNS)[None, :]
     r1_lines = noyau_lines(r1_cells, lead, n, ALIGN)
-    r1_near = noyau_near(r1_cells, lead, n, ALIGN)
-    r1_until = ((i1t + 1) * ROWS - 1) * n + COLUMNS
     table_i = tl.load(table + at * n + r1, mask=i1_inside & r1_inside & inside, other=0)
     v3 = table_i * table_i
     v4_sum_lanes = tl.where(r1_inside, v3, 0.0)
@@ -183,12 +181,6 @@ def gathered_2(table, ids, v5, v2, words, n, n_STEP: tl.constexpr, INDEX: tl.con
     for r1t in range(0, tl.cdiv(lead + n, BLOCK)):
         r1 = BLOCK * r1t + tl.arange(0, BLOCK) - lead
         r1_inside = noyau_inside(r1, n, ALIGN, BLOCK_EVEN)
-        r1_line = (i1 * n) // ALIGN * ALIGN
-        r1_cells = BLOCK * r1t + tl.arange(0, BLOCK)
-        r1_lines = noyau_lines(r1_cells, lead, n, ALIGN)
-        r1_near = noyau_near(r1_cells, lead, n, ALIGN)
-        r1_at_end = noyau_at_end(BLOCK * r1t, lead, n, ALIGN, BLOCK)
-        r1_until = (r1t + 1) * BLOCK + i1 * n
         table_i = tl.load(table + at * n + r1, mask=r1_inside, other=0, eviction_policy="evict_last")
         v3 = table_i * table_i
         v4_sum_lanes = v4_sum_lanes + tl.where(r1_inside, v3, 0.0)
@@ -203,9 +195,7 @@ def gathered_2(table, ids, v5, v2, words, n, n_STEP: tl.constexpr, INDEX: tl.con
         i2_line = (i1 * n) // ALIGN * ALIGN
         i2_cells = BLOCK * i2t_back + tl.arange(0, BLOCK)
         i2_lines = noyau_lines(i2_cells, lead, n, ALIGN)
-        i2_near = noyau_near(i2_cells, lead, n, ALIGN)
         i2_at_end = noyau_at_end(BLOCK * i2t_back, lead, n, ALIGN, BLOCK)
-        i2_until = (i2t_back + 1) * BLOCK + i1 * n
         table_i_2 = tl.load(table + at * n + i2, mask=i2_inside & inside, other=0, eviction_policy="evict_first")
         noyau_store(v2 + i2_line + i2_cells, table_i_2, i2_inside, i2_lines, i2_at_end, ALIGN, 'evict_first')
 
@@ -238,7 +228,7 @@ def gathered(table, ids, **tiles):
             gathered_0[(programs,)](
                 table, ids, v5, v2, v4_sum_of_piece, arrived, words, n // step_of(n), b, s // step_of(s), step_of(n), step_of(s), INDEX, ALIGN, SHARE, PIECES, SHARE_EVEN, PIECES_EVEN, 1, rounds == 1, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
             )
-    elif n <= 4096:
+    elif n <= 16384:
         ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
         COLUMNS = min(65536, triton.next_power_of_2(max(1, ALIGN + n - 1)))
         ROWS = tiles.get("ROWS", max(1, 1024 // COLUMNS))
@@ -251,7 +241,7 @@ def gathered(table, ids, **tiles):
             )
     else:
         ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
-        BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + n - 1)))
+        BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + n - 1) // (1 if ALIGN == 1 else 4)))
         BLOCK_EVEN = ALIGN == 1 and n % BLOCK == 0
         programs = b * s
         if programs > 0:

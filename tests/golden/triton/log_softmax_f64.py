@@ -37,15 +37,17 @@ def noyau_near(cells, lead, extent, ALIGN: tl.constexpr):
 
 
 @triton.jit
-def noyau_load(cells, inside, near, place, total, until, ALIGN: tl.constexpr, KEEP: tl.constexpr):
-    """Cells of a row, 16 bytes at once, with those beside it; where the array ends, cells one by one."""
-    if ALIGN > 1:
+def noyau_load(cells, inside, near, place, total, until, ALIGN: tl.constexpr, ENDS: tl.constexpr, KEEP: tl.constexpr):
+    """Cells of a row, 16 bytes at once, with those beside it; where an array ends within 16 bytes, those one by one."""
+    if ALIGN == 1:
+        found = tl.load(cells, mask=inside, other=0, eviction_policy=KEEP)
+    elif ENDS:
         whole = total // ALIGN * ALIGN
         found = tl.load(cells, mask=near & (place < whole), other=0, eviction_policy=KEEP)
         if until > whole:
             found = tl.where(place < whole, found, tl.load(cells, mask=inside & (place >= whole), other=0))
     else:
-        found = tl.load(cells, mask=inside, other=0, eviction_policy=KEEP)
+        found = tl.load(cells, mask=near, other=0, eviction_policy=KEEP)
     return found
 
 
@@ -109,7 +111,7 @@ def rounds_of(meetings):
 
 
 @triton.jit
-def log_softmax_f64_0(x, v10, v1_max_of_piece, v6_sum_of_piece, arrived, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, SHARE_EVEN: tl.constexpr, PIECES_EVEN: tl.constexpr, MEETINGS: tl.constexpr, WAIT: tl.constexpr):
+def log_softmax_f64_0(x, v10, v1_max_of_piece, v6_sum_of_piece, arrived, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, SHARE_EVEN: tl.constexpr, PIECES_EVEN: tl.constexpr, ENDS: tl.constexpr, MEETINGS: tl.constexpr, WAIT: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     item = tl.program_id(0).to(INDEX)
@@ -126,7 +128,7 @@ def log_softmax_f64_0(x, v10, v1_max_of_piece, v6_sum_of_piece, arrived, rows, n
     r1_near = noyau_near(r1_cells, lead, n, ALIGN)
     r1_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
     r1_until = (piece + 1) * SHARE + i0 * n
-    x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, '')
+    x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, '')
     v1_own_max_lanes = tl.where(r1_inside, x_i, float("-inf"))
     v1_own_max = tl.reduce(v1_own_max_lanes, 0, noyau_merge_max_f64)
     tl.store(v1_max_of_piece + piece * rows + i0, v1_own_max)
@@ -151,7 +153,7 @@ def log_softmax_f64_0(x, v10, v1_max_of_piece, v6_sum_of_piece, arrived, rows, n
 
 
 @triton.jit
-def log_softmax_f64_1(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr):
+def log_softmax_f64_1(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr, ENDS: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     i0t = tl.program_id(0).to(INDEX)
@@ -165,7 +167,7 @@ def log_softmax_f64_1(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr
     r1_lines = noyau_lines(r1_cells, lead, n, ALIGN)
     r1_near = noyau_near(r1_cells, lead, n, ALIGN)
     r1_until = ((i0t + 1) * ROWS - 1) * n + COLUMNS
-    x_i = noyau_load(x + r1_line + r1_cells, i0_inside & r1_inside, i0_inside & r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, '')
+    x_i = noyau_load(x + r1_line + r1_cells, i0_inside & r1_inside, i0_inside & r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, '')
     v1_max_lanes = tl.where(r1_inside, x_i, float("-inf"))
     v1_max = tl.reduce(v1_max_lanes, 1, noyau_merge_max_f64, keep_dims=True)
     v1 = v1_max
@@ -180,7 +182,7 @@ def log_softmax_f64_1(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr
 
 
 @triton.jit
-def log_softmax_f64_2(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr):
+def log_softmax_f64_2(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr, ENDS: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     i0 = tl.program_id(0).to(INDEX)
@@ -191,11 +193,9 @@ def log_softmax_f64_2(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr
         r1_inside = noyau_inside(r1, n, ALIGN, BLOCK_EVEN)
         r1_line = (i0 * n) // ALIGN * ALIGN
         r1_cells = BLOCK * r1t + tl.arange(0, BLOCK)
-        r1_lines = noyau_lines(r1_cells, lead, n, ALIGN)
         r1_near = noyau_near(r1_cells, lead, n, ALIGN)
-        r1_at_end = noyau_at_end(BLOCK * r1t, lead, n, ALIGN, BLOCK)
         r1_until = (r1t + 1) * BLOCK + i0 * n
-        x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, 'evict_last')
+        x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, 'evict_last')
         v1_max_lanes = noyau_merge_max_f64(v1_max_lanes, tl.where(r1_inside, x_i, float("-inf")))
     v1_max = tl.reduce(v1_max_lanes, 0, noyau_merge_max_f64)
     v1 = v1_max
@@ -206,11 +206,9 @@ def log_softmax_f64_2(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr
         r2_inside = noyau_inside(r2, n, ALIGN, BLOCK_EVEN)
         r2_line = (i0 * n) // ALIGN * ALIGN
         r2_cells = BLOCK * r2t_back + tl.arange(0, BLOCK)
-        r2_lines = noyau_lines(r2_cells, lead, n, ALIGN)
         r2_near = noyau_near(r2_cells, lead, n, ALIGN)
-        r2_at_end = noyau_at_end(BLOCK * r2t_back, lead, n, ALIGN, BLOCK)
         r2_until = (r2t_back + 1) * BLOCK + i0 * n
-        x_i_2 = noyau_load(x + r2_line + r2_cells, r2_inside, r2_near, r2_line + r2_cells, n * rows, r2_until, ALIGN, 'evict_last')
+        x_i_2 = noyau_load(x + r2_line + r2_cells, r2_inside, r2_near, r2_line + r2_cells, n * rows, r2_until, ALIGN, ENDS, 'evict_last')
         v4 = x_i_2 - v1
         v5 = libdevice.exp(v4)
         v6_sum_lanes = v6_sum_lanes + tl.where(r2_inside, v5, 0.0)
@@ -226,7 +224,7 @@ def log_softmax_f64_2(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr
         i1_near = noyau_near(i1_cells, lead, n, ALIGN)
         i1_at_end = noyau_at_end(BLOCK * i1t, lead, n, ALIGN, BLOCK)
         i1_until = (i1t + 1) * BLOCK + i0 * n
-        x_i_3 = noyau_load(x + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, n * rows, i1_until, ALIGN, 'evict_first')
+        x_i_3 = noyau_load(x + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, n * rows, i1_until, ALIGN, ENDS, 'evict_first')
         v4_2 = x_i_3 - v1
         v10_2 = v4_2 - v8
         noyau_store(v10 + i1_line + i1_cells, v10_2, i1_inside, i1_lines, i1_at_end, ALIGN, 'evict_first')
@@ -248,6 +246,7 @@ def log_softmax_f64(x, **tiles):
         PIECES = min(65536, triton.next_power_of_2(max(1, triton.cdiv(ALIGN + n - 1, SHARE))))
         SHARE_EVEN = ALIGN == 1 and n % SHARE == 0
         PIECES_EVEN = (triton.cdiv(ALIGN + n - 1, SHARE)) == PIECES
+        ENDS = (n * rows) % ALIGN != 0
         v1_max_of_piece = torch.empty((triton.cdiv(ALIGN + n - 1, SHARE), rows), dtype=torch.float64, device=x.device)
         v6_sum_of_piece = torch.empty((triton.cdiv(ALIGN + n - 1, SHARE), rows), dtype=torch.float64, device=x.device)
         programs = (((ALIGN + n - 2) // SHARE) + 1) * rows
@@ -255,7 +254,7 @@ def log_softmax_f64(x, **tiles):
         rounds = rounds_of(2)
         for _ in range(rounds if programs > 0 else 0):
             log_softmax_f64_0[(programs,)](
-                x, v10, v1_max_of_piece, v6_sum_of_piece, arrived, rows, n // step_of(n), step_of(n), INDEX, ALIGN, SHARE, PIECES, SHARE_EVEN, PIECES_EVEN, 2, rounds == 1, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
+                x, v10, v1_max_of_piece, v6_sum_of_piece, arrived, rows, n // step_of(n), step_of(n), INDEX, ALIGN, SHARE, PIECES, SHARE_EVEN, PIECES_EVEN, ENDS, 2, rounds == 1, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
             )
     elif n <= 16384:
         ALIGN = tiles.get("ALIGN", 1 if n % 2 == 0 else 2)
@@ -263,18 +262,20 @@ def log_softmax_f64(x, **tiles):
         ROWS = tiles.get("ROWS", max(1, 1024 // COLUMNS))
         ROWS_EVEN = rows % ROWS == 0
         COLUMNS_EVEN = ALIGN == 1 and n == COLUMNS
+        ENDS = (n * rows) % ALIGN != 0
         programs = triton.cdiv(rows, ROWS)
         if programs > 0:
             log_softmax_f64_1[(programs,)](
-                x, v10, rows, n // step_of(n), step_of(n), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, num_warps=tiles.get("num_warps", warps_of(2 * COLUMNS * ROWS))
+                x, v10, rows, n // step_of(n), step_of(n), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, ENDS, num_warps=tiles.get("num_warps", warps_of(2 * COLUMNS * ROWS))
             )
     else:
         ALIGN = tiles.get("ALIGN", 1 if n % 2 == 0 else 2)
-        BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + n - 1)))
+        BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + n - 1) // (1 if ALIGN == 1 else 4)))
         BLOCK_EVEN = ALIGN == 1 and n % BLOCK == 0
+        ENDS = (n * rows) % ALIGN != 0
         programs = rows
         if programs > 0:
             log_softmax_f64_2[(programs,)](
-                x, v10, rows, n // step_of(n), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 256)))
+                x, v10, rows, n // step_of(n), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, ENDS, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 256)))
             )
     return v10

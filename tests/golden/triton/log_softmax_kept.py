@@ -37,15 +37,17 @@ def noyau_near(cells, lead, extent, ALIGN: tl.constexpr):
 
 
 @triton.jit
-def noyau_load(cells, inside, near, place, total, until, ALIGN: tl.constexpr, KEEP: tl.constexpr):
-    """Cells of a row, 16 bytes at once, with those beside it; where the array ends, cells one by one."""
-    if ALIGN > 1:
+def noyau_load(cells, inside, near, place, total, until, ALIGN: tl.constexpr, ENDS: tl.constexpr, KEEP: tl.constexpr):
+    """Cells of a row, 16 bytes at once, with those beside it; where an array ends within 16 bytes, those one by one."""
+    if ALIGN == 1:
+        found = tl.load(cells, mask=inside, other=0, eviction_policy=KEEP)
+    elif ENDS:
         whole = total // ALIGN * ALIGN
         found = tl.load(cells, mask=near & (place < whole), other=0, eviction_policy=KEEP)
         if until > whole:
             found = tl.where(place < whole, found, tl.load(cells, mask=inside & (place >= whole), other=0))
     else:
-        found = tl.load(cells, mask=inside, other=0, eviction_policy=KEEP)
+        found = tl.load(cells, mask=near, other=0, eviction_policy=KEEP)
     return found
 
 
@@ -119,7 +121,7 @@ def rounds_of(meetings):
 
 
 @triton.jit
-def log_softmax_kept_0(x, v10, v1_top_of_piece, v6_scaled_of_piece, arrived, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, SHARE_EVEN: tl.constexpr, PIECES_EVEN: tl.constexpr, MEETINGS: tl.constexpr, WAIT: tl.constexpr):
+def log_softmax_kept_0(x, v10, v1_top_of_piece, v6_scaled_of_piece, arrived, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, SHARE_EVEN: tl.constexpr, PIECES_EVEN: tl.constexpr, ENDS: tl.constexpr, MEETINGS: tl.constexpr, WAIT: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     item = tl.program_id(0).to(INDEX)
@@ -136,7 +138,7 @@ def log_softmax_kept_0(x, v10, v1_top_of_piece, v6_scaled_of_piece, arrived, row
     r2_near = noyau_near(r2_cells, lead, n, ALIGN)
     r2_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
     r2_until = (piece + 1) * SHARE + i0 * n
-    x_i = noyau_load(x + r2_line + r2_cells, r2_inside, r2_near, r2_line + r2_cells, n * rows, r2_until, ALIGN, '')
+    x_i = noyau_load(x + r2_line + r2_cells, r2_inside, r2_near, r2_line + r2_cells, n * rows, r2_until, ALIGN, ENDS, '')
     v1_here_max_lanes = tl.where(r2_inside, x_i, float("-inf"))
     v1_here_max = tl.reduce(v1_here_max_lanes, 0, noyau_merge_max_f32)
     v1_here = v1_here_max
@@ -164,7 +166,7 @@ def log_softmax_kept_0(x, v10, v1_top_of_piece, v6_scaled_of_piece, arrived, row
 
 
 @triton.jit
-def log_softmax_kept_1(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr):
+def log_softmax_kept_1(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr, ENDS: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     i0t = tl.program_id(0).to(INDEX)
@@ -178,7 +180,7 @@ def log_softmax_kept_1(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexp
     r1_lines = noyau_lines(r1_cells, lead, n, ALIGN)
     r1_near = noyau_near(r1_cells, lead, n, ALIGN)
     r1_until = ((i0t + 1) * ROWS - 1) * n + COLUMNS
-    x_i = noyau_load(x + r1_line + r1_cells, i0_inside & r1_inside, i0_inside & r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, '')
+    x_i = noyau_load(x + r1_line + r1_cells, i0_inside & r1_inside, i0_inside & r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, '')
     v1_max_lanes = tl.where(r1_inside, x_i, float("-inf"))
     v1_max = tl.reduce(v1_max_lanes, 1, noyau_merge_max_f32, keep_dims=True)
     v1 = v1_max
@@ -193,7 +195,7 @@ def log_softmax_kept_1(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexp
 
 
 @triton.jit
-def log_softmax_kept_2(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, GROUP_EVEN: tl.constexpr, BLOCK_EVEN: tl.constexpr):
+def log_softmax_kept_2(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, GROUP_EVEN: tl.constexpr, BLOCK_EVEN: tl.constexpr, ENDS: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     i0 = tl.program_id(0).to(INDEX)
@@ -206,11 +208,9 @@ def log_softmax_kept_2(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexp
         r2_inside = noyau_inside(r2, n, ALIGN, GROUP_EVEN)
         r2_line = (i0 * n) // ALIGN * ALIGN
         r2_cells = (LANES * r2t + lane_v1) * GROUP + tl.arange(0, GROUP)[None, :]
-        r2_lines = noyau_lines(r2_cells, lead, n, ALIGN)
         r2_near = noyau_near(r2_cells, lead, n, ALIGN)
-        r2_at_end = noyau_at_end(GROUP * LANES * r2t, lead, n, ALIGN, LANES * GROUP)
         r2_until = ((r2t + 1) * LANES) * GROUP + i0 * n
-        x_i = noyau_load(x + r2_line + r2_cells, r2_inside, r2_near, r2_line + r2_cells, n * rows, r2_until, ALIGN, 'evict_last')
+        x_i = noyau_load(x + r2_line + r2_cells, r2_inside, r2_near, r2_line + r2_cells, n * rows, r2_until, ALIGN, ENDS, 'evict_last')
         v1_here_max_lanes = tl.where(r2_inside, x_i, float("-inf"))
         v1_here_max = tl.reduce(v1_here_max_lanes, 1, noyau_merge_max_f32, keep_dims=True)
         v1_here = v1_here_max
@@ -236,7 +236,7 @@ def log_softmax_kept_2(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexp
         i1_near = noyau_near(i1_cells, lead, n, ALIGN)
         i1_at_end = noyau_at_end(BLOCK * i1t_back, lead, n, ALIGN, BLOCK)
         i1_until = (i1t_back + 1) * BLOCK + i0 * n
-        x_i_2 = noyau_load(x + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, n * rows, i1_until, ALIGN, 'evict_first')
+        x_i_2 = noyau_load(x + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, n * rows, i1_until, ALIGN, ENDS, 'evict_first')
         v4_2 = x_i_2 - v1
         v10_2 = v4_2 - v8
         noyau_store(v10 + i1_line + i1_cells, v10_2, i1_inside, i1_lines, i1_at_end, ALIGN, 'evict_first')
@@ -258,6 +258,7 @@ def log_softmax_kept(x, **tiles):
         PIECES = min(65536, triton.next_power_of_2(max(1, triton.cdiv(ALIGN + n - 1, SHARE))))
         SHARE_EVEN = ALIGN == 1 and n % SHARE == 0
         PIECES_EVEN = (triton.cdiv(ALIGN + n - 1, SHARE)) == PIECES
+        ENDS = (n * rows) % ALIGN != 0
         v1_top_of_piece = torch.empty((triton.cdiv(ALIGN + n - 1, SHARE), rows), dtype=torch.float32, device=x.device)
         v6_scaled_of_piece = torch.empty((triton.cdiv(ALIGN + n - 1, SHARE), rows), dtype=torch.float32, device=x.device)
         programs = (((ALIGN + n - 2) // SHARE) + 1) * rows
@@ -265,7 +266,7 @@ def log_softmax_kept(x, **tiles):
         rounds = rounds_of(1)
         for _ in range(rounds if programs > 0 else 0):
             log_softmax_kept_0[(programs,)](
-                x, v10, v1_top_of_piece, v6_scaled_of_piece, arrived, rows, n // step_of(n), step_of(n), INDEX, ALIGN, SHARE, PIECES, SHARE_EVEN, PIECES_EVEN, 1, rounds == 1, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
+                x, v10, v1_top_of_piece, v6_scaled_of_piece, arrived, rows, n // step_of(n), step_of(n), INDEX, ALIGN, SHARE, PIECES, SHARE_EVEN, PIECES_EVEN, ENDS, 1, rounds == 1, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
             )
     elif n <= 16384:
         ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
@@ -273,21 +274,23 @@ def log_softmax_kept(x, **tiles):
         ROWS = tiles.get("ROWS", max(1, 1024 // COLUMNS))
         ROWS_EVEN = rows % ROWS == 0
         COLUMNS_EVEN = ALIGN == 1 and n == COLUMNS
+        ENDS = (n * rows) % ALIGN != 0
         programs = triton.cdiv(rows, ROWS)
         if programs > 0:
             log_softmax_kept_1[(programs,)](
-                x, v10, rows, n // step_of(n), step_of(n), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, num_warps=tiles.get("num_warps", warps_of(2 * COLUMNS * ROWS))
+                x, v10, rows, n // step_of(n), step_of(n), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, ENDS, num_warps=tiles.get("num_warps", warps_of(2 * COLUMNS * ROWS))
             )
     else:
         ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
-        GROUP = tiles.get("GROUP", 8)  # or one of 2, 4, 8, 16, 32
+        GROUP = tiles.get("GROUP", 4)  # or one of 1, 2, 4, 8, 16
         BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + n - 1)))
         LANES = tiles.get("LANES", max(1, block_of(ALIGN + n - 1) // 8))
         GROUP_EVEN = ALIGN == 1 and n % (GROUP * LANES) == 0 and n % GROUP == 0
         BLOCK_EVEN = ALIGN == 1 and n % BLOCK == 0
+        ENDS = (n * rows) % ALIGN != 0
         programs = rows
         if programs > 0:
             log_softmax_kept_2[(programs,)](
-                x, v10, rows, n // step_of(n), step_of(n), INDEX, ALIGN, GROUP, BLOCK, LANES, GROUP_EVEN, BLOCK_EVEN, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 512)))
+                x, v10, rows, n // step_of(n), step_of(n), INDEX, ALIGN, GROUP, BLOCK, LANES, GROUP_EVEN, BLOCK_EVEN, ENDS, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 512)))
             )
     return v10

@@ -36,15 +36,17 @@ def noyau_near(cells, lead, extent, ALIGN: tl.constexpr):
 
 
 @triton.jit
-def noyau_load(cells, inside, near, place, total, until, ALIGN: tl.constexpr, KEEP: tl.constexpr):
-    """Cells of a row, 16 bytes at once, with those beside it; where the array ends, cells one by one."""
-    if ALIGN > 1:
+def noyau_load(cells, inside, near, place, total, until, ALIGN: tl.constexpr, ENDS: tl.constexpr, KEEP: tl.constexpr):
+    """Cells of a row, 16 bytes at once, with those beside it; where an array ends within 16 bytes, those one by one."""
+    if ALIGN == 1:
+        found = tl.load(cells, mask=inside, other=0, eviction_policy=KEEP)
+    elif ENDS:
         whole = total // ALIGN * ALIGN
         found = tl.load(cells, mask=near & (place < whole), other=0, eviction_policy=KEEP)
         if until > whole:
             found = tl.where(place < whole, found, tl.load(cells, mask=inside & (place >= whole), other=0))
     else:
-        found = tl.load(cells, mask=inside, other=0, eviction_policy=KEEP)
+        found = tl.load(cells, mask=near, other=0, eviction_policy=KEEP)
     return found
 
 
@@ -94,13 +96,9 @@ def padded_0(x, v6, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: t
     i1_line = (i0 * n + i0 * 4) // ALIGN * ALIGN
     i1_cells = tl.arange(0, COLUMNS)[None, :]
     i1_lines = noyau_lines(i1_cells, lead, 2, ALIGN)
-    i1_near = noyau_near(i1_cells, lead, 2, ALIGN)
-    i1_until = ((i0t + 1) * n + i0t * 4 + 4) * ROWS + COLUMNS - n - 4
     v6_2 = tl.full((), 7.0, tl.float32) * tl.full((), 7.0, tl.float32)
     noyau_store(v6 + i1_line + i1_cells, v6_2, i0_inside & i1_inside, i0_inside & i1_lines, True, ALIGN, '')
     i1_inside_2 = noyau_inside(i1, n, ALIGN, COLUMNS_EVEN)
-    i1_inside_2_lines = noyau_lines(i1_cells, lead, n, ALIGN)
-    i1_inside_2_near = noyau_near(i1_cells, lead, n, ALIGN)
     x_i = tl.load(x + i0 * n + i1, mask=i0_inside & i1_inside_2, other=0)
     v6_3 = x_i * x_i
     tl.store(v6 + i0 * n + i0 * 4 + i1 + 2, v6_3, mask=i0_inside & i1_inside_2)
@@ -119,33 +117,19 @@ def padded_1(x, v6, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.cons
         i1_line = (i0 * n + i0 * 4) // ALIGN * ALIGN
         i1_cells = BLOCK * i1t + tl.arange(0, BLOCK)
         i1_lines = noyau_lines(i1_cells, lead, 2, ALIGN)
-        i1_near = noyau_near(i1_cells, lead, 2, ALIGN)
         i1_at_end = noyau_at_end(BLOCK * i1t, lead, 2, ALIGN, BLOCK)
-        i1_until = (i1t + 1) * BLOCK + i0 * n + i0 * 4
         v6_2 = tl.full((), 7.0, tl.float32) * tl.full((), 7.0, tl.float32)
         noyau_store(v6 + i1_line + i1_cells, v6_2, i1_inside, i1_lines, i1_at_end, ALIGN, '')
     for i1t_2 in range(0, tl.cdiv(lead + n, BLOCK)):
         i1t_back = tl.cdiv(lead + n, BLOCK) - i1t_2 - 1
         i1_2 = BLOCK * i1t_back + tl.arange(0, BLOCK) - lead
         i1_2_inside = noyau_inside(i1_2, n, ALIGN, BLOCK_EVEN)
-        i1_2_line = (i0 * n + i0 * 4) // ALIGN * ALIGN
-        i1_2_cells = BLOCK * i1t_back + tl.arange(0, BLOCK)
-        i1_2_lines = noyau_lines(i1_2_cells, lead, n, ALIGN)
-        i1_2_near = noyau_near(i1_2_cells, lead, n, ALIGN)
-        i1_2_at_end = noyau_at_end(BLOCK * i1t_back, lead, n, ALIGN, BLOCK)
-        i1_2_until = (i1t_back + 1) * BLOCK + i0 * n + i0 * 4
         x_i = tl.load(x + i0 * n + i1_2, mask=i1_2_inside, other=0)
         v6_3 = x_i * x_i
         tl.store(v6 + i0 * n + i0 * 4 + i1_2 + 2, v6_3, mask=i1_2_inside)
     for i1t_3 in range(0, (((lead + 1) - (((lead + 1) % BLOCK + BLOCK) % BLOCK)) // BLOCK) + 1):
         i1_3 = BLOCK * i1t_3 + tl.arange(0, BLOCK) - lead
         i1_3_inside = noyau_inside(i1_3, 2, ALIGN, BLOCK_EVEN)
-        i1_3_line = (i0 * n + i0 * 4) // ALIGN * ALIGN
-        i1_3_cells = BLOCK * i1t_3 + tl.arange(0, BLOCK)
-        i1_3_lines = noyau_lines(i1_3_cells, lead, 2, ALIGN)
-        i1_3_near = noyau_near(i1_3_cells, lead, 2, ALIGN)
-        i1_3_at_end = noyau_at_end(BLOCK * i1t_3, lead, 2, ALIGN, BLOCK)
-        i1_3_until = (i1t_3 + 1) * BLOCK + i0 * n + i0 * 4
         v6_4 = tl.full((), (-7.0), tl.float32) * tl.full((), (-7.0), tl.float32)
         tl.store(v6 + (i0 + 1) * n + i0 * 4 + i1_3 + 2, v6_4, mask=i1_3_inside)
 
@@ -159,20 +143,20 @@ def padded(x, **tiles):
     x = x.contiguous()
     v6 = torch.empty((rows, n + 4), dtype=torch.float32, device=x.device)
     INDEX = index_type(x, v6)
-    if n <= 32768:
+    if n <= 16384:
         ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
         COLUMNS = min(65536, triton.next_power_of_2(max(1, max(ALIGN + 1, ALIGN + n - 1))))
-        ROWS = tiles.get("ROWS", max(1, 1024 // COLUMNS))
+        ROWS = tiles.get("ROWS", max(1, 512 // COLUMNS))
         ROWS_EVEN = rows % ROWS == 0
         COLUMNS_EVEN = ALIGN == 1 and 2 == COLUMNS and ALIGN == 1 and n == COLUMNS
         programs = triton.cdiv(rows, ROWS)
         if programs > 0:
             padded_0[(programs,)](
-                x, v6, rows, n // step_of(n), step_of(n), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, num_warps=tiles.get("num_warps", warps_of(2 * COLUMNS * ROWS))
+                x, v6, rows, n // step_of(n), step_of(n), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, num_warps=tiles.get("num_warps", warps_of(4 * COLUMNS * ROWS))
             )
     else:
         ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
-        BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + 1)))
+        BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + 1) // (1 if ALIGN == 1 else 4)))
         BLOCK_EVEN = ALIGN == 1 and 2 % BLOCK == 0 and ALIGN == 1 and n % BLOCK == 0
         programs = rows
         if programs > 0:

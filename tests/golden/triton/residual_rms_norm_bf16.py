@@ -50,15 +50,17 @@ def noyau_near(cells, lead, extent, ALIGN: tl.constexpr):
 
 
 @triton.jit
-def noyau_load(cells, inside, near, place, total, until, ALIGN: tl.constexpr, KEEP: tl.constexpr):
-    """Cells of a row, 16 bytes at once, with those beside it; where the array ends, cells one by one."""
-    if ALIGN > 1:
+def noyau_load(cells, inside, near, place, total, until, ALIGN: tl.constexpr, ENDS: tl.constexpr, KEEP: tl.constexpr):
+    """Cells of a row, 16 bytes at once, with those beside it; where an array ends within 16 bytes, those one by one."""
+    if ALIGN == 1:
+        found = tl.load(cells, mask=inside, other=0, eviction_policy=KEEP)
+    elif ENDS:
         whole = total // ALIGN * ALIGN
         found = tl.load(cells, mask=near & (place < whole), other=0, eviction_policy=KEEP)
         if until > whole:
             found = tl.where(place < whole, found, tl.load(cells, mask=inside & (place >= whole), other=0))
     else:
-        found = tl.load(cells, mask=inside, other=0, eviction_policy=KEEP)
+        found = tl.load(cells, mask=near, other=0, eviction_policy=KEEP)
     return found
 
 
@@ -117,7 +119,7 @@ def rounds_of(meetings):
 
 
 @triton.jit
-def residual_rms_norm_bf16_0(x, r, w, v10, v3, v17, v5_sum_of_piece, arrived, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, SHARE_EVEN: tl.constexpr, PIECES_EVEN: tl.constexpr, MEETINGS: tl.constexpr, WAIT: tl.constexpr):
+def residual_rms_norm_bf16_0(x, r, w, v10, v3, v17, v5_sum_of_piece, arrived, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, SHARE_EVEN: tl.constexpr, PIECES_EVEN: tl.constexpr, ENDS: tl.constexpr, MEETINGS: tl.constexpr, WAIT: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     item = tl.program_id(0).to(INDEX)
@@ -136,8 +138,8 @@ def residual_rms_norm_bf16_0(x, r, w, v10, v3, v17, v5_sum_of_piece, arrived, ro
     r1_near = noyau_near(r1_cells, lead, n, ALIGN)
     r1_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
     r1_until = (piece + 1) * SHARE + i0 * n
-    x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, '').to(tl.float32)
-    v_r_i = noyau_load(r + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, '').to(tl.float32)
+    x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, '').to(tl.float32)
+    v_r_i = noyau_load(r + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, '').to(tl.float32)
     v3_2 = x_i + v_r_i
     v4 = v3_2 * v3_2
     v5_own_sum_lanes = tl.where(r1_inside, v4, 0.0)
@@ -160,7 +162,7 @@ def residual_rms_norm_bf16_0(x, r, w, v10, v3, v17, v5_sum_of_piece, arrived, ro
 
 
 @triton.jit
-def residual_rms_norm_bf16_1(x, r, w, v10, v3, v17, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr):
+def residual_rms_norm_bf16_1(x, r, w, v10, v3, v17, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr, ENDS: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     i0t = tl.program_id(0).to(INDEX)
@@ -176,8 +178,8 @@ def residual_rms_norm_bf16_1(x, r, w, v10, v3, v17, rows, n, n_STEP: tl.constexp
     r1_lines = noyau_lines(r1_cells, lead, n, ALIGN)
     r1_near = noyau_near(r1_cells, lead, n, ALIGN)
     r1_until = ((i0t + 1) * ROWS - 1) * n + COLUMNS
-    x_i = noyau_load(x + r1_line + r1_cells, i0_inside & r1_inside, i0_inside & r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, '').to(tl.float32)
-    v_r_i = noyau_load(r + r1_line + r1_cells, i0_inside & r1_inside, i0_inside & r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, '').to(tl.float32)
+    x_i = noyau_load(x + r1_line + r1_cells, i0_inside & r1_inside, i0_inside & r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, '').to(tl.float32)
+    v_r_i = noyau_load(r + r1_line + r1_cells, i0_inside & r1_inside, i0_inside & r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, '').to(tl.float32)
     v3_2 = x_i + v_r_i
     v4 = v3_2 * v3_2
     v5_sum_lanes = tl.where(r1_inside, v4, 0.0)
@@ -197,7 +199,7 @@ def residual_rms_norm_bf16_1(x, r, w, v10, v3, v17, rows, n, n_STEP: tl.constexp
 
 
 @triton.jit
-def residual_rms_norm_bf16_2(x, r, w, v10, v3, v17, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr):
+def residual_rms_norm_bf16_2(x, r, w, v10, v3, v17, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr, ENDS: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     i0 = tl.program_id(0).to(INDEX)
@@ -210,12 +212,10 @@ def residual_rms_norm_bf16_2(x, r, w, v10, v3, v17, rows, n, n_STEP: tl.constexp
         r1_inside = noyau_inside(r1, n, ALIGN, BLOCK_EVEN)
         r1_line = (i0 * n) // ALIGN * ALIGN
         r1_cells = BLOCK * r1t + tl.arange(0, BLOCK)
-        r1_lines = noyau_lines(r1_cells, lead, n, ALIGN)
         r1_near = noyau_near(r1_cells, lead, n, ALIGN)
-        r1_at_end = noyau_at_end(BLOCK * r1t, lead, n, ALIGN, BLOCK)
         r1_until = (r1t + 1) * BLOCK + i0 * n
-        x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, 'evict_last').to(tl.float32)
-        v_r_i = noyau_load(r + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, 'evict_last').to(tl.float32)
+        x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, 'evict_last').to(tl.float32)
+        v_r_i = noyau_load(r + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, 'evict_last').to(tl.float32)
         v3_2 = x_i + v_r_i
         v4 = v3_2 * v3_2
         v5_sum_lanes = v5_sum_lanes + tl.where(r1_inside, v4, 0.0)
@@ -234,8 +234,8 @@ def residual_rms_norm_bf16_2(x, r, w, v10, v3, v17, rows, n, n_STEP: tl.constexp
         i1_near = noyau_near(i1_cells, lead, n, ALIGN)
         i1_at_end = noyau_at_end(BLOCK * i1t_back, lead, n, ALIGN, BLOCK)
         i1_until = (i1t_back + 1) * BLOCK + i0 * n
-        x_i_2 = noyau_load(x + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, n * rows, i1_until, ALIGN, 'evict_first').to(tl.float32)
-        v_r_i_2 = noyau_load(r + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, n * rows, i1_until, ALIGN, 'evict_first').to(tl.float32)
+        x_i_2 = noyau_load(x + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, n * rows, i1_until, ALIGN, ENDS, 'evict_first').to(tl.float32)
+        v_r_i_2 = noyau_load(r + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, n * rows, i1_until, ALIGN, ENDS, 'evict_first').to(tl.float32)
         v3_3 = x_i_2 + v_r_i_2
         noyau_store(v3 + i1_line + i1_cells, v3_3, i1_inside, i1_lines, i1_at_end, ALIGN, 'evict_first')
         w_i = tl.load(w + i1, mask=i1_inside, other=0).to(tl.float32)
@@ -267,13 +267,14 @@ def residual_rms_norm_bf16(x, r, w, v10, **tiles):
         PIECES = min(65536, triton.next_power_of_2(max(1, triton.cdiv(ALIGN + n - 1, SHARE))))
         SHARE_EVEN = ALIGN == 1 and n % SHARE == 0
         PIECES_EVEN = (triton.cdiv(ALIGN + n - 1, SHARE)) == PIECES
+        ENDS = (n * rows) % ALIGN != 0
         v5_sum_of_piece = torch.empty((triton.cdiv(ALIGN + n - 1, SHARE), rows), dtype=torch.float32, device=x.device)
         programs = (((ALIGN + n - 2) // SHARE) + 1) * rows
         arrived = torch.zeros(rows * 1, dtype=torch.int32, device=x.device)
         rounds = rounds_of(1)
         for _ in range(rounds if programs > 0 else 0):
             residual_rms_norm_bf16_0[(programs,)](
-                x, r, w, v10, v3, v17, v5_sum_of_piece, arrived, rows, n // step_of(n), step_of(n), INDEX, ALIGN, SHARE, PIECES, SHARE_EVEN, PIECES_EVEN, 1, rounds == 1, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
+                x, r, w, v10, v3, v17, v5_sum_of_piece, arrived, rows, n // step_of(n), step_of(n), INDEX, ALIGN, SHARE, PIECES, SHARE_EVEN, PIECES_EVEN, ENDS, 1, rounds == 1, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
             )
     elif n <= 16384:
         ALIGN = tiles.get("ALIGN", 1 if n % 8 == 0 else 8)
@@ -281,18 +282,20 @@ def residual_rms_norm_bf16(x, r, w, v10, **tiles):
         ROWS = tiles.get("ROWS", max(1, 1024 // COLUMNS))
         ROWS_EVEN = rows % ROWS == 0
         COLUMNS_EVEN = ALIGN == 1 and n == COLUMNS
+        ENDS = (n * rows) % ALIGN != 0
         programs = triton.cdiv(rows, ROWS)
         if programs > 0:
             residual_rms_norm_bf16_1[(programs,)](
-                x, r, w, v10, v3, v17, rows, n // step_of(n), step_of(n), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, num_warps=tiles.get("num_warps", warps_of(2 * COLUMNS * ROWS))
+                x, r, w, v10, v3, v17, rows, n // step_of(n), step_of(n), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, ENDS, num_warps=tiles.get("num_warps", warps_of(2 * COLUMNS * ROWS))
             )
     else:
         ALIGN = tiles.get("ALIGN", 1 if n % 8 == 0 else 8)
-        BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + n - 1)))
+        BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + n - 1) // (1 if ALIGN == 1 else 4)))
         BLOCK_EVEN = ALIGN == 1 and n % BLOCK == 0
+        ENDS = (n * rows) % ALIGN != 0
         programs = rows
         if programs > 0:
             residual_rms_norm_bf16_2[(programs,)](
-                x, r, w, v10, v3, v17, rows, n // step_of(n), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 256)))
+                x, r, w, v10, v3, v17, rows, n // step_of(n), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, ENDS, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 256)))
             )
     return v3, v17

@@ -54,13 +54,13 @@ def rotary_f16_0(x, v_sin, v_cos, v12, s, INDEX: tl.constexpr, COLUMNS: tl.const
     x_i_2 = tl.load(x + i0 * s * 16 + i2 * 16 + i1 * 8 + i3, mask=i2_inside & i3_inside, other=0).to(tl.float32)
     v9 = v_cos_i * x_i_2
     v12_2 = v11 + v9
-    tl.store(v12 + (i0 * 16 + i1 * 8) * s + i2 * 8 + i3, v12_2, mask=i2_inside & i3_inside)
+    tl.store(v12 + (i0 * 16 + i1 * 8) * s + i2 * 8 + i3, v12_2, mask=i2_inside & i3_inside, eviction_policy="evict_first")
     v_sin_i_2 = tl.load(v_sin + i2 * 8 + i3 + 4, mask=i2_inside & i3_inside, other=0).to(tl.float32)
     v11_2 = x_i_2 * v_sin_i_2
     v_cos_i_2 = tl.load(v_cos + i2 * 8 + i3 + 4, mask=i2_inside & i3_inside, other=0).to(tl.float32)
     v9_2 = v_cos_i_2 * x_i
     v12_3 = v11_2 + v9_2
-    tl.store(v12 + (i0 * 16 + i1 * 8) * s + i2 * 8 + i3 + 4, v12_3, mask=i2_inside & i3_inside)
+    tl.store(v12 + (i0 * 16 + i1 * 8) * s + i2 * 8 + i3 + 4, v12_3, mask=i2_inside & i3_inside, eviction_policy="evict_first")
 
 
 def rotary_f16(x, v_sin, v_cos, **tiles):
@@ -81,12 +81,12 @@ def rotary_f16(x, v_sin, v_cos, **tiles):
     v12 = torch.empty((b, 2, s, 8), dtype=torch.float16, device=x.device)
     INDEX = index_type(x, v_sin, v_cos, v12)
     COLUMNS = min(65536, triton.next_power_of_2(max(1, 4)))
-    ROWS = tiles.get("ROWS", max(1, 1024 // COLUMNS))
+    ROWS = tiles.get("ROWS", max(1, 512 // COLUMNS))
     ROWS_EVEN = s % ROWS == 0
     COLUMNS_EVEN = 4 == COLUMNS
     programs = (((s - 1) // ROWS) * 2 + 2) * b
     if programs > 0:
         rotary_f16_0[(programs,)](
-            x, v_sin, v_cos, v12, s, INDEX, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, num_warps=tiles.get("num_warps", warps_of(2 * COLUMNS * ROWS))
+            x, v_sin, v_cos, v12, s, INDEX, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, num_warps=tiles.get("num_warps", warps_of(4 * COLUMNS * ROWS))
         )
     return v12

@@ -51,15 +51,17 @@ def noyau_near(cells, lead, extent, ALIGN: tl.constexpr):
 
 
 @triton.jit
-def noyau_load(cells, inside, near, place, total, until, ALIGN: tl.constexpr, KEEP: tl.constexpr):
-    """Cells of a row, 16 bytes at once, with those beside it; where the array ends, cells one by one."""
-    if ALIGN > 1:
+def noyau_load(cells, inside, near, place, total, until, ALIGN: tl.constexpr, ENDS: tl.constexpr, KEEP: tl.constexpr):
+    """Cells of a row, 16 bytes at once, with those beside it; where an array ends within 16 bytes, those one by one."""
+    if ALIGN == 1:
+        found = tl.load(cells, mask=inside, other=0, eviction_policy=KEEP)
+    elif ENDS:
         whole = total // ALIGN * ALIGN
         found = tl.load(cells, mask=near & (place < whole), other=0, eviction_policy=KEEP)
         if until > whole:
             found = tl.where(place < whole, found, tl.load(cells, mask=inside & (place >= whole), other=0))
     else:
-        found = tl.load(cells, mask=inside, other=0, eviction_policy=KEEP)
+        found = tl.load(cells, mask=near, other=0, eviction_policy=KEEP)
     return found
 
 
@@ -112,15 +114,13 @@ def block_of(cells):
 
 
 @triton.jit
-def scattered_labels_0(x, ids, less, v14, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, GROUP_EVEN: tl.constexpr, BLOCK_EVEN: tl.constexpr):
+def scattered_labels_0(x, ids, less, v14, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, GROUP_EVEN: tl.constexpr, BLOCK_EVEN: tl.constexpr, ENDS: tl.constexpr):
     rows = tl.cast(rows, INDEX) * rows_STEP
     n = tl.cast(n, INDEX) * n_STEP
     i0 = tl.program_id(0).to(INDEX)
     lead = (i0 * n) % ALIGN
     ids_i = tl.load(ids + i0)
     at = tl.where(0 < n, ids_i, 0)
-    holds = 0 < n
-    inside = (at >= 0) & (at < n)
     v3_top_lanes = tl.full((LANES, 1), float("-inf"), tl.float32)
     v8_scaled_lanes = tl.full((LANES, 1), 0.0, tl.float32)
     for r2t in range(0, tl.cdiv(lead + n, GROUP * LANES)):
@@ -129,11 +129,9 @@ def scattered_labels_0(x, ids, less, v14, rows, n, rows_STEP: tl.constexpr, n_ST
         r2_inside = noyau_inside(r2, n, ALIGN, GROUP_EVEN)
         r2_line = (i0 * n) // ALIGN * ALIGN
         r2_cells = (LANES * r2t + lane_v3) * GROUP + tl.arange(0, GROUP)[None, :]
-        r2_lines = noyau_lines(r2_cells, lead, n, ALIGN)
         r2_near = noyau_near(r2_cells, lead, n, ALIGN)
-        r2_at_end = noyau_at_end(GROUP * LANES * r2t, lead, n, ALIGN, LANES * GROUP)
         r2_until = ((r2t + 1) * LANES) * GROUP + i0 * n
-        x_i = noyau_load(x + r2_line + r2_cells, r2_inside, r2_near, r2_line + r2_cells, n * rows, r2_until, ALIGN, 'evict_last')
+        x_i = noyau_load(x + r2_line + r2_cells, r2_inside, r2_near, r2_line + r2_cells, n * rows, r2_until, ALIGN, ENDS, 'evict_last')
         v3_here_max_lanes = tl.where(r2_inside, x_i, float("-inf"))
         v3_here_max = tl.reduce(v3_here_max_lanes, 1, noyau_merge_max_f32, keep_dims=True)
         v3_here = v3_here_max
@@ -159,7 +157,7 @@ def scattered_labels_0(x, ids, less, v14, rows, n, rows_STEP: tl.constexpr, n_ST
         i1_near = noyau_near(i1_cells, lead, n, ALIGN)
         i1_at_end = noyau_at_end(BLOCK * i1t, lead, n, ALIGN, BLOCK)
         i1_until = (i1t + 1) * BLOCK + i0 * n
-        x_i_2 = noyau_load(x + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, n * rows, i1_until, ALIGN, 'evict_first')
+        x_i_2 = noyau_load(x + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, n * rows, i1_until, ALIGN, ENDS, 'evict_first')
         v6_2 = x_i_2 - v3
         v7_2 = libdevice.exp(v6_2)
         v8_scale = noyau_scale(v8)
@@ -188,14 +186,15 @@ def scattered_labels(x, ids, less, **tiles):
     v14 = torch.empty((rows, n), dtype=torch.float32, device=x.device)
     INDEX = index_type(x, ids, less, v14)
     ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
-    GROUP = tiles.get("GROUP", 8)  # or one of 2, 4, 8, 16, 32
+    GROUP = tiles.get("GROUP", 4)  # or one of 1, 2, 4, 8, 16
     BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + n - 1)))
     LANES = tiles.get("LANES", max(1, block_of(ALIGN + n - 1) // 8))
     GROUP_EVEN = ALIGN == 1 and n % (GROUP * LANES) == 0 and n % GROUP == 0
     BLOCK_EVEN = ALIGN == 1 and n % BLOCK == 0
+    ENDS = (n * rows) % ALIGN != 0
     programs = rows
     if programs > 0:
         scattered_labels_0[(programs,)](
-            x, ids, less, v14, rows // step_of(rows), n // step_of(n), step_of(rows), step_of(n), INDEX, ALIGN, GROUP, BLOCK, LANES, GROUP_EVEN, BLOCK_EVEN, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 512)))
+            x, ids, less, v14, rows // step_of(rows), n // step_of(n), step_of(rows), step_of(n), INDEX, ALIGN, GROUP, BLOCK, LANES, GROUP_EVEN, BLOCK_EVEN, ENDS, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 512)))
         )
     return v14

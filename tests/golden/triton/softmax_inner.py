@@ -51,15 +51,17 @@ def noyau_near(cells, lead, extent, ALIGN: tl.constexpr):
 
 
 @triton.jit
-def noyau_load(cells, inside, near, place, total, until, ALIGN: tl.constexpr, KEEP: tl.constexpr):
-    """Cells of a row, 16 bytes at once, with those beside it; where the array ends, cells one by one."""
-    if ALIGN > 1:
+def noyau_load(cells, inside, near, place, total, until, ALIGN: tl.constexpr, ENDS: tl.constexpr, KEEP: tl.constexpr):
+    """Cells of a row, 16 bytes at once, with those beside it; where an array ends within 16 bytes, those one by one."""
+    if ALIGN == 1:
+        found = tl.load(cells, mask=inside, other=0, eviction_policy=KEEP)
+    elif ENDS:
         whole = total // ALIGN * ALIGN
         found = tl.load(cells, mask=near & (place < whole), other=0, eviction_policy=KEEP)
         if until > whole:
             found = tl.where(place < whole, found, tl.load(cells, mask=inside & (place >= whole), other=0))
     else:
-        found = tl.load(cells, mask=inside, other=0, eviction_policy=KEEP)
+        found = tl.load(cells, mask=near, other=0, eviction_policy=KEEP)
     return found
 
 
@@ -133,7 +135,7 @@ def rounds_of(meetings):
 
 
 @triton.jit
-def softmax_inner_0(x, v9, v1_top_of_piece, v6_scaled_of_piece, arrived, rows, n, x_stride0, n_STEP: tl.constexpr, x_stride0_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, SHARE_EVEN: tl.constexpr, PIECES_EVEN: tl.constexpr, MEETINGS: tl.constexpr, WAIT: tl.constexpr):
+def softmax_inner_0(x, v9, v1_top_of_piece, v6_scaled_of_piece, arrived, rows, n, x_stride0, n_STEP: tl.constexpr, x_stride0_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, SHARE_EVEN: tl.constexpr, PIECES_EVEN: tl.constexpr, ENDS: tl.constexpr, MEETINGS: tl.constexpr, WAIT: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     x_stride0 = tl.cast(x_stride0, INDEX) * x_stride0_STEP
@@ -147,11 +149,9 @@ def softmax_inner_0(x, v9, v1_top_of_piece, v6_scaled_of_piece, arrived, rows, n
     r2_inside = noyau_inside(r2, n, ALIGN, SHARE_EVEN)
     r2_line = (i0 * x_stride0) // ALIGN * ALIGN
     r2_cells = SHARE * piece + tl.arange(0, SHARE)
-    r2_lines = noyau_lines(r2_cells, lead, n, ALIGN)
     r2_near = noyau_near(r2_cells, lead, n, ALIGN)
-    r2_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
     r2_until = (piece + 1) * SHARE + i0 * x_stride0
-    x_i = noyau_load(x + r2_line + r2_cells, r2_inside, r2_near, r2_line + r2_cells, (rows - 1) * x_stride0 + n, r2_until, ALIGN, '')
+    x_i = noyau_load(x + r2_line + r2_cells, r2_inside, r2_near, r2_line + r2_cells, (rows - 1) * x_stride0 + n, r2_until, ALIGN, ENDS, '')
     v1_here_max_lanes = tl.where(r2_inside, x_i, float("-inf"))
     v1_here_max = tl.reduce(v1_here_max_lanes, 0, noyau_merge_max_f32)
     v1_here = v1_here_max
@@ -183,7 +183,7 @@ def softmax_inner_0(x, v9, v1_top_of_piece, v6_scaled_of_piece, arrived, rows, n
 
 
 @triton.jit
-def softmax_inner_1(x, v9, rows, n, x_stride0, n_STEP: tl.constexpr, x_stride0_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr):
+def softmax_inner_1(x, v9, rows, n, x_stride0, n_STEP: tl.constexpr, x_stride0_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr, ENDS: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     x_stride0 = tl.cast(x_stride0, INDEX) * x_stride0_STEP
@@ -195,10 +195,9 @@ def softmax_inner_1(x, v9, rows, n, x_stride0, n_STEP: tl.constexpr, x_stride0_S
     r1_inside = noyau_inside(r1, n, ALIGN, COLUMNS_EVEN)
     r1_line = (i0 * x_stride0) // ALIGN * ALIGN
     r1_cells = tl.arange(0, COLUMNS)[None, :]
-    r1_lines = noyau_lines(r1_cells, lead, n, ALIGN)
     r1_near = noyau_near(r1_cells, lead, n, ALIGN)
     r1_until = ((i0t + 1) * ROWS - 1) * x_stride0 + COLUMNS
-    x_i = noyau_load(x + r1_line + r1_cells, i0_inside & r1_inside, i0_inside & r1_near, r1_line + r1_cells, (rows - 1) * x_stride0 + n, r1_until, ALIGN, '')
+    x_i = noyau_load(x + r1_line + r1_cells, i0_inside & r1_inside, i0_inside & r1_near, r1_line + r1_cells, (rows - 1) * x_stride0 + n, r1_until, ALIGN, ENDS, '')
     v1_max_lanes = tl.where(r1_inside, x_i, float("-inf"))
     v1_max = tl.reduce(v1_max_lanes, 1, noyau_merge_max_f32, keep_dims=True)
     v1 = v1_max
@@ -216,7 +215,7 @@ def softmax_inner_1(x, v9, rows, n, x_stride0, n_STEP: tl.constexpr, x_stride0_S
 
 
 @triton.jit
-def softmax_inner_2(x, v9, rows, n, x_stride0, n_STEP: tl.constexpr, x_stride0_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, GROUP_EVEN: tl.constexpr, BLOCK_EVEN: tl.constexpr):
+def softmax_inner_2(x, v9, rows, n, x_stride0, n_STEP: tl.constexpr, x_stride0_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, GROUP_EVEN: tl.constexpr, BLOCK_EVEN: tl.constexpr, ENDS: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     x_stride0 = tl.cast(x_stride0, INDEX) * x_stride0_STEP
@@ -230,11 +229,9 @@ def softmax_inner_2(x, v9, rows, n, x_stride0, n_STEP: tl.constexpr, x_stride0_S
         r2_inside = noyau_inside(r2, n, ALIGN, GROUP_EVEN)
         r2_line = (i0 * x_stride0) // ALIGN * ALIGN
         r2_cells = (LANES * r2t + lane_v1) * GROUP + tl.arange(0, GROUP)[None, :]
-        r2_lines = noyau_lines(r2_cells, lead, n, ALIGN)
         r2_near = noyau_near(r2_cells, lead, n, ALIGN)
-        r2_at_end = noyau_at_end(GROUP * LANES * r2t, lead, n, ALIGN, LANES * GROUP)
         r2_until = ((r2t + 1) * LANES) * GROUP + i0 * x_stride0
-        x_i = noyau_load(x + r2_line + r2_cells, r2_inside, r2_near, r2_line + r2_cells, (rows - 1) * x_stride0 + n, r2_until, ALIGN, 'evict_last')
+        x_i = noyau_load(x + r2_line + r2_cells, r2_inside, r2_near, r2_line + r2_cells, (rows - 1) * x_stride0 + n, r2_until, ALIGN, ENDS, 'evict_last')
         v1_here_max_lanes = tl.where(r2_inside, x_i, float("-inf"))
         v1_here_max = tl.reduce(v1_here_max_lanes, 1, noyau_merge_max_f32, keep_dims=True)
         v1_here = v1_here_max
@@ -255,11 +252,9 @@ def softmax_inner_2(x, v9, rows, n, x_stride0, n_STEP: tl.constexpr, x_stride0_S
         i1_inside = noyau_inside(i1, n, ALIGN, BLOCK_EVEN)
         i1_line = (i0 * x_stride0) // ALIGN * ALIGN
         i1_cells = BLOCK * i1t_back + tl.arange(0, BLOCK)[:, None]
-        i1_lines = noyau_lines(i1_cells, lead, n, ALIGN)
         i1_near = noyau_near(i1_cells, lead, n, ALIGN)
-        i1_at_end = noyau_at_end(BLOCK * i1t_back, lead, n, ALIGN, BLOCK)
         i1_until = (i1t_back + 1) * BLOCK + i0 * x_stride0
-        x_i_2 = noyau_load(x + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, (rows - 1) * x_stride0 + n, i1_until, ALIGN, 'evict_first')
+        x_i_2 = noyau_load(x + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, (rows - 1) * x_stride0 + n, i1_until, ALIGN, ENDS, 'evict_first')
         v4_2 = x_i_2 - v1
         v5_2 = libdevice.exp(v4_2)
         v6_scale = noyau_scale(v6)
@@ -267,7 +262,7 @@ def softmax_inner_2(x, v9, rows, n, x_stride0, n_STEP: tl.constexpr, x_stride0_S
         v6_inverse = tl.div_rn(1.0, v6_scaled_3)
         v6_finite = tl.where(tl.abs(v6_scaled_3) < float("inf"), v6_scaled_3, 0.0)
         v9_2 = noyau_quotient(v5_2, v6_scale, v6_finite, v6_inverse)
-        tl.store(v9 + i0 * n + i1, v9_2, mask=i1_inside)
+        tl.store(v9 + i0 * n + i1, v9_2, mask=i1_inside, eviction_policy="evict_first")
 
 
 def softmax_inner(x, **tiles):
@@ -287,6 +282,7 @@ def softmax_inner(x, **tiles):
         PIECES = min(65536, triton.next_power_of_2(max(1, triton.cdiv(ALIGN + n - 1, SHARE))))
         SHARE_EVEN = ALIGN == 1 and n % SHARE == 0
         PIECES_EVEN = (triton.cdiv(ALIGN + n - 1, SHARE)) == PIECES
+        ENDS = ((rows - 1) * x_stride0 + n) % ALIGN != 0
         v1_top_of_piece = torch.empty((triton.cdiv(ALIGN + n - 1, SHARE), rows), dtype=torch.float32, device=x.device)
         v6_scaled_of_piece = torch.empty((triton.cdiv(ALIGN + n - 1, SHARE), rows), dtype=torch.float32, device=x.device)
         programs = (((ALIGN + n - 2) // SHARE) + 1) * rows
@@ -294,7 +290,7 @@ def softmax_inner(x, **tiles):
         rounds = rounds_of(1)
         for _ in range(rounds if programs > 0 else 0):
             softmax_inner_0[(programs,)](
-                x, v9, v1_top_of_piece, v6_scaled_of_piece, arrived, rows, n // step_of(n), x_stride0 // step_of(x_stride0), step_of(n), step_of(x_stride0), INDEX, ALIGN, SHARE, PIECES, SHARE_EVEN, PIECES_EVEN, 1, rounds == 1, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
+                x, v9, v1_top_of_piece, v6_scaled_of_piece, arrived, rows, n // step_of(n), x_stride0 // step_of(x_stride0), step_of(n), step_of(x_stride0), INDEX, ALIGN, SHARE, PIECES, SHARE_EVEN, PIECES_EVEN, ENDS, 1, rounds == 1, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
             )
     elif n <= 16384:
         ALIGN = tiles.get("ALIGN", 1 if x_stride0 % 4 == 0 else 4)
@@ -302,21 +298,23 @@ def softmax_inner(x, **tiles):
         ROWS = tiles.get("ROWS", max(1, 1024 // COLUMNS))
         ROWS_EVEN = rows % ROWS == 0
         COLUMNS_EVEN = ALIGN == 1 and n == COLUMNS
+        ENDS = ((rows - 1) * x_stride0 + n) % ALIGN != 0
         programs = triton.cdiv(rows, ROWS)
         if programs > 0:
             softmax_inner_1[(programs,)](
-                x, v9, rows, n // step_of(n), x_stride0 // step_of(x_stride0), step_of(n), step_of(x_stride0), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, num_warps=tiles.get("num_warps", warps_of(2 * COLUMNS * ROWS))
+                x, v9, rows, n // step_of(n), x_stride0 // step_of(x_stride0), step_of(n), step_of(x_stride0), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, ENDS, num_warps=tiles.get("num_warps", warps_of(2 * COLUMNS * ROWS))
             )
     else:
         ALIGN = tiles.get("ALIGN", 1 if x_stride0 % 4 == 0 else 4)
-        GROUP = tiles.get("GROUP", 8)  # or one of 2, 4, 8, 16, 32
+        GROUP = tiles.get("GROUP", 4)  # or one of 1, 2, 4, 8, 16
         BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + n - 1)))
         LANES = tiles.get("LANES", max(1, block_of(ALIGN + n - 1) // 8))
         GROUP_EVEN = ALIGN == 1 and n % (GROUP * LANES) == 0 and n % GROUP == 0
         BLOCK_EVEN = ALIGN == 1 and n % BLOCK == 0
+        ENDS = ((rows - 1) * x_stride0 + n) % ALIGN != 0
         programs = rows
         if programs > 0:
             softmax_inner_2[(programs,)](
-                x, v9, rows, n // step_of(n), x_stride0 // step_of(x_stride0), step_of(n), step_of(x_stride0), INDEX, ALIGN, GROUP, BLOCK, LANES, GROUP_EVEN, BLOCK_EVEN, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 512)))
+                x, v9, rows, n // step_of(n), x_stride0 // step_of(x_stride0), step_of(n), step_of(x_stride0), INDEX, ALIGN, GROUP, BLOCK, LANES, GROUP_EVEN, BLOCK_EVEN, ENDS, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 512)))
             )
     return v9

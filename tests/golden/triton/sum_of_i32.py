@@ -36,15 +36,17 @@ def noyau_near(cells, lead, extent, ALIGN: tl.constexpr):
 
 
 @triton.jit
-def noyau_load(cells, inside, near, place, total, until, ALIGN: tl.constexpr, KEEP: tl.constexpr):
-    """Cells of a row, 16 bytes at once, with those beside it; where the array ends, cells one by one."""
-    if ALIGN > 1:
+def noyau_load(cells, inside, near, place, total, until, ALIGN: tl.constexpr, ENDS: tl.constexpr, KEEP: tl.constexpr):
+    """Cells of a row, 16 bytes at once, with those beside it; where an array ends within 16 bytes, those one by one."""
+    if ALIGN == 1:
+        found = tl.load(cells, mask=inside, other=0, eviction_policy=KEEP)
+    elif ENDS:
         whole = total // ALIGN * ALIGN
         found = tl.load(cells, mask=near & (place < whole), other=0, eviction_policy=KEEP)
         if until > whole:
             found = tl.where(place < whole, found, tl.load(cells, mask=inside & (place >= whole), other=0))
     else:
-        found = tl.load(cells, mask=inside, other=0, eviction_policy=KEEP)
+        found = tl.load(cells, mask=near, other=0, eviction_policy=KEEP)
     return found
 
 
@@ -97,7 +99,7 @@ def rounds_of(meetings):
 
 
 @triton.jit
-def sum_of_i32_0(x, v1, v1_2_sum_of_piece, arrived, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, SHARE_EVEN: tl.constexpr, PIECES_EVEN: tl.constexpr, MEETINGS: tl.constexpr, WAIT: tl.constexpr):
+def sum_of_i32_0(x, v1, v1_2_sum_of_piece, arrived, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, SHARE_EVEN: tl.constexpr, PIECES_EVEN: tl.constexpr, ENDS: tl.constexpr, MEETINGS: tl.constexpr, WAIT: tl.constexpr):
     rows = tl.cast(rows, INDEX) * rows_STEP
     n = tl.cast(n, INDEX) * n_STEP
     item = tl.program_id(0).to(INDEX)
@@ -110,11 +112,9 @@ def sum_of_i32_0(x, v1, v1_2_sum_of_piece, arrived, rows, n, rows_STEP: tl.const
     r1_inside = noyau_inside(r1, n, ALIGN, SHARE_EVEN)
     r1_line = (i0 * n) // ALIGN * ALIGN
     r1_cells = SHARE * piece + tl.arange(0, SHARE)
-    r1_lines = noyau_lines(r1_cells, lead, n, ALIGN)
     r1_near = noyau_near(r1_cells, lead, n, ALIGN)
-    r1_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
     r1_until = (piece + 1) * SHARE + i0 * n
-    x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, '')
+    x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, '')
     v1_2_own_sum_lanes = tl.where(r1_inside, x_i, 0)
     v1_2_own_sum = tl.sum(v1_2_own_sum_lanes, axis=0)
     tl.store(v1_2_sum_of_piece + piece * rows + i0, v1_2_own_sum)
@@ -129,7 +129,7 @@ def sum_of_i32_0(x, v1, v1_2_sum_of_piece, arrived, rows, n, rows_STEP: tl.const
 
 
 @triton.jit
-def sum_of_i32_1(x, v1, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr):
+def sum_of_i32_1(x, v1, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr, ENDS: tl.constexpr):
     rows = tl.cast(rows, INDEX) * rows_STEP
     n = tl.cast(n, INDEX) * n_STEP
     i0t = tl.program_id(0).to(INDEX)
@@ -140,10 +140,9 @@ def sum_of_i32_1(x, v1, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, 
     r1_inside = noyau_inside(r1, n, ALIGN, COLUMNS_EVEN)
     r1_line = (i0 * n) // ALIGN * ALIGN
     r1_cells = tl.arange(0, COLUMNS)[None, :]
-    r1_lines = noyau_lines(r1_cells, lead, n, ALIGN)
     r1_near = noyau_near(r1_cells, lead, n, ALIGN)
     r1_until = ((i0t + 1) * ROWS - 1) * n + COLUMNS
-    x_i = noyau_load(x + r1_line + r1_cells, i0_inside & r1_inside, i0_inside & r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, '')
+    x_i = noyau_load(x + r1_line + r1_cells, i0_inside & r1_inside, i0_inside & r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, '')
     v1_2_sum_lanes = tl.where(r1_inside, x_i, 0)
     v1_2_sum = tl.sum(v1_2_sum_lanes, axis=1, keep_dims=True)
     v1_2 = v1_2_sum
@@ -151,7 +150,7 @@ def sum_of_i32_1(x, v1, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, 
 
 
 @triton.jit
-def sum_of_i32_2(x, v1, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr):
+def sum_of_i32_2(x, v1, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr, ENDS: tl.constexpr):
     rows = tl.cast(rows, INDEX) * rows_STEP
     n = tl.cast(n, INDEX) * n_STEP
     i0 = tl.program_id(0).to(INDEX)
@@ -162,11 +161,9 @@ def sum_of_i32_2(x, v1, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, 
         r1_inside = noyau_inside(r1, n, ALIGN, BLOCK_EVEN)
         r1_line = (i0 * n) // ALIGN * ALIGN
         r1_cells = BLOCK * r1t + tl.arange(0, BLOCK)
-        r1_lines = noyau_lines(r1_cells, lead, n, ALIGN)
         r1_near = noyau_near(r1_cells, lead, n, ALIGN)
-        r1_at_end = noyau_at_end(BLOCK * r1t, lead, n, ALIGN, BLOCK)
         r1_until = (r1t + 1) * BLOCK + i0 * n
-        x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, '')
+        x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, '')
         v1_2_sum_lanes = v1_2_sum_lanes + tl.where(r1_inside, x_i, 0)
     v1_2_sum = tl.sum(v1_2_sum_lanes, axis=0)
     v1_2 = v1_2_sum
@@ -189,32 +186,35 @@ def sum_of_i32(x, **tiles):
         PIECES = min(65536, triton.next_power_of_2(max(1, triton.cdiv(ALIGN + n - 1, SHARE))))
         SHARE_EVEN = ALIGN == 1 and n % SHARE == 0
         PIECES_EVEN = (triton.cdiv(ALIGN + n - 1, SHARE)) == PIECES
+        ENDS = (n * rows) % ALIGN != 0
         v1_2_sum_of_piece = torch.empty((triton.cdiv(ALIGN + n - 1, SHARE), rows), dtype=torch.int32, device=x.device)
         programs = (((ALIGN + n - 2) // SHARE) + 1) * rows
         arrived = torch.zeros(rows * 1, dtype=torch.int32, device=x.device)
         rounds = rounds_of(1)
         for _ in range(rounds if programs > 0 else 0):
             sum_of_i32_0[(programs,)](
-                x, v1, v1_2_sum_of_piece, arrived, rows // step_of(rows), n // step_of(n), step_of(rows), step_of(n), INDEX, ALIGN, SHARE, PIECES, SHARE_EVEN, PIECES_EVEN, 1, rounds == 1, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
+                x, v1, v1_2_sum_of_piece, arrived, rows // step_of(rows), n // step_of(n), step_of(rows), step_of(n), INDEX, ALIGN, SHARE, PIECES, SHARE_EVEN, PIECES_EVEN, ENDS, 1, rounds == 1, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
             )
-    elif n <= 32768:
+    elif n <= 16384:
         ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
         COLUMNS = min(65536, triton.next_power_of_2(max(1, ALIGN + n - 1)))
         ROWS = tiles.get("ROWS", max(1, 1024 // COLUMNS))
         ROWS_EVEN = rows % ROWS == 0
         COLUMNS_EVEN = ALIGN == 1 and n == COLUMNS
+        ENDS = (n * rows) % ALIGN != 0
         programs = triton.cdiv(rows, ROWS)
         if programs > 0:
             sum_of_i32_1[(programs,)](
-                x, v1, rows // step_of(rows), n // step_of(n), step_of(rows), step_of(n), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, num_warps=tiles.get("num_warps", warps_of(COLUMNS * ROWS))
+                x, v1, rows // step_of(rows), n // step_of(n), step_of(rows), step_of(n), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, ENDS, num_warps=tiles.get("num_warps", warps_of(COLUMNS * ROWS))
             )
     else:
         ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
         BLOCK = tiles.get("BLOCK", 4096)  # or one of 1024, 2048, 4096, 8192, 16384
         BLOCK_EVEN = ALIGN == 1 and n % BLOCK == 0
+        ENDS = (n * rows) % ALIGN != 0
         programs = rows
         if programs > 0:
             sum_of_i32_2[(programs,)](
-                x, v1, rows // step_of(rows), n // step_of(n), step_of(rows), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, num_warps=tiles.get("num_warps", 8)
+                x, v1, rows // step_of(rows), n // step_of(n), step_of(rows), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, ENDS, num_warps=tiles.get("num_warps", 8)
             )
     return v1
