@@ -119,7 +119,7 @@ def forward(case: Case) -> Contest:
         lambda: case.eager(*(t.double() if t.is_floating_point() else t for t in tensors)),
         compiled,
         lambda function: lambda: function(*tensors),
-        bytes_of(tensors),
+        case.read_bytes(tensors),
         print_s,
     )
 
@@ -226,7 +226,7 @@ def line(row: dict[str, Any]) -> str:
     wrong = "" if row["right"] else f"  WRONG {row['worst_ulp']}"
     return (
         f"{row['case']:32} {row['median_us']['noyau']:9.1f} us  {row['over_plain']:.2f}x a {row['plain']}  "
-        f"faster than {speedups}{verdict}{wrong}"
+        f"faster than {speedups}  host {row['host_us']['noyau']:.0f} us{verdict}{wrong}"
     )
 
 

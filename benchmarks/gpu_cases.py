@@ -13,7 +13,7 @@ import torch.nn.functional as F
 import noyau
 from noyau import nn
 from noyau.dispatching.generating import Generated, Wanted, generate
-from noyau.dispatching.layouts import INNER, PACKED
+from noyau.dispatching.layouts import INNER, PACKED, STRIDED
 from noyau.dtypes import DType
 from noyau.ops import Op
 
@@ -58,11 +58,21 @@ def column_sums(x: Any) -> Any:
     return x.astype(np.float32).sum(0).astype(x.dtype)
 
 
+@noyau.op("float[v, n], i64[m] -> float[m, n]")
+def looked_up(table: Any, indices: Any) -> Any:
+    return table[indices]
+
+
+@noyau.op("float[n, m], float[n, m] -> float[n, m]")
+def scaled_sum(x: Any, y: Any) -> Any:
+    return x * 2 + y
+
+
 @dataclass(frozen=True)
 class Case:
     """An op at one shape: how its inputs are made, of which dtypes, and what torch does instead. `indices` says below
-    what integer inputs are; `lies`: whether matrices are packed, have "rows" that do not follow each other, or are
-    "shifted", so that they begin at no multiple of 16 bytes."""
+    what integer inputs are; `lies`: whether matrices are packed, have "rows" that do not follow each other, are every
+    second of the "columns" of others, or are "shifted", so that they begin at no multiple of 16 bytes."""
 
     name: str
     op: Op[..., Any]
@@ -74,6 +84,13 @@ class Case:
     untuned: bool = False
     lies: str = "packed"
     tiles: dict[str, int] = field(default_factory=dict)
+
+    def read_bytes(self, tensors: list[torch.Tensor]) -> int:
+        """How many bytes must be read: of a table, the rows that indices name."""
+        whole = sum(t.numel() * t.element_size() for t in tensors)
+        table, *indices = tensors
+        named = indices[0].numel() * table.shape[1] * table.element_size() if self.op is looked_up else 0
+        return whole if not named else whole - table.numel() * table.element_size() + named
 
     def tensors(self) -> list[torch.Tensor]:
         noise = torch.Generator("cuda").manual_seed(0)
@@ -89,10 +106,13 @@ class Case:
     def generated(self) -> Generated:
         """Its kernels in language triton."""
         ranks = [len(shape) for shape in self.shapes]
-        layouts = tuple(INNER if rank > 1 and self.lies == "rows" else PACKED for rank in ranks)
+        layouts = tuple(LAYOUTS.get(self.lies, PACKED) if rank > 1 else PACKED for rank in ranks)
         instance = self.op.usual(self.dtypes, ranks)
         wanted = Wanted(instance, self.op.description.reference.constants, layouts=layouts)
         return generate(self.op.description, wanted, "triton")
+
+
+LAYOUTS = {"rows": INNER, "columns": STRIDED}
 
 
 def lying(matrix: torch.Tensor, how: str) -> torch.Tensor:
@@ -100,6 +120,9 @@ def lying(matrix: torch.Tensor, how: str) -> torch.Tensor:
     if how == "rows":
         wide = torch.empty((*matrix.shape[:-1], matrix.shape[-1] + 64), dtype=matrix.dtype, device=matrix.device)
         return wide[..., : matrix.shape[-1]].copy_(matrix)
+    if how == "columns":
+        wide = torch.empty((*matrix.shape[:-1], 2 * matrix.shape[-1]), dtype=matrix.dtype, device=matrix.device)
+        return wide[..., ::2].copy_(matrix)
     if how == "shifted":
         flat = torch.empty(matrix.numel() + 1, dtype=matrix.dtype, device=matrix.device)
         return flat[1:].view(matrix.shape).copy_(matrix)
@@ -126,6 +149,10 @@ def rope(x: Any, cos: Any, sin: Any) -> Any:
 
 def cross_entropy(x: Any, y: Any) -> Any:
     return F.cross_entropy(x, y, reduction="none")
+
+
+def doubled(x: Any, y: Any) -> Any:
+    return x * 2 + y
 
 
 def softmax(x: Any) -> Any:
@@ -206,6 +233,27 @@ UNTUNED = [
         ((100_000, 1000), (100_000, 1000)),
         (F16, F16),
         lambda g, u: F.silu(g) * u,
+        untuned=True,
+    ),
+    *(
+        Case(
+            f"scaled sum bf16 8192x8192 {lies}",
+            scaled_sum,
+            (SQUARE,) * 2,
+            (BF16,) * 2,
+            doubled,
+            untuned=True,
+            lies=lies,
+        )
+        for lies in (*LAYOUTS, "shifted")
+    ),
+    Case(
+        "embedding bf16 16384 of 128256x4096",
+        looked_up,
+        ((128256, 4096), (16384,)),
+        (BF16, I64),
+        lambda table, indices: F.embedding(indices, table),
+        indices=128256,
         untuned=True,
     ),
     Case("column sums bf16 100000x1000", column_sums, ((100_000, 1000),), (BF16,), lambda x: x.sum(0), 0, 1.15, True),
