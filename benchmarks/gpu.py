@@ -280,6 +280,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-untuned", action="store_true", help="without the sizes that nobody tuned")
     parser.add_argument("--no-backward", action="store_true", help="without gradients")
     parser.add_argument("--part", default="0/1", help="every so many-th case, from this one on: 0/4")
+    parser.add_argument("--warm", action="store_true", help="what is built lies in caches: first calls are not told")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
     given = parser.parse_args(arguments)
     if not torch.cuda.is_available():
@@ -290,6 +291,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     mine, of = map(int, given.part.split("/"))
     for case in [case for case in wanted if given.only in case.name][mine::of]:
         rows.append(measured(case, given.rounds, compiled=not given.no_compile))
+        if given.warm:
+            del rows[-1]["first_call_s"]
         print(line(rows[-1]), flush=True)
         torch.cuda.empty_cache()
     means = summed_up(rows)

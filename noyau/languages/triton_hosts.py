@@ -35,6 +35,7 @@ STAGES_OF = '''def stages_of(size):
     return 3 if size <= 65536 else 2 if size <= 131072 else 1'''
 
 
+FEW = 16384  # bytes of rows: programs that take in fewer at once hide each other's waiting
 MOST_AT_ONCE = 16384
 BLOCK_OF = f'''def block_of(cells):
     """How many cells of a row a program passes over at once."""
@@ -167,6 +168,7 @@ class Caller(Sizes):
             sizes = list(dict.fromkeys(map(self.dim, printer.staged)))
             most = sizes[0] if len(sizes) == 1 else f"max({', '.join(sizes)})"
             led = " if ALIGN == 1 else 1" if any(tile.how == "aligns" for tile in printer.tiles) else ""
+            led += f" if {most} > {FEW} else 1" if any(tile.how == "keeps" for tile in printer.tiles) else ""
             yield f'STAGES = tiles.get("STAGES", stages_of({most}){led})'
         if printer.said.ends:
             yield f"ENDS = {' or '.join(f'{closed(self.dim(end))} % ALIGN != 0' for end in printer.said.ends)}"
@@ -239,8 +241,7 @@ class Caller(Sizes):
             return f'tiles.get("num_warps", min(32, max(1, {one.name} // {one.warps})))'
         keeping = [tile for tile in printer.tiles if tile.how == "keeps"]
         if keeping:
-            one = keeping[0]
-            return f'tiles.get("num_warps", min(8, max(1, {one.name} // {one.warps})))'
+            return f'tiles.get("num_warps", min(8, max(1, {cells} // {keeping[0].warps})))'
         told = max(printer.tiles, key=lambda tile: tile.warps, default=None)
         if told is not None and told.warps > 0:
             return f'tiles.get("num_warps", {smaller(told, printer.tiles, str(told.warps))})'

@@ -63,8 +63,8 @@ from noyau.schedules.together import are_alike, in_one_pass, merged, names_in, p
 LEAST, MOST = 640, 8192  # cells of a row that a program keeps together with what is added to each column
 PROGRAMS = 132  # that rows are shared out to, as often as SIDE cells hold one: on a large GPU all of them run at once
 SIDE = 8192
-BESIDE = Tile("BESIDE", "shares", 2048)  # rows that a program takes in at once
-KEPT = Tile("COLUMNS", "keeps", 1 << 16, 256)
+BESIDE = Tile("BESIDE", "shares", 2048)  # rows that a program takes in at once, for each of the sums
+KEPT = Tile("COLUMNS", "keeps", 1 << 16, 512)  # more cells of a warp where more sums are kept
 ACROSS, DOWN = Tile("COLUMNS", "fits", 1024, 4), Tile("ROWS", "is", 4)  # of cells that are written and summed
 DEEP = 64  # rows of these that a program takes in
 MERGED = Tile("COLUMNS", "fits", 8), Tile("ROWS", "fits", 256, 4)
@@ -228,23 +228,25 @@ def _of_row(statements: Statements) -> dict[tuple[str, tuple[Dim, ...]], Expr]:
 
 def _in_one_pass(kernel: Kernel, both: Both) -> tuple[Kernel, list[Launch]]:
     """Several rows a program, which keeps what they add to each column."""
+    kept = replace(KEPT, warps=KEPT.warps * len(both.folds))
+    several = replace(BESIDE, number=BESIDE.number * len(both.folds))
     extent, count, lane = both.across.extent, both.around.extent, Dim.of(both.cells.var)
     programs = maximum(Dim.of(1), Dim.of(SIDE) // maximum(Dim.of(BESIDE.number), extent)) * PROGRAMS
     part, parts = Dim.of("#part"), Loop("#part", minimum(programs, count), Axis.THREADS, ())
     cells = replace(both.cells, body=merged([both.cells.body, *_added(both, _of_row(both.of_row))]))
     scratch = {buffer.name for buffer in kernel.of(Role.SCRATCH)}
     own = [s for s in both.of_row if not (isinstance(s, Store) and scratch.issuperset(s.buffers))]
-    of_row = whole(tuple(cells if s is both.cells else s for s in own), tile=KEPT)
-    beside = cells_of(replace(both.around, body=of_row), (part + Dim.of("#round") * programs) * BESIDE.size, BESIDE)
-    turns = ceiling(count - part * BESIDE.size, programs * BESIDE.size)
+    of_row = whole(tuple(cells if s is both.cells else s for s in own), tile=kept)
+    beside = cells_of(replace(both.around, body=of_row), (part + Dim.of("#round") * programs) * several.size, several)
+    turns = ceiling(count - part * several.size, programs * several.size)
     rounds = Loop("#round", turns, Axis.SERIAL, (replace(beside, axis=Axis.SERIAL),))
     before, after, left = list[Statement](), list[Statement](), list[State]()
     for state in both.states:
-        before += [Alloc(n, d, (KEPT.size,), Space.THREAD) for n, d in zip(state.names, state.dtypes, strict=True)]
-        before.append(Loop(str(lane), KEPT.size, Axis.LANES, (state.empty(lane),)))
+        before += [Alloc(n, d, (kept.size,), Space.THREAD) for n, d in zip(state.names, state.dtypes, strict=True)]
+        before.append(Loop(str(lane), kept.size, Axis.LANES, (state.empty(lane),)))
         left.append(State(state.monoid, tuple(f"{n}_of_part" for n in state.names), state.dtypes))
         store = left[-1].store(part * extent + lane, state.load(lane), merge=False)
-        after.append(covered(Loop(str(lane), extent, Axis.LANES, (store,)), KEPT))
+        after.append(covered(Loop(str(lane), extent, Axis.LANES, (store,)), kept))
     first = Launch(on_grid([parts], (*before, rounds, *after)))
     return _with_scratch(kernel, left, (parts.extent, extent)), [first, _merging(both, parts, left)]
 

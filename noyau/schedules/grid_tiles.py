@@ -43,8 +43,9 @@ class Tile:
     """The size of a tile, a power of two. `how`: `number` cells ("is"); as many as cover its loops, at most `number`
     ("fits"); `number` over the size of the other tiles, at least 1 ("shares"); at most `number`, and so many that all
     programs of a row can run at the same time ("pieces"); with the length of its row, up to `number` ("grows": `warps`
-    then is how many cells each has); as many as cover its loops, with `warps` cells for each of at most 8 warps
-    ("keeps"). `warps` of a program, 0 for as many as suit its cells, -1 for as many as suit twice as many, -2 four.
+    then is how many cells each has); as many as cover its loops, with `warps` cells of all tiles for each of at most
+    8 warps ("keeps"). `warps` of a program, 0 for as many as suit its cells, -1 for as many as suit twice as many, -2
+    four times.
     Where rows begin at no multiples of 16 bytes, the cells of "is" and "grows", and `warps`, are divided by `led`.
 
     "aligns" is no tile: `number` cells fill 16 bytes; it is 1 where each row begins at a multiple of these anyway."""
