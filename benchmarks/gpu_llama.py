@@ -6,8 +6,11 @@
 - decode: one token of one sequence after 512 others, whose keys and values lie in a cache of 1024 (transformers alone);
   token: one token alone, without a cache; prefill: 4 sequences of 2048 tokens; backward: the step of training, forward
   and backward, of 4 sequences of 2048 tokens. Each is compiled by noyau and by inductor, as torch.compile has them by
-  default, and timed step by step in pairs, in an order drawn anew for each, the device idle before and after;
-- of each, the seconds from the first call to its result, in processes of their own, with empty caches, both at once;
+  default, and timed step by step in pairs, in an order drawn anew for each, the device idle before and after. noyau
+  records the launches of decode and token as a CUDA graph, which torch.compile does with mode="reduce-overhead": these
+  two are compared as well (recorded), and noyau without recordings with torch.compile's default (launched);
+- of each, the seconds from the first call to its result, in processes of their own, with empty caches, both at once,
+  and where they went;
 - error: of logits and gradients against float64, beside eager's and inductor's.
 
 The model is that of transformers, where it is installed, else the same modules in plain torch. A part that was asked
@@ -46,6 +49,12 @@ SIZES = {
 TOKENS = {"decode": (1, 1), "token": (1, 1), "prefill": (4, 2048), "backward": (4, 2048), "error": (1, 256)}
 PARTS = tuple(TOKENS)
 SIDES = ("noyau", "inductor")
+PAIRED = {  # before and after
+    "pairs": ("inductor", "noyau"),
+    "launched": ("inductor", "launched"),
+    "recorded": ("reduce-overhead", "noyau"),
+}
+SMALL = ("decode", "token")  # parts of many small launches
 PAIRS, BUDGET_S = 20, 5.0
 CACHE, BEFORE = 1024, 512
 
@@ -61,6 +70,17 @@ def llama(dtype: torch.dtype = torch.bfloat16) -> torch.nn.Module:
         return Llama(SIZES).to("cuda", dtype).eval()
     with torch.device("cuda"):
         return LlamaForCausalLM(LlamaConfig(use_cache=False, **SIZES)).to(dtype).eval()
+
+
+def run_by(model: torch.nn.Module, side: str) -> Callable[..., Any]:
+    """The model as one side runs it."""
+    if side == "reduce-overhead":
+        return torch.compile(model, mode=side)
+    if side == "launched":
+        from noyau.torch_modules.backend import backend
+
+        return torch.compile(model, backend=backend, options={"graphs": False})
+    return compiled(model, side)
 
 
 def tokens(part: str) -> torch.Tensor:
@@ -117,26 +137,66 @@ def first(part: str, side: str) -> dict[str, Any]:
     model = llama()
     torch.cuda.synchronize()
     start_s = time.perf_counter()
-    step = step_of(model, compiled(model, side), part)
+    phases = clocked() if side == "noyau" else {}
+    run = compiled(model, side)
+    step = step_of(model, run, part)
+    phases["before_s"] = time.perf_counter() - start_s
     step()
-    made = {"first_s": time.perf_counter() - start_s}
+    made: dict[str, Any] = {"first_s": time.perf_counter() - start_s}
     start_s = time.perf_counter()
     step()
-    return {**made, "second_s": time.perf_counter() - start_s}
+    return {**made, "second_s": time.perf_counter() - start_s, "phases": {**phases, **of_torch()}}
 
 
-def pairs(part: str) -> dict[str, Any]:
-    """inductor, before, against noyau, after."""
+def clocked() -> dict[str, float]:
+    """The seconds that parts of noyau take from now on, those of several graphs together."""
+    from noyau.torch_modules import device_compiling, device_judging, device_kernels, places
+
+    spent: dict[str, float] = {}
+    for module, name in (
+        (places, "traced"),
+        (device_compiling, "cut_for_triton"),
+        (device_kernels, "plan"),
+        (device_judging, "checked"),
+        (device_judging, "timed"),
+    ):
+        setattr(module, name, clock(getattr(module, name), spent, f"{name}_s"))
+    return spent
+
+
+def clock(function: Callable[..., Any], spent: dict[str, float], name: str) -> Callable[..., Any]:
+    """A function whose seconds are added up."""
+
+    def call(*args: Any, **named: Any) -> Any:
+        start_s = time.perf_counter()
+        try:
+            return function(*args, **named)
+        finally:
+            spent[name] = spent.get(name, 0.0) + time.perf_counter() - start_s
+
+    return call
+
+
+def of_torch() -> dict[str, float]:
+    """The seconds that torch says its own parts took, one within another."""
+    from torch._dynamo.utils import compilation_time_metrics
+
+    return {name: sum(times) for name, times in compilation_time_metrics.items() if sum(times) > 0.25}
+
+
+def pairs(part: str, pair: str) -> dict[str, Any]:
+    """One side, before, against another, after."""
     steps = {}
-    for side in ("inductor", "noyau"):
+    for side in PAIRED[pair]:
         torch._dynamo.reset()
         model = llama()
-        steps[side] = step_of(model, compiled(model, side), part)
-        for _ in range(3):
+        steps[side] = step_of(model, run_by(model, side), part)
+        for _ in range(6):
             steps[side]()
-    found = compare(steps["inductor"], steps["noyau"], budget_s=BUDGET_S, fewest=PAIRS)
+    found = compare(*steps.values(), budget_s=BUDGET_S, fewest=PAIRS)
     made = {"verdict": found.verdict.value, "speedup": found.speedup, "low": found.low, "high": found.high}
-    made |= {"inductor_s": found.before_median_s, "noyau_s": found.after_median_s, "pairs": found.pairs}
+    made |= {f"{PAIRED[pair][0]}_s": found.before_median_s, f"{PAIRED[pair][1]}_s": found.after_median_s}
+    made["pairs"] = found.pairs
     for side, step in steps.items():
         made[f"{side}_device_s"] = device_s(step)
     return made
@@ -211,7 +271,9 @@ def run_part(part: str) -> dict[str, Any]:
             return told(alone(part, "pairs", folder=folder))
         firsts = {side: alone(part, side, folder=folder) for side in SIDES}
         made: dict[str, Any] = {side: told(process) for side, process in firsts.items()}
-        return {**made, **told(alone(part, "pairs", folder=folder))}
+        made |= told(alone(part, "pairs", folder=folder))
+        more = [pair for pair in PAIRED if pair != "pairs" and part in SMALL]
+        return {**made, **{pair: told(alone(part, pair, folder=folder)) for pair in more}}
 
 
 def main() -> None:
@@ -222,7 +284,7 @@ def main() -> None:
     wanted = parser.parse_args()
     if wanted.alone:
         part, side = wanted.alone
-        made = errors() if part == "error" else pairs(part) if side == "pairs" else first(part, side)
+        made = errors() if part == "error" else pairs(part, side) if side in PAIRED else first(part, side)
         print(json.dumps(made))
         return
     record = json.loads(wanted.o.read_text("ascii")) if wanted.o.exists() else {}

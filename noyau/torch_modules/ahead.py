@@ -40,12 +40,13 @@ class Ahead:
     """Graphs of one module that was captured, and the checks of their kernels. Use it in a `with`, which ends what
     still runs; what is known by then stays known. Once `closed`, who begins something ends it."""
 
-    def __init__(self, wishes: Wishes, say: Say, *, reasons: bool = True) -> None:
+    def __init__(self, wishes: Wishes, say: Say, *, reasons: bool = True, on_gpu: bool = False) -> None:
         self.checks, self.say = Checks(CERTIFICATES[wishes.certificate]), say
         self.reasons = reasons
         self.closed = False
         self._sketches: dict[str, Sketch] = {}
-        self._doors = Thread(target=library, daemon=True)  # the C that calls kernels takes a compiler half a second
+        # The C that calls kernels takes a compiler half a second; Triton, twice that for what calls the driver.
+        self._doors = Thread(target=triton_warm if on_gpu else library, daemon=True)
 
     def __enter__(self) -> Ahead:
         self._doors.start()
@@ -74,10 +75,24 @@ class Ahead:
         cut = places.cut(found, reasons=self.reasons)
         return Sketch(found, cut, kernels.plan(cut.groups, found.operators, cc.level()))
 
+    def ready(self) -> None:
+        """Wait for what a first kernel needs and is found out beside."""
+        self._doors.join()
+
     def judged(self, sketch: Sketch) -> list[Judged]:
         """The kernels of a graph with their evidence; nothing else is built or checked any more after that."""
-        self._doors.join()
+        self.ready()
         return self.checks.judged(sketch.plan.kernels, sketch.found, self.say)
+
+
+def triton_warm() -> None:
+    """What Triton finds out once in a process, a second or two of it: its own digest, and what calls the driver. Where
+    that goes wrong, the first kernel says so."""
+    with contextlib.suppress(Exception):
+        from triton.runtime import cache, driver
+
+        driver.active.get_current_target()
+        cache.triton_key()
 
 
 def told(program: fx.Graph) -> str:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 
+from noyau.errors import UnsupportedError
+from noyau.ir.loops import Kernel, Role
 from noyau.passes.partition import Partition
+from noyau.passes.rewriting import nameless
 from noyau.planning import Plan
 from noyau.torch_modules import device_judging, device_kernels, places, running
 from noyau.torch_modules.device_inplace import updates
@@ -19,17 +23,38 @@ log = logging.getLogger("noyau")
 IN_PLACE = "it updates an argument, where that lies"
 
 
-def judged_on(device: torch.device, found: Traced, wishes: Wishes) -> tuple[Partition, Plan, tuple[Judged, ...]]:
-    """The groups of a graph on a device, their kernels, and each of these with its evidence. BuildError where nothing
-    in Triton runs there."""
+def judged_on(
+    device: torch.device, found: Traced, wishes: Wishes, ready: Callable[[], None] = lambda: None
+) -> tuple[Partition, Plan, tuple[Judged, ...]]:
+    """The groups of a graph on a device, their kernels, and each of these with its evidence; `ready` waits for what the
+    first kernel needs. BuildError where nothing in Triton runs there."""
     device_judging.require_device(device)
     found = with_updates_apart(found)
-    cut = places.cut(found, device_kernels.spelt)
+    cut = cut_for_triton(found)
     plan = device_kernels.plan(cut.groups, found)
+    ready()
     judged = device_judging.checked(plan.kernels, found, device, log.info, CERTIFICATES[wishes.certificate])
     clock, rest = Clock(wishes.budget_s), running.RIVALS[wishes.rival]
     made = [device_judging.timed(one, found, device, wishes.rival, rest, wishes.keep, clock) for one in judged]
     return cut, plan, tuple(made)
+
+
+def cut_for_triton(found: Traced) -> Partition:
+    """The groups of a graph, all of which Triton takes: it is asked for the few kinds that come of it, and at each step
+    to them only where one is refused, which is rare."""
+    cut = places.cut(found, require_inputs)
+    try:
+        for kernel in {nameless(group.graph): group.kernel for group in cut.groups}.values():
+            device_kernels.spelt(kernel)
+    except UnsupportedError:
+        return places.cut(found, device_kernels.spelt)
+    return cut
+
+
+def require_inputs(kernel: Kernel) -> None:
+    """UnsupportedError for a kernel without inputs: Triton takes the device of the first one."""
+    if not kernel.of(Role.INPUT):
+        raise UnsupportedError(f"{kernel.name} has no inputs: language triton takes the device of the first one")
 
 
 def with_updates_apart(found: Traced) -> Traced:

@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from threading import Lock
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, fx
@@ -26,6 +26,7 @@ WARM = 3  # calls before a recording
 MOST_TRIES = 4  # recordings of a function
 SLOWER = 1.5  # times what the host takes: from there on it is the GPU that takes the time
 Known = Callable[[list[Any]], Any]
+Place: TypeAlias = tuple[int, tuple[int, ...]]
 
 
 def is_repeatable(graph: fx.Graph) -> bool:
@@ -42,6 +43,11 @@ def _draws(node: fx.Node) -> bool:
         return True
     at = names.index("dropout_p")
     return bool(node.args[at] if at < len(node.args) else node.kwargs.get("dropout_p", 0.0))
+
+
+def lies_at(tensor: Tensor) -> Place:
+    """Where a tensor begins, and how it lies from there on."""
+    return tensor.data_ptr(), tensor.stride()
 
 
 def is_small(results: Any) -> bool:
@@ -63,7 +69,7 @@ class Replaying:
     def __init__(self, known: Known, given: Sequence[Any], changed: frozenset[int] = frozenset()) -> None:
         self.known, self.changed = known, changed
         self.places = [at for at, each in enumerate(given) if isinstance(each, Tensor)]
-        self.before: list[int] = []
+        self.before: list[Place] = []
         self.moving: set[int] = set()
         self.calls, self.tries, self.is_over = 0, 0, not self.places
         self.clock = Clock()
@@ -83,7 +89,7 @@ class Replaying:
         """A call, from the recording where it fits."""
         if is_capturing():
             return self.known(arguments)
-        lies = [arguments[at].data_ptr() for at in self.places]
+        lies = [lies_at(arguments[at]) for at in self.places]
         recorded = self.recorded
         if recorded is not None and recorded.fits(lies):
             return recorded.again(arguments)
@@ -92,7 +98,7 @@ class Replaying:
         self.record(lies, arguments)
         return self.known(arguments) if self.recorded is None else self.recorded.again(arguments)
 
-    def counted(self, lies: list[int], arguments: Sequence[Any]) -> bool:
+    def counted(self, lies: list[Place], arguments: Sequence[Any]) -> bool:
         """Whether it is time to record."""
         pairs = zip(self.places, lies, self.before or lies, strict=True)
         self.moving |= {at for at, now, before in pairs if now != before}
@@ -108,7 +114,7 @@ class Replaying:
             self.drop("the GPU takes longer than its launches")
         return self.calls > WARM and not self.is_over
 
-    def record(self, lies: list[int], arguments: Sequence[Any]) -> None:
+    def record(self, lies: list[Place], arguments: Sequence[Any]) -> None:
         """Record the function; where that fails, it is launched as before."""
         self.tries, self.recorded = self.tries + 1, None
         fixed = {at: now for at, now in zip(self.places, lies, strict=True) if at not in self.moving}
@@ -152,14 +158,14 @@ class Clock:
 class Recorded:
     """A recording. `rooms`: by the place of an argument, where it is copied to; `fixed`: where each other one lay."""
 
-    def __init__(self, graph: Any, rooms: dict[int, Tensor], fixed: dict[int, int], places: list[int]) -> None:
+    def __init__(self, graph: Any, rooms: dict[int, Tensor], fixed: dict[int, Place], places: list[int]) -> None:
         self.graph, self.rooms = graph, rooms
         self.numbers = [number for number, at in enumerate(places) if at in fixed]
         self.lay = [fixed[at] for at in places if at in fixed]
         self.stream = stream_now()
         self.results: Any = ()
 
-    def fits(self, lies: Sequence[int]) -> bool:
+    def fits(self, lies: Sequence[Place]) -> bool:
         """Whether all that is not copied lies where it lay, on the stream on which it was recorded."""
         return [lies[number] for number in self.numbers] == self.lay and stream_now() == self.stream
 
@@ -175,7 +181,7 @@ class Recorded:
 
 
 def recording(
-    known: Known, arguments: Sequence[Any], moving: Sequence[int], fixed: dict[int, int], places: list[int]
+    known: Known, arguments: Sequence[Any], moving: Sequence[int], fixed: dict[int, Place], places: list[int]
 ) -> Recorded:
     """A function as it was recorded with these arguments, those of `moving` copied. RuntimeError where it gives memory
     of its arguments, or holds too much."""
@@ -185,14 +191,23 @@ def recording(
     given = [rooms.get(at, each) for at, each in enumerate(arguments)]
     own = {each.untyped_storage().data_ptr() for each in given if isinstance(each, Tensor)}
     made = Recorded(torch.cuda.CUDAGraph(), rooms, fixed, places)
-    held = torch.cuda.memory_reserved(device)
+    held = torch.cuda.memory_reserved(device)  # what other threads take meanwhile is counted too: then it is dropped
     made.results = captured(made.graph, known, given, device)
     held = torch.cuda.memory_reserved(device) - held
-    if any(each.untyped_storage().data_ptr() in own for each in tensors_in(made.results)):
-        raise RuntimeError("it gives memory of its arguments")
+    require_apart(tensors_in(made.results), own)
     if held > MOST_HELD:
         raise RuntimeError(f"its recording holds {held} bytes")
     return made
+
+
+def require_apart(results: Sequence[Tensor], own: set[int]) -> None:
+    """RuntimeError where copies of results would not be what they are: memory of arguments or of each other, or cells
+    that are not side by side."""
+    taken = [each.untyped_storage().data_ptr() for each in results]
+    if own & set(taken) or len(set(taken)) < len(taken):
+        raise RuntimeError("what it gives shares memory with its arguments, or with other results")
+    if any(torch.empty_like(each, device="meta").stride() != each.stride() for each in results):
+        raise RuntimeError("the cells of what it gives are not side by side")
 
 
 def captured(graph: Any, known: Known, given: list[Any], device: torch.device) -> Any:

@@ -93,10 +93,12 @@ class Flat:
         self.module = None
         return results
 
-    def fault(self, error: RuntimeError) -> DeviceError | None:
+    def fault(self, error: RuntimeError) -> RuntimeError | None:
         """An error that says what became of the device, where one is that."""
-        from noyau.runtimes.torch.cuda_errors import fault_of
+        from noyau.runtimes.torch.cuda_errors import fault_of, short_of_memory
 
+        if isinstance(error, torch.OutOfMemoryError):
+            return torch.OutOfMemoryError(short_of_memory("a compiled graph", "the GPU", (), error))
         told = fault_of(error, "a compiled graph", "the GPU")
         return None if told is None else DeviceError(told)
 

@@ -274,11 +274,9 @@ class Text:
         placed = sorted(self.placed, key=lambda name: int(name[1:]))
         parts = [f"({' | '.join(f'{name}.data_ptr()' for name in placed)}) & {_ALIGNED}"] if placed else []
         is_backward = any(name.startswith("tangents") for name in self.placeholders)
-        for at, name in enumerate(self.placeholders):
-            if not is_backward or not isinstance(self.given[at], Tensor):
-                continue
-            if name.startswith("tangents") or not self.given[at].is_contiguous():
-                parts.append(f"a{at}.stride() != {tuple(self.given[at].stride())}")
+        if is_backward:  # what was saved may lie otherwise another time
+            tensors = ((at, each) for at, each in enumerate(self.given) if isinstance(each, Tensor))
+            parts += [f"a{at}.stride() != {tuple(each.stride())}" for at, each in tensors]
         if any(line.words.startswith("k") for line in self.lines):
             parts += ["current_device() != device", "watched()"]
         return [f"if {' or '.join(parts)}:", "    return slowly(arguments)"] if parts else []

@@ -24,13 +24,15 @@ from noyau.torch_modules.optimizing import Optimized, optimize
 
 _OF_MICROSOFT = ("Gelu", "SimplifiedLayerNormalization")  # that mean what the tables have by their names
 _DRAWN = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")
+MOST_SHAPES = 32  # of inputs, for which a model is kept with its kernels
 _SMALL = 256  # cells of integers that are taken for shapes, and never go to the device before a tensor meets them
 
 
 @dataclass(slots=True)
 class Hosted:
     """An ONNX model that runs on torch: called with its inputs, in their order or by name, as tensors or arrays; it
-    gives a list of its outputs, tensors on the device. For inputs of other shapes it is made anew."""
+    gives a list of its outputs, tensors on the device. For inputs of other shapes it is made anew, and the last few are
+    kept."""
 
     host: Host
     device: torch.device
@@ -46,7 +48,10 @@ class Hosted:
         """The model with its kernels for inputs of these shapes."""
         key = tuple((tuple(each.shape), each.dtype) for each in given)
         if key not in self.made:
-            self.made[key] = optimize(self.host.module(given), tuple(given), **self.wishes)
+            made = optimize(self.host.module(given), tuple(given), **self.wishes)
+            if len(self.made) >= MOST_SHAPES:  # the first is what it was optimised with, and stays
+                del self.made[list(self.made)[1]]
+            self.made[key] = made
         return self.made[key]
 
     @property

@@ -5,6 +5,7 @@ What is known of shapes is NumPy's all along and never on the device; a tensor i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -14,12 +15,12 @@ import torch
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.torch.dtypes import TO_TORCH
+from noyau.frontends.torch.dtypes import FROM_TORCH
 from noyau.runtimes.torch.arrays import tensor_of
 
 Value: TypeAlias = "torch.Tensor | np.ndarray | None"
 F = torch.nn.functional
-BY_NUMBER = {dtype.onnx: TO_TORCH[dtype] for dtype in DType if dtype in TO_TORCH}
+BY_NUMBER = {dtype.onnx: theirs for theirs, dtype in FROM_TORCH.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,13 @@ def _reduced(function: Callable[..., torch.Tensor]) -> Function:
         return function(x, axes, bool(call.numbers.get("keepdims", 1))).to(x.dtype)  # torch sums i32 as i64
 
     return run
+
+
+def _mean(x: torch.Tensor, axes: Sequence[int], keep: bool) -> torch.Tensor:
+    if x.dtype.is_floating_point:
+        return torch.mean(x, axes, keep)
+    count = math.prod(x.shape[axis] for axis in axes)
+    return torch.div(torch.sum(x, axes, keep), count, rounding_mode="trunc")
 
 
 def _product(x: torch.Tensor, axes: Sequence[int], keep: bool) -> torch.Tensor:
@@ -344,7 +352,7 @@ FUNCTIONS: dict[str, Function] = {
     "Gemm": _gemm,
     "Softmax": _softmax(torch.softmax),
     "LogSoftmax": _softmax(torch.log_softmax),
-    "ReduceMean": _reduced(torch.mean),
+    "ReduceMean": _reduced(_mean),
     "ReduceSum": _reduced(torch.sum),
     "ReduceMax": _reduced(torch.amax),
     "ReduceMin": _reduced(torch.amin),

@@ -7,7 +7,15 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from noyau.torch_modules import device_replaying  # noqa: E402
-from noyau.torch_modules.device_replaying import MOST_TRIES, WARM, Recorded, Replaying, is_repeatable  # noqa: E402
+from noyau.torch_modules.device_replaying import (  # noqa: E402
+    MOST_TRIES,
+    WARM,
+    Recorded,
+    Replaying,
+    is_repeatable,
+    lies_at,
+    require_apart,
+)
 
 WEIGHT, CACHE = torch.full((3,), 2.0), torch.zeros(3)
 
@@ -118,8 +126,33 @@ def test_on_another_stream_it_is_launched(recorded, monkeypatch):
     ((_, graph),) = recorded
     monkeypatch.setattr(device_replaying, "stream_now", lambda: (0, 8))
     assert run.recorded is not None
-    assert not run.recorded.fits([each.data_ptr() for each in (WEIGHT, WEIGHT, cache)])
+    assert not run.recorded.fits([lies_at(each) for each in (WEIGHT, WEIGHT, cache)])
     assert graph.replays == 1
+
+
+def test_a_parameter_that_lies_otherwise_from_the_same_place_on(recorded):
+    square = torch.arange(9.0).reshape(3, 3)
+
+    def known(arguments):
+        (x,) = arguments
+        return (x[0].clone(),)
+
+    run = Replaying(known, [square], frozenset({0}))
+    for _ in range(WARM + 1):
+        run([square])
+    assert run.recorded is not None
+    assert run.recorded.fits([lies_at(square)])
+    assert not run.recorded.fits([lies_at(square.t())])
+
+
+def test_results_that_copies_would_not_be():
+    one, two = torch.zeros(4, 3), torch.zeros(3, 4).t()
+    require_apart([one, two], set())
+    for wrong in ([one, one[1:]], [one[:, :1].expand(4, 3)], [one[:, ::2]]):
+        with pytest.raises(RuntimeError, match=r"shares memory|not side by side"):
+            require_apart(wrong, set())
+    with pytest.raises(RuntimeError, match="shares memory with its arguments"):
+        require_apart([one], {one.untyped_storage().data_ptr()})
 
 
 def test_what_draws_numbers_is_not_repeated():

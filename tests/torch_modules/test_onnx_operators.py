@@ -77,7 +77,7 @@ CASES = [
     ("Trilu", [X, np.array(1)], {"upper": 0}),
     ("CumSum", [X, np.array(1)], {}),
     *(("CumSum", [N.astype(np.int32), np.array(1)], {"exclusive": 1, "reverse": turns}) for turns in (0, 1)),
-    *((name, [N.astype(np.int32), ints(-1)], {}) for name in ("ReduceSum", "ReduceProd")),
+    *((name, [N.astype(np.int32), ints(-1)], {}) for name in ("ReduceSum", "ReduceProd", "ReduceMean")),
     ("Tile", [X, ints(1, 2, 1)], {}),
     ("Pad", [X, ints(0, 1, 0, 2, 0, 0), np.float32(3)], {}),
     ("LayerNormalization", [X, ROW, ROW], {"epsilon": 1e-3}),

@@ -12,7 +12,8 @@ from noyau.errors import DeviceError, UnsupportedError
 
 _TRAPPED = re.compile(
     r"illegal memory access|misaligned address|device-side assert|unspecified launch failure|illegal instruction"
-    r"|illegal address|invalid program counter|hardware stack error|launch timed out",
+    r"|illegal address|invalid program counter|hardware stack error|launch timed out"
+    r"|operation not supported on global/shared address space",
     re.IGNORECASE,
 )
 MOST_PROGRAMS = (2**31 - 1, 65535, 65535)  # of a grid, along x, y and z

@@ -41,6 +41,10 @@ def test_out_of_memory_names_the_op_and_its_bytes():
             r"trapped \(illegal memory access\), and the context of this process is lost: .* started again.*sanitizer",
         ),
         (
+            RuntimeError("Triton Error [CUDA]: operation not supported on global/shared address space"),
+            r"trapped \(operation not supported on global/shared address space\), and the context",
+        ),
+        (
             RuntimeError("CUDA error: device-side assert triggered"),
             r"f: .* on cuda:0 before trapped \(device-side",
         ),
