@@ -11,14 +11,15 @@ import torch
 from numpy.lib.stride_tricks import as_strided
 
 from noyau.dtypes import DType
-from noyau.frontends.torch.dtypes import FROM_TORCH
+from noyau.frontends.torch.dtypes import TO_TORCH
 
+_OF_TENSORS = {theirs: ours for ours, theirs in TO_TORCH.items()}
 _BITS = {1: torch.uint8, 2: torch.int16}  # in which the cells of a dtype that NumPy lacks are handed over
 
 
 def from_torch(dtype: torch.dtype) -> DType | None:
-    """The DType of a dtype of torch, or None where noyau has none (complex, float8, quantised)."""
-    return FROM_TORCH.get(dtype)
+    """The DType of a dtype of torch, or None where noyau has none (complex, quantised)."""
+    return _OF_TENSORS.get(dtype)
 
 
 @cache

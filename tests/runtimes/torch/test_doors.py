@@ -14,7 +14,7 @@ from noyau.runtimes.numpy.doors import MISS, Argument
 
 torch = pytest.importorskip("torch")
 
-from noyau.frontends.torch.dtypes import TO_TORCH  # noqa: E402
+from noyau.frontends.torch.dtypes import FROM_TORCH, TO_TORCH  # noqa: E402
 from noyau.runtimes.torch import doors, library  # noqa: E402
 from noyau.runtimes.torch.arrays import array_of, from_torch, tensor_of  # noqa: E402
 from noyau.runtimes.torch.doors import TensorDoor  # noqa: E402
@@ -52,7 +52,7 @@ def test_torch_is_read_in_c():
     assert door(doubled, Argument(DType.F32, 1)).in_c
 
 
-@pytest.mark.parametrize("dtype", [*TO_TORCH], ids=lambda dtype: dtype.value)
+@pytest.mark.parametrize("dtype", [*FROM_TORCH.values()], ids=lambda dtype: dtype.value)
 def test_every_dtype_goes_in_and_comes_out(dtype, through):
     wanted = torch.tensor([[1, 0, 1], [0, 1, 1]]).to(TO_TORCH[dtype])
     made = through(door(doubled, Argument(dtype, 2)))((wanted,))

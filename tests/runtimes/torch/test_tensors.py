@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
+import noyau
 from noyau.errors import SignatureError, UnsupportedError
 from tests.runtimes.torch.kinds import rmsnorm, scaled, softmax
 
@@ -24,7 +26,10 @@ X = torch.ones(3, 4)
             r"softmax: x is complex64, and noyau computes on real numbers; give torch.view",
         ),
         (X.to_sparse(), r"softmax: x is laid out as torch.sparse_coo, not as cells at strides; give x.to_dense\(\)"),
-        (X.to(torch.float8_e4m3fn), r"softmax: x is float8_e4m3fn, which noyau does not compute on; give x.float\(\)"),
+        (
+            torch.zeros(3, 4, dtype=torch.uint8).view(torch.float8_e8m0fnu),
+            r"softmax: x is float8_e8m0fnu, which noyau does not compute on; give x.float\(\)",
+        ),
     ],
     ids=["complex", "sparse", "float8"],
 )
@@ -134,3 +139,22 @@ def test_one_that_it_does_not_need_may():
     free.add_(1)
     made.sum().backward()
     assert torch.allclose(x.grad, torch.zeros(3, 4), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"])
+def test_tensors_of_float8_in_and_out(name):
+    """All 256 codes are the numbers that torch says; casts to float8 mean what they mean of arrays."""
+    spelt, dtype = name.replace("float8_", "f8"), getattr(ml_dtypes, name)
+    wide = noyau.op(f"{spelt}[n] -> f32[n]", name="wide")(lambda x: x.astype(np.float32))
+    narrow = noyau.op(f"f32[n] -> {spelt}[n]", name="narrow")(lambda x: x.astype(dtype))
+    codes = torch.arange(256, dtype=torch.uint8).view(getattr(torch, name))
+    numbers = wide(codes)
+    assert torch.equal(numbers.nan_to_num(-1.5e-3), codes.float().nan_to_num(-1.5e-3))
+    given = torch.cat([numbers, torch.tensor([1e9, -1e9, 449.0, 57345.0, 1e-9, -0.0])])
+    made = narrow(given)
+    assert made.dtype is getattr(torch, name)
+    with np.errstate(all="ignore"):
+        wanted = given.numpy().astype(dtype)
+    assert np.array_equal(made.float().numpy(), wanted.astype(np.float32), equal_nan=True)
+    with pytest.raises(SignatureError, match=f"softmax: x: {spelt}.3, 4. does not fit"):
+        softmax(X.to(getattr(torch, name)))
