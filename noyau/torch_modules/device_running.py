@@ -98,7 +98,8 @@ class Flat:
         from noyau.runtimes.torch.cuda_errors import fault_of, short_of_memory
 
         if isinstance(error, torch.OutOfMemoryError):
-            return torch.OutOfMemoryError(short_of_memory("a compiled graph", "the GPU", (), error))
+            short: RuntimeError = torch.OutOfMemoryError(short_of_memory("a compiled graph", "the GPU", (), error))
+            return short
         told = fault_of(error, "a compiled graph", "the GPU")
         return None if told is None else DeviceError(told)
 
