@@ -65,8 +65,11 @@ def folder() -> Path:
 def lookup(key: str, suffix: str) -> Path | None:
     """The entry of a key, or None. An entry that is damaged, or that another user could have written, is removed."""
     home = folder()
-    found = _names(str(home), home.stat().st_mtime_ns).get(key, ())
-    for path in (home / name for name in sorted(found) if name.endswith(suffix)):
+    names, start = _names(str(home), home.stat().st_mtime_ns), f"\n{key}-"
+    for at in [each.start() for each in re.finditer(start, names)]:
+        path = home / names[at + 1 : names.index("\n", at + 1)]
+        if path.suffix != suffix:
+            continue
         if _is_sound(path):
             with contextlib.suppress(OSError):
                 os.utime(path)  # the least recently used entries go first
@@ -76,12 +79,10 @@ def lookup(key: str, suffix: str) -> Path | None:
 
 
 @lru_cache(maxsize=1)
-def _names(home: str, _changed_ns: int) -> dict[str, list[str]]:
-    """The entries of a folder by their keys, as long as nothing in it has changed."""
-    found: dict[str, list[str]] = {}
-    for name in os.listdir(home):
-        found.setdefault(name.partition("-")[0], []).append(name)
-    return found
+def _names(home: str, _changed_ns: int) -> str:
+    """The sorted entries of a folder, each between two ends of lines, as long as nothing in it has changed: as objects
+    they would be many times as large."""
+    return "\n".join(["", *sorted(os.listdir(home)), ""])
 
 
 def store(key: str, suffix: str, produce: Callable[[Path], None], limit_bytes: int = LIMIT_BYTES) -> Path:

@@ -5,16 +5,21 @@ torch finds it by the entry point `noyau` of the group `torch_dynamo_backends`.
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+import torch
 from torch import fx
-from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.utils import flatten_graph_inputs
+from torch._functorch import config
+from torch._functorch.aot_autograd import aot_module_simplified
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from noyau.torch_modules.ahead import Ahead
 from noyau.torch_modules.compiling import Record, compile_graph
+from noyau.torch_modules.merging import merge_equal
 from noyau.torch_modules.wishes import Wishes, wishes_from
 
 log = logging.getLogger("noyau")
@@ -34,13 +39,15 @@ def backend(
 def through(module: fx.GraphModule, inputs: Sequence[Any], wishes: Wishes, record: Record) -> Callable[..., Any]:
     """As `backend`; what becomes of each graph is told to `record`."""
 
-    with Ahead(wishes, log.info, reasons=not record.forgets) as ahead:
+    on_gpu = any(getattr(each, "is_cuda", False) for each in inputs)
+    with Ahead(wishes, log.info, reasons=not record.forgets, on_gpu=on_gpu) as ahead:
 
         def compiler(graph: fx.GraphModule, examples: Sequence[Any], kind: str) -> Callable[..., Any]:
             return compile_graph(graph, examples, kind, wishes, record, ahead)
 
         def partition(*args: Any, **kwargs: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
-            forward, backward = min_cut_rematerialization_partition(*args, **kwargs)
+            forward, backward = in_two(*args, **kwargs)
+            gc.collect()  # what was cut, and the network that said where, are in cycles
             for graph in (forward.graph, backward.graph):
                 ahead.begin(graph)
             return forward, backward
@@ -48,12 +55,20 @@ def through(module: fx.GraphModule, inputs: Sequence[Any], wishes: Wishes, recor
         return captured(module, inputs, compiler, decompositions(wishes.rest), partition)
 
 
+def in_two(joint: fx.GraphModule, *args: Any, **kwargs: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """The graphs of forward and backward, cut where the least must be kept."""
+    merge_equal(joint.graph)
+    with config.patch(cse=False):  # done, and torch's imports all of inductor
+        forward, backward = min_cut_rematerialization_partition(joint, *args, **kwargs)
+    return forward, backward
+
+
 def captured(
     module: fx.GraphModule,
     inputs: Sequence[Any],
     compiler: Callable[[fx.GraphModule, Sequence[Any], str], Callable[..., Any]],
     taken_apart: Mapping[Any, Any] | None = None,
-    partition: Partitioner = min_cut_rematerialization_partition,
+    partition: Partitioner = in_two,
 ) -> Callable[..., Any]:
     """What dynamo captured, functional and cut into the graphs of forward and backward by `partition`, each given to
     `compiler` with its kind: inference, forward or backward."""
@@ -61,15 +76,26 @@ def captured(
     def of_kind(kind: str) -> Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]:
         return lambda graph, examples: compiler(graph, examples, kind)
 
-    made = aot_autograd(
-        fw_compiler=of_kind("forward"),
-        bw_compiler=of_kind("backward"),
-        inference_compiler=of_kind("inference"),
-        partition_fn=partition,
-        decompositions=dict(taken_apart or {}),
-        keep_inference_input_mutations=any(getattr(each, "is_cuda", False) for each in inputs),  # see device_inplace
-    )
-    return made(module, inputs)  # type: ignore[no-any-return]
+    def made(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        run = aot_module_simplified(
+            graph,
+            examples,
+            fw_compiler=of_kind("forward"),
+            bw_compiler=backward,
+            inference_compiler=of_kind("inference"),
+            partition_fn=partition,
+            decompositions=dict(taken_apart or {}),
+            keep_inference_input_mutations=any(getattr(each, "is_cuda", False) for each in examples),  # device_inplace
+        )
+        return torch._dynamo.disable(run)  # type: ignore[no-any-return]
+
+    def backward(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        """In the midst of a run, neither compiled by dynamo nor giving what it compiles."""
+        return torch._dynamo.disable(torch._dynamo.disable(of_kind("backward"))(graph, examples))  # type: ignore[no-any-return]
+
+    if any(isinstance(each, list | tuple | dict) for each in inputs):
+        return flatten_graph_inputs(module, inputs, made)  # type: ignore[no-any-return]
+    return made(module, inputs)
 
 
 def decompositions(rest: str) -> Mapping[Any, Any]:

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from noyau.torch_modules.merging import merge_equal
+
 Boxed = Callable[[list[Any]], Any]
 
 
@@ -30,9 +32,9 @@ def eager(module: fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
 
 
 def shorten(graph: fx.Graph) -> None:
-    """Let torch make in one call what the graph spells in several: a view that there is already is not made again, and
-    a product with a transposed matrix is a linear layer, which calls the same function of BLAS."""
-    _merge_views(graph)
+    """Let torch make in one call what the graph spells in several: what there is already is not made again, and a
+    product with a transposed matrix is a linear layer, which calls the same function of BLAS."""
+    merge_equal(graph)
     aten = torch.ops.aten
     for node in list(graph.nodes):
         if node.target not in (aten.mm.default, aten.addmm.default) or node.kwargs:
@@ -48,21 +50,6 @@ def _is_vector(node: fx.Node) -> bool:
     """Whether a node is known to make a tensor of one axis."""
     fake = node.meta.get("val")
     return isinstance(fake, torch.Tensor) and fake.dim() == 1
-
-
-def _merge_views(graph: fx.Graph) -> None:
-    """Equal views of one value are one. Nothing in a graph of AOTAutograd changes a value before its end."""
-    if any(node.is_impure() and node.op == "call_function" for node in graph.nodes):
-        return
-    aten, known = torch.ops.aten, dict[tuple[Any, ...], fx.Node]()
-    views = (aten.view.default, aten._unsafe_view.default, aten.t.default, aten.transpose.int, aten.unsqueeze.default)
-    for node in list(graph.nodes):
-        if node.target in views:
-            key = (node.target, str(node.args))
-            first = known.setdefault(key, node)
-            if first is not node:
-                node.replace_all_uses_with(first)
-                graph.erase_node(node)
 
 
 def _boxed(function: Callable[[list[Any]], Any]) -> Boxed:

@@ -58,14 +58,16 @@ def test_one_compilation_for_all_lengths(built):
     assert len(record.graphs) == 1
 
 
-def test_two_compilations_where_nothing_is_said():
-    block = Block()
+def test_two_compilations_where_nothing_is_said(built):
+    block, counts = Block(), []
     function, record = compiled(block)
     with torch.no_grad():
         for length in (5, 6, 17, 64):
             x = torch.randn(2, length, 32)
             assert same(function(x), block(x))
+            counts.append(len(built))
     assert len(record.graphs) == 2
+    assert counts[0] > 0 and set(counts[1:]) == {counts[1]}
 
 
 @pytest.mark.slow
