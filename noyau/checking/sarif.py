@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from noyau.checking.findings import REMEDIES, Finding
 
@@ -45,7 +46,6 @@ def _locations(place: str) -> list[dict[str, Any]]:
     file, _, line = place.rpartition(":")
     if not line.isdigit() or not file:
         return []
-    path = Path(file)
-    here = Path.cwd()
-    uri = path.relative_to(here).as_posix() if path.is_relative_to(here) else path.absolute().as_uri()
+    path, here = Path(file).absolute(), Path.cwd()
+    uri = quote(path.relative_to(here).as_posix()) if path.is_relative_to(here) else path.as_uri()
     return [{"physicalLocation": {"artifactLocation": {"uri": uri}, "region": {"startLine": int(line)}}}]

@@ -21,7 +21,7 @@ from numba.cuda.simulator.kernel import FakeCUDAKernel
 
 from noyau.advice.arithmetic import sums_of_call
 from noyau.checking.findings import Finding
-from noyau.errors import DeviceError, NoyauError
+from noyau.errors import DeviceError, NoyauError, UnsupportedError
 from noyau.handwritten.kernels import python_function
 from noyau.scripts import numba_ufuncs
 from noyau.scripts.numba_host import WORDS
@@ -239,6 +239,12 @@ class Kernel(FakeCUDAKernel):  # type: ignore[misc]
             told = f"it made more than {MOST} accesses; run the script on smaller arrays"
             session.add(self.fn.__name__, LANGUAGE, place, shapes, None, told)
             raise DeviceError(f"{self.fn.__name__}{self._launch}: {told}") from None
+        except UnsupportedError as refusal:  # the script goes on without what it would have written
+            session.add(self.fn.__name__, LANGUAGE, place, shapes, None, f"{refusal}; the launch was left out")
+            for each in arguments:
+                if isinstance(each.is_set, np.ndarray):
+                    each.is_set[...] = True
+            return
         seen = launch.recorder.shadow.seen()
         findings, allowed = findings_of(seen, launch.route, session.script, self.fn.__name__, size)
         findings += advised(launch, self.fn, session.script, self.fn.__name__, at, size, is_whole=True)

@@ -62,6 +62,10 @@ class Devices(TorchFunctionMode):  # type: ignore[misc]
         name, named = getattr(func, "__name__", ""), dict(kwargs or {})
         if name == "__get__":
             return _attribute(func, args)
+        if name == "__set__" and getattr(func.__self__, "__name__", "") == "data":
+            func(*args)
+            _as(args[0], args[1])
+            return None
         made = self.called(func, name, args, named)
         self.look(func, args, made)
         return made
@@ -110,6 +114,11 @@ def _to(func: Any, tensor: torch.Tensor, args: Any, named: dict[str, Any]) -> An
     if made is tensor and there != is_marked(tensor):
         made = tensor.clone()
     return marked(made) if there else _bare(made) if made is not tensor else made
+
+
+def _as(tensor: Any, other: Any) -> Any:
+    """A tensor, which lies where another one does."""
+    return marked(tensor) if is_marked(other) else _bare(tensor)
 
 
 def _bare(tensor: Any) -> Any:
@@ -200,10 +209,16 @@ WORDS |= dict.fromkeys(("memory_allocated", "max_memory_allocated", "memory_rese
 @contextmanager
 def stood_in(look: Look) -> Iterator[None]:
     """Within, torch has a GPU as far as a script sees."""
-    generator = torch.Generator
+    generator, subclass = torch.Generator, torch.Tensor._make_subclass
+
+    def parameter(kind: Any, data: Any, *wishes: Any, **named: Any) -> Any:
+        """What nn.Parameter is made by, of which no mode is told."""
+        return _as(subclass(kind, data, *wishes, **named), data)
+
     with ExitStack() as undone:
         for name, word in WORDS.items():
             patch(undone, torch.cuda, name, word)
         patch(undone, torch, "Generator", lambda device="cpu": generator(_here(device, is_device=True)))
+        patch(undone, torch.Tensor, "_make_subclass", staticmethod(parameter))
         undone.enter_context(Devices(look))
         yield

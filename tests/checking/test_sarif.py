@@ -36,5 +36,11 @@ def test_both_lines_have_a_place():
     assert other["physicalLocation"]["artifactLocation"]["uri"] == "file:///else/j.py"
 
 
+def test_places_are_uris():
+    """A cell of a notebook, named from the folder that the check runs in."""
+    (found,) = results(Finding("op", "k", "numba", "race", "my book.ipynb[2]:4", "", "both write out[0]"))["results"]
+    assert found["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "my%20book.ipynb%5B2%5D"
+
+
 def test_nothing_was_found():
     assert results()["results"] == []

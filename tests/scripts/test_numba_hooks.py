@@ -74,6 +74,23 @@ def test_what_is_not_watched_may_have_arrays_that_are_read_only(monkeypatch):
     assert session.finished().kernels[0].unseen == "it is not seen"
 
 
+@cuda.jit
+def whole_grid(x):
+    cuda.cg.this_grid().sync()
+    x[cuda.grid(1)] = 1
+
+
+def test_a_launch_that_cannot_be_watched_is_left_out():
+    session = Session("here")
+    with hooked(session):
+        x = cuda.device_array(8, np.float32)
+        whole_grid[1, 8](x)
+        assert x.copy_to_host().shape == (8,)  # and the script goes on
+    (kernel,) = session.finished().kernels
+    assert re.fullmatch(r"numba\.cuda\.cg cannot be .* \(line \d+ of .*\); the launch was left out", kernel.unseen)
+    assert kernel.findings == ()
+
+
 def test_cells_that_an_earlier_launch_wrote_hold_values():
     @cuda.jit
     def double(x, first):

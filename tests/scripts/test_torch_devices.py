@@ -44,6 +44,17 @@ def test_a_move_is_a_copy(calls):
     assert plain.pin_memory() is plain
 
 
+def test_parameters_and_models_lie_where_their_data_does(calls):
+    assert torch.nn.Parameter(torch.ones(3).cuda()).is_cuda
+    assert not torch.nn.Parameter(torch.ones(3)).is_cuda
+    model = torch.nn.Linear(3, 2).cuda()
+    assert (model.weight.is_cuda, model.bias.requires_grad) == (True, True)
+    assert model(torch.ones(1, 3, device="cuda")).is_cuda
+    model.weight.data = torch.zeros(2, 3)
+    assert not model.weight.is_cuda
+    assert not model.cpu().bias.is_cuda
+
+
 def test_what_is_said_to_torch_cuda(calls):
     assert torch.cuda.is_available()
     assert torch.cuda.get_device_properties(0).multi_processor_count == 2

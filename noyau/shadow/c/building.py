@@ -96,7 +96,8 @@ def _flags(source: Source) -> tuple[str, ...]:
     own = tuple(flag for flag in source.flags if not _LEFT_OUT.match(flag))
     made = (*own, *_WATCHED, *_STANDARDS[source.language], "-fopenmp", "-U__SANITIZE_THREAD__")
     if source.language == "cuda":
-        made += ("-isystem", str(files("noyau.shadow.c").joinpath("include")), "-include", "noyau_cuda.h")
+        folder = Path(str(files("noyau.shadow.c").joinpath("include")))
+        made += ("-isystem", str(folder), "-include", "noyau_cuda.h", f"-DNOYAU_SHIM_{_headers(folder)}")
     if source.folder is not None and re.search(r'^\s*#\s*include\s*"', source.text, re.MULTILINE):
         made += ("-iquote", str(source.folder), f"-DNOYAU_HEADERS_{_headers(source.folder)}")
     return made

@@ -94,7 +94,10 @@ int clock_nanosleep(clockid_t clock, int flags, const struct timespec *a, struct
 /* An atomic that is read again and again may wait for another thread. */
 static void may_spin(void) {
     static int reads;
-    if (mode == THREADS && !in_team && thread_count && ++reads % 256 == 0) pass_turn(RUNS);
+    if (mode != THREADS || ++reads % 256) return;
+    if (in_team) {
+        if (team_size() > 1) give_way(WAITS_THREAD);
+    } else if (thread_count) pass_turn(RUNS);
 }
 
 static void lock_mutex(void *mutex, int site) {

@@ -71,7 +71,7 @@ ALLOWED = grid("allowed", "-> out: i32[1]", init={"out": 0})
 def odd():
     with pytest.MonkeyPatch.context() as patch:
         run = running.run
-        patch.setattr(watching, "run", lambda *given: run(*given, patience_s=0.3))
+        patch.setattr(watching, "run", lambda *given, **named: run(*given, patience_s=0.3, **named))
         return watched(PATH, [*SAID, ALLOWED])
 
 

@@ -186,7 +186,8 @@ template <class T, class A, class B> NOYAU_CALLED T atomicCAS(T *at, A compare, 
     return was;
 }
 
-/* Vectors. */
+/* Vectors. They are made where they are stored: a compiler does not tell of a call that fills memory by itself. */
+#define NOYAU_MADE __attribute__((always_inline)) static inline
 #define NOYAU_VECTORS(type, name)                                                                    \
     struct alignas(sizeof(type)) name##1 {                                                           \
         type x;                                                                                      \
@@ -200,10 +201,10 @@ template <class T, class A, class B> NOYAU_CALLED T atomicCAS(T *at, A compare, 
     struct alignas(4 * sizeof(type) > 16 ? 16 : 4 * sizeof(type)) name##4 {                          \
         type x, y, z, w;                                                                             \
     };                                                                                               \
-    NOYAU_UNSEEN static inline name##1 make_##name##1(type x) { return {x}; }                        \
-    NOYAU_UNSEEN static inline name##2 make_##name##2(type x, type y) { return {x, y}; }             \
-    NOYAU_UNSEEN static inline name##3 make_##name##3(type x, type y, type z) { return {x, y, z}; }  \
-    NOYAU_UNSEEN static inline name##4 make_##name##4(type x, type y, type z, type w) { return {x, y, z, w}; }
+    NOYAU_MADE name##1 make_##name##1(type x) { return {x}; }                        \
+    NOYAU_MADE name##2 make_##name##2(type x, type y) { return {x, y}; }             \
+    NOYAU_MADE name##3 make_##name##3(type x, type y, type z) { return {x, y, z}; }  \
+    NOYAU_MADE name##4 make_##name##4(type x, type y, type z, type w) { return {x, y, z, w}; }
 NOYAU_VECTORS(signed char, char)
 NOYAU_VECTORS(unsigned char, uchar)
 NOYAU_VECTORS(short, short)
@@ -218,9 +219,9 @@ struct alignas(8) uint2 {
 struct alignas(16) uint4 {
     unsigned x, y, z, w;
 };
-NOYAU_UNSEEN static inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
-NOYAU_UNSEEN static inline uint3 make_uint3(unsigned x, unsigned y, unsigned z) { return {x, y, z}; }
-NOYAU_UNSEEN static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+NOYAU_MADE uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+NOYAU_MADE uint3 make_uint3(unsigned x, unsigned y, unsigned z) { return {x, y, z}; }
+NOYAU_MADE uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 
 /* Loads by other ways are loads. */
 template <class T> inline T __ldg(const T *at) { return *at; }
