@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from noyau.ir.dims import Atom, Dim, Op, never_negative
 from noyau.ir.ranges import at_least_one, highest, lowest
@@ -24,21 +24,23 @@ def is_inside(index: Dim, extent: Dim, extents: Mapping[str, Dim]) -> bool:
     return never_negative(low.replace(known), running) and never_negative(left, running)
 
 
-def tile_of(length: Dim) -> tuple[Dim, Dim] | None:
-    """Of the length of a tile, min(size, extent - begin): where it begins, and the extent that it is a part of."""
+def tile_of(length: Dim, lengths: Mapping[str, tuple[Dim, Dim]]) -> tuple[Dim, Dim] | None:
+    """Of the length of a tile, min(size, extent - begin): where it begins, and the extent that it is a part of;
+    `lengths` has this for the lengths of tiles that it may lie in."""
     match length.terms:
         case (((Op("max", left, right),), -1),):
             for left_over in (-left, -right):
-                begin = Dim(tuple((atoms, -factor) for atoms, factor in left_over.terms if _moves(atoms)))
+                begin = Dim(tuple((atoms, -factor) for atoms, factor in left_over.terms if _moves(atoms, lengths)))
                 if begin.terms and never_negative(begin):
-                    return begin, left_over + begin
+                    before, extent = lengths.get(str(left_over + begin), (Dim.of(0), left_over + begin))
+                    return before + begin, extent
         case _:
             pass
     return None
 
 
-def _moves(atoms: Sequence[Atom]) -> bool:
-    return any(isinstance(atom, str) and atom.startswith("#") for atom in atoms)
+def _moves(atoms: Sequence[Atom], lengths: Container[str]) -> bool:
+    return any(isinstance(atom, str) and atom.startswith("#") and atom not in lengths for atom in atoms)
 
 
 def out_of_tiles(

@@ -171,7 +171,7 @@ class Printer(Statements):
             yield f"noyau_fetch({self.names.value(prefetch.buffer)}, {self.expressions.dim(prefetch.index[0])})"
 
     def noted(self, let: Let) -> None:
-        if isinstance(let.value, Index) and (tile := tile_of(let.value.dim)) is not None:
+        if isinstance(let.value, Index) and (tile := tile_of(let.value.dim, self.expressions.lengths)) is not None:
             self.expressions.lengths[let.name] = tile
 
     def refused(self, index: str, extent: str) -> Iterator[str]:

@@ -32,8 +32,9 @@ from noyau.schedules.turning import turn
 class Options:
     """What a schedule may choose: how many partial states a fold has, 0 for as many as suit its length, whether a row
     is kept, from how many bytes on an output is written around the caches, 0 for never, whether short rows, where
-    it is not known that there are none, have a launch of their own, whether a lane does two cells of bfloat16, and
-    whether what goes through memory of the thread first is worth it: long computations in stages, turned tiles."""
+    it is not known that there are none, have a launch of their own, whether a lane does two cells of bfloat16,
+    whether what goes through memory of the thread first is worth it: long computations in stages, turned tiles, and
+    whether what is left of a row after whole blocks and lanes has loops of its own."""
 
     lanes: int = 0
     kept: bool = True
@@ -41,6 +42,7 @@ class Options:
     short: bool = True
     pairs: bool = True
     stages: bool = False
+    rests: bool = True
 
 
 USUAL = Options(stages=True)
@@ -66,7 +68,7 @@ def _one(kernel: Kernel, options: Options) -> Kernel:
     if _is_full(body):
         if (first := rows_before(kernel)) is not None:
             return each(*first, again)
-        done, rest = full(kernel, lanes=options.lanes or MANY)
+        done, rest = full(kernel, lanes=options.lanes or MANY, rests=options.rests)
         later = each(done, [rest] if rest else [], again)
         return replace(later, launches=(*done.launches, *later.launches))
     if len(blocks := apart(body)) > 1:
@@ -82,7 +84,7 @@ def _one(kernel: Kernel, options: Options) -> Kernel:
     pieces = _pieces(body)
     if all(_is_columns(piece, folds_of(piece)) for piece in pieces):
         return columns(kernel) if len(pieces) == 1 else each(kernel, pieces, again)
-    return _or_short(kernel, row(kernel, lanes=options.lanes, kept=options.kept), options)
+    return _or_short(kernel, row(kernel, lanes=options.lanes, kept=options.kept, rests=options.rests), options)
 
 
 def _or_short(kernel: Kernel, scheduled: Kernel, options: Options) -> Kernel:

@@ -15,6 +15,7 @@ from noyau.ir.dims import Dim, product
 from noyau.ir.loops import Alloc, Axis, Call, Const, Expr, Fold, If, Index, Let, Load, Loop, Space, Statement, Store
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.walk import substitute
+from noyau.schedules.ahead import computes
 from noyau.schedules.steps import minimum
 
 Statements = tuple[Statement, ...]
@@ -79,40 +80,49 @@ def state_of(fold: Fold, name: str, *, wide: bool) -> State:
     return State(fold.monoid, tuple(f"{name}_{part}" for part in PARTS.get(fold.monoid, (fold.monoid,))), dtypes)
 
 
-def expand_folds(statements: Statements, lanes: int, *, wide: bool = True) -> Statements:
+def expand_folds(statements: Statements, lanes: int, *, wide: bool = True, rests: bool = True) -> Statements:
     """Every Fold as loops over `lanes` partial states, a tail, and a merge by halves. Not `wide`: sums of float32 that
-    have one lane stay in float32."""
+    have one lane stay in float32. Not `rests`: what is left of whole blocks and lanes goes through the loops
+    that these go through, one text with the same result; but not where values are chosen or much is computed,
+    which takes LLVM 1.2 to 1.8 times as long where it does not know how many lanes there are."""
     made: list[Statement] = []
     for statement in statements:
         match statement:
             case Let(name, Fold() as fold, origin):
-                loops, state = total_of(fold, name, lanes, wide=wide)
+                loops, state = total_of(fold, name, lanes, wide=wide, rests=rests)
                 made += [*loops, Let(name, state.result(Dim.of(0), fold.dtype), origin)]
             case Loop() | If():
-                made.append(replace(statement, body=expand_folds(statement.body, lanes, wide=wide)))
+                made.append(replace(statement, body=expand_folds(statement.body, lanes, wide=wide, rests=rests)))
             case _:
                 made.append(statement)
     return tuple(made)
 
 
-def total_of(fold: Fold, name: str, lanes: int, *, wide: bool = True) -> tuple[Statements, State]:
-    """The loops of a fold, and the state that they leave in cell 0; with 0 lanes as many as suit its length."""
+def total_of(fold: Fold, name: str, lanes: int, *, wide: bool = True, rests: bool = True) -> tuple[Statements, State]:
+    """The loops of a fold, and the state that they leave in cell 0; with 0 lanes as many as suit its length. `wide` and
+    `rests` are as in `expand_folds`."""
     lanes = lanes or (MANY if fold.monoid in CHOOSING or _known(fold.loops[-1][1]) >= LONG else FEW)
     lanes = 1 if is_ordered(fold) else min(lanes, _known(fold.loops[-1][1]) or lanes)
+    rests = rests or _is_short(fold) or fold.monoid in CHOOSING or computes(fold.body)
     if lanes == 1 or _is_short(fold):
         state = state_of(fold, name, wide=wide and lanes == 1)
-        return lanes_of(fold, state, lanes, name), state
+        return lanes_of(fold, state, lanes, name, rests=rests), state
     total, part, zero = state_of(fold, name, wide=True), state_of(fold, f"{name}_lanes", wide=False), Dim.of(0)
     extent, step, block = fold.loops[0][1], _step(fold, BLOCK), f"#block_{name}"
 
-    def piece(start: Dim, count: Dim) -> Statements:
-        loops = lanes_of(_moved(fold, start, count), part, lanes, name)
+    def piece(placed: Fold) -> Statements:
+        loops = lanes_of(placed, part, lanes, name, rests=rests)
         return (*loops, total.store(zero, part.load(zero), merge=True))
 
-    whole = Loop(block, extent // step, Axis.SERIAL, piece(Dim.of(block) * step, Dim.of(step)))
-    rest = extent % step
-    left = piece(extent // step * step, rest) if rest != zero else ()
-    return (*total.memory(1), total.empty(zero), whole, *left), total
+    if rests:
+        whole = piece(_moved(fold, Dim.of(block) * step, Dim.of(step)))
+        loops: Statements = (Loop(block, extent // step, Axis.SERIAL, whole),)
+        left = extent % step
+        loops += piece(_moved(fold, extent // step * step, left)) if left != zero else ()
+    else:
+        blocks, length, placed = in_blocks(fold, BLOCK, block)
+        loops = (Loop(block, blocks, Axis.SERIAL, (*length, *piece(placed))),)
+    return (*total.memory(1), total.empty(zero), *loops), total
 
 
 def is_ordered(fold: Fold) -> bool:
@@ -172,18 +182,23 @@ def step(fold: Fold, state: State, at: Dim) -> Statements:
     return (*expand_folds(fold.body, 1), state.store(at, lifted, merge=True))
 
 
-def lanes_of(fold: Fold, state: State, lanes: int, name: str) -> Statements:
-    """The loops of a fold over lanes, up to the merged state in cell 0."""
+def lanes_of(fold: Fold, state: State, lanes: int, name: str, *, rests: bool) -> Statements:
+    """The loops of a fold over lanes, up to the merged state in cell 0; `rests` is as in `expand_folds`."""
     lane, (variable, extent) = f"#lane_{name}", fold.loops[-1]
     steps = step(fold, state, Dim.of(lane) if lanes > 1 else Dim.of(0))
     loops: list[Statement] = []
     if lanes == 1:
         loops = [Loop(variable, extent, Axis.SERIAL, steps)]
     else:
-        whole, tail = extent // lanes, extent % lanes
-        strip = substitute(steps, {variable: Dim.of(variable) * lanes + Dim.of(lane)})
-        loops.append(Loop(variable, whole, Axis.SERIAL, (Loop(lane, Dim.of(lanes), Axis.LANES, strip),)))
-        if tail != Dim.of(0):
+        whole, tail, begin = extent // lanes, extent % lanes, Dim.of(variable) * lanes
+        strip = substitute(steps, {variable: begin + Dim.of(lane)})
+        if tail == Dim.of(0) or rests:
+            loops.append(Loop(variable, whole, Axis.SERIAL, (Loop(lane, Dim.of(lanes), Axis.LANES, strip),)))
+        else:
+            length = Let(f"{variable}_length", Index(minimum(Dim.of(lanes), extent - begin)))
+            body = (length, Loop(lane, Dim.of(length.name), Axis.LANES, strip))
+            loops.append(Loop(variable, (extent + (lanes - 1)) // lanes, Axis.SERIAL, body))
+        if tail != Dim.of(0) and rests:
             rest = substitute(steps, {variable: whole * lanes + Dim.of(lane)})
             loops.append(Loop(lane, tail, Axis.LANES, rest))
     for outer, count in reversed(fold.loops[:-1]):

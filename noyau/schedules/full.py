@@ -37,9 +37,10 @@ def rows_before(kernel: Kernel) -> tuple[Kernel, list[Statements]] | None:
     return replace(kernel, buffers=(*kernel.buffers, scratch)), blocks
 
 
-def full(kernel: Kernel, *, lanes: int = 32, block: int = BLOCK) -> tuple[Kernel, Statements]:
+def full(kernel: Kernel, *, lanes: int = 32, block: int = BLOCK, rests: bool = True) -> tuple[Kernel, Statements]:
     """The first fold at the root, over blocks on threads, then their states merged in order. What follows is done at
-    once where it is a few scalars; else it is given back, to be scheduled, and finds the result in scratch."""
+    once where it is a few scalars; else it is given back, to be scheduled, and finds the result in scratch. `rests` is
+    as in `expand_folds`."""
     kernel = with_bodies(kernel, coalesce)
     (launch,) = kernel.launches
     at = launch.body.index(first_fold(launch.body))
@@ -53,7 +54,7 @@ def full(kernel: Kernel, *, lanes: int = 32, block: int = BLOCK) -> tuple[Kernel
         kernel = replace(kernel, buffers=(*kernel.buffers, scratch))
         rest = drop_unused((*before, replace(let, value=Load(scratch.name, cell, scratch.dtype)), *after))
         after = (Store((scratch.name,), cell, (Var(let.name, scratch.dtype),)),)
-    two = in_two((*before, let, *after), (), block, lanes)
+    two = in_two((*before, let, *after), (), block, lanes, rests=rests)
     first = replace(two.block, axis=Axis.THREADS, body=two.first)
-    launches = tuple(Launch(widen(expand_folds(body, lanes))) for body in ((first,), two.second))
+    launches = tuple(Launch(widen(expand_folds(body, lanes, rests=rests))) for body in ((first,), two.second))
     return replace(kernel, buffers=(*kernel.buffers, *two.scratch), launches=launches), rest

@@ -24,16 +24,23 @@ class Two:
 
 
 def in_two(
-    body: Statements, around: Sequence[Loop], size: int, lanes: int, *, wide: bool = True, every: bool = False
+    body: Statements,
+    around: Sequence[Loop],
+    size: int,
+    lanes: int,
+    *,
+    wide: bool = True,
+    every: bool = False,
+    rests: bool = True,
 ) -> Two:
     """The first fold of a block, `around` which loops stand, in blocks of about `size` values; with `every`, all of
     them, which are alike (`together.are_alike`), in one pass.
 
-    The cells of scratch lie in the order of the loops, the blocks outside the innermost one. `wide` is as in
-    `expand_folds`."""
+    The cells of scratch lie in the order of the loops, the blocks outside the innermost one. `wide` and
+    `rests` are as in `expand_folds`."""
     found = parted(body) if every else _first(body)
     variable = f"#block_of_{found.lets[0].name}"
-    halves = [_half(let, around, size, lanes, variable, wide=wide) for let in found.lets]
+    halves = [_half(let, around, size, lanes, variable, wide=wide, rests=rests) for let in found.lets]
     length = halves[0].length
     first = (*found.before, *length, *in_one_pass([half.loops for half in halves]), *(half.left for half in halves))
     merged = in_one_pass([half.merge for half in halves])
@@ -62,11 +69,11 @@ class _Half:
     scratch: tuple[Buffer, ...]
 
 
-def _half(let: Let, around: Sequence[Loop], size: int, lanes: int, variable: str, *, wide: bool) -> _Half:
+def _half(let: Let, around: Sequence[Loop], size: int, lanes: int, variable: str, *, wide: bool, rests: bool) -> _Half:
     assert isinstance(let.value, Fold) and not is_ordered(let.value)
     blocks, length, fold = in_blocks(let.value, size, variable)
     block = Loop(variable, blocks, Axis.SERIAL, ())
-    loops, left = total_of(fold, let.name, lanes, wide=wide)
+    loops, left = total_of(fold, let.name, lanes, wide=wide, rests=rests)
     axes = [*around[:-1], block, *around[-1:]]
     shape = tuple(loop.extent for loop in axes)
     scratch = State(left.monoid, tuple(f"{name}_of_block" for name in left.names), left.dtypes)

@@ -18,13 +18,14 @@ from noyau.schedules.steps import Statements, bind, coalesce, keep, lone_loops, 
 DEAR = 8  # flops from which keeping a value is cheaper than computing it again
 
 
-def row(kernel: Kernel, *, lanes: int = 32, kept: bool = True) -> Kernel:
-    """Outer loops on threads, folds over `lanes` partial states, other innermost loops in lanes."""
+def row(kernel: Kernel, *, lanes: int = 32, kept: bool = True, rests: bool = True) -> Kernel:
+    """Outer loops on threads, folds over `lanes` partial states, other innermost loops in lanes. `rests` is as in
+    `expand_folds`."""
     kernel = with_bodies(kernel, lambda body: sink(coalesce(body)))
     kernel = with_bodies(kernel, lambda body: bind(body, lone_loops(body)))
     if kept:
         kernel = with_bodies(kernel, kept_rows)
-    return with_bodies(kernel, lambda body: widen(expand_folds(body, lanes)))
+    return with_bodies(kernel, lambda body: widen(expand_folds(body, lanes, rests=rests)))
 
 
 def kept_rows(body: Statements) -> Statements:

@@ -20,7 +20,9 @@ def wanted(options: Options) -> Options:
     """The options, but where language numba has its own."""
     own = numba.SCHEDULE
     lanes = options.lanes or own.lanes
-    return replace(options, lanes=lanes, around_bytes=own.around_bytes, short=own.short, pairs=own.pairs)
+    return replace(
+        options, lanes=lanes, around_bytes=own.around_bytes, short=own.short, pairs=own.pairs, rests=own.rests
+    )
 
 
 @cache

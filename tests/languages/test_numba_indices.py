@@ -52,10 +52,18 @@ def test_what_is_claimed_is_true():
 
 def test_the_length_of_a_tile_tells_where_it_begins_and_in_what_it_lies():
     tile, n = Dim.of("#tile"), Dim.of("n")
-    assert tile_of(minimum(Dim.of(256), n - tile * 256)) == (tile * 256, n)
+    assert tile_of(minimum(Dim.of(256), n - tile * 256), {}) == (tile * 256, n)
     backwards = minimum(Dim.of(256), n + tile * 256)  # from -256 tile on: not inside
     for length in (n, Dim.of(256), n - tile, minimum(Dim.of(256), n), backwards):
-        assert tile_of(length) is None
+        assert tile_of(length, {}) is None
+
+
+def test_a_tile_of_a_tile_lies_in_what_that_lies_in():
+    block, strip, n = Dim.of("#block"), Dim.of("#strip"), Dim.of("n")
+    within = minimum(Dim.of(64), Dim.of("#block_length") - strip * 64)
+    known = {"#block_length": tile_of(minimum(Dim.of(512), n - block * 512), {})}
+    assert tile_of(within, known) == (block * 512 + strip * 64, n)
+    assert tile_of(within, {}) is None
 
 
 def test_an_index_by_tiles_is_one_into_the_whole():

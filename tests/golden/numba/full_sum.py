@@ -37,11 +37,13 @@ def full_sum_0(x, v1_2_sum_of_block, n, begin, end):
     for block in range(begin, end):
         length = min(65536, n - block * 65536)
         v1_2_sum = 0.0
-        for block_2 in range(length // 512):
+        for block_2 in range((length + 511) // 512):
+            length_2 = min(512, length - block_2 * 512)
             for lane in range(64):
                 v1_2_lanes_sum[lane] = f32(0.0)
-            for r1 in range(8):
-                for lane in range(64):
+            for r1 in range((length_2 + 63) // 64):
+                length_3 = min(64, length_2 - r1 * 64)
+                for lane in range(length_3):
                     x_i = x[u64(block * 65536 + block_2 * 512 + r1 * 64 + lane)]
                     v1_2_lanes_sum[lane] += x_i
             half = 32
@@ -50,21 +52,6 @@ def full_sum_0(x, v1_2_sum_of_block, n, begin, end):
                     v1_2_lanes_sum[lane] += v1_2_lanes_sum[u64(half + lane)]
                 half //= 2
             v1_2_sum += f64(v1_2_lanes_sum[0])
-        for lane in range(64):
-            v1_2_lanes_sum[lane] = f32(0.0)
-        for r1 in range((length % 512) // 64):
-            for lane in range(64):
-                x_i = x[u64(block * 65536 + (length // 512) * 512 + r1 * 64 + lane)]
-                v1_2_lanes_sum[lane] += x_i
-        for lane in range((length % 512) % 64):
-            x_i = x[u64(block * 65536 + (length // 512) * 512 + ((length % 512) // 64) * 64 + lane)]
-            v1_2_lanes_sum[lane] += x_i
-        half = 32
-        while half > 0:
-            for lane in range(half):
-                v1_2_lanes_sum[lane] += v1_2_lanes_sum[u64(half + lane)]
-            half //= 2
-        v1_2_sum += f64(v1_2_lanes_sum[0])
         v1_2_sum_of_block[u64(block)] = v1_2_sum
 
 

@@ -124,11 +124,13 @@ def gathered_0(table, ids, v5, v2, words, n, b, s, begin, end):
         if not 0 <= at < words:
             return 1
         v4_sum = 0.0
-        for block in range(n // 512):
+        for block in range((n + 511) // 512):
+            length = min(512, n - block * 512)
             for lane in range(64):
                 v4_lanes_sum[lane] = f32(0.0)
-            for r1 in range(8):
-                for lane in range(64):
+            for r1 in range((length + 63) // 64):
+                length_2 = min(64, length - r1 * 64)
+                for lane in range(length_2):
                     table_i = table[at, block * 512 + r1 * 64 + lane]
                     v3 = table_i * table_i
                     v4_lanes_sum[lane] += v3
@@ -138,23 +140,6 @@ def gathered_0(table, ids, v5, v2, words, n, b, s, begin, end):
                     v4_lanes_sum[lane] += v4_lanes_sum[u64(half + lane)]
                 half //= 2
             v4_sum += f64(v4_lanes_sum[0])
-        for lane in range(64):
-            v4_lanes_sum[lane] = f32(0.0)
-        for r1 in range((n % 512) // 64):
-            for lane in range(64):
-                table_i = table[at, u64((n // 512) * 512 + r1 * 64 + lane)]
-                v3 = table_i * table_i
-                v4_lanes_sum[lane] += v3
-        for lane in range((n % 512) % 64):
-            table_i = table[at, u64((n // 512) * 512 + ((n % 512) // 64) * 64 + lane)]
-            v3 = table_i * table_i
-            v4_lanes_sum[lane] += v3
-        half = 32
-        while half > 0:
-            for lane in range(half):
-                v4_lanes_sum[lane] += v4_lanes_sum[u64(half + lane)]
-            half //= 2
-        v4_sum += f64(v4_lanes_sum[0])
         v5_cells[u64(i1)] = f32(v4_sum)
         if 4194304 <= (b * n * s * 4):
             for i2w in range((n + 255) // 256):

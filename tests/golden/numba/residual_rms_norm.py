@@ -143,11 +143,13 @@ def residual_rms_norm_0(v10, x, r, w, v17, v3, rows, n, begin, end):
         v10_i = v10
         v8 = f32(n)
         v5_sum = 0.0
-        for block in range(n // 512):
+        for block in range((n + 511) // 512):
+            length = min(512, n - block * 512)
             for lane in range(64):
                 v5_lanes_sum[lane] = f32(0.0)
-            for r1 in range(8):
-                for lane in range(64):
+            for r1 in range((length + 63) // 64):
+                length_2 = min(64, length - r1 * 64)
+                for lane in range(length_2):
                     x_i = x[i0, block * 512 + r1 * 64 + lane]
                     v_r_i = r[i0, block * 512 + r1 * 64 + lane]
                     v3_2 = x_i + v_r_i
@@ -159,27 +161,6 @@ def residual_rms_norm_0(v10, x, r, w, v17, v3, rows, n, begin, end):
                     v5_lanes_sum[lane] += v5_lanes_sum[u64(half + lane)]
                 half //= 2
             v5_sum += f64(v5_lanes_sum[0])
-        for lane in range(64):
-            v5_lanes_sum[lane] = f32(0.0)
-        for r1 in range((n % 512) // 64):
-            for lane in range(64):
-                x_i = x[i0, u64((n // 512) * 512 + r1 * 64 + lane)]
-                v_r_i = r[i0, u64((n // 512) * 512 + r1 * 64 + lane)]
-                v3_2 = x_i + v_r_i
-                v4 = v3_2 * v3_2
-                v5_lanes_sum[lane] += v4
-        for lane in range((n % 512) % 64):
-            x_i = x[i0, u64((n // 512) * 512 + ((n % 512) // 64) * 64 + lane)]
-            v_r_i = r[i0, u64((n // 512) * 512 + ((n % 512) // 64) * 64 + lane)]
-            v3_2 = x_i + v_r_i
-            v4 = v3_2 * v3_2
-            v5_lanes_sum[lane] += v4
-        half = 32
-        while half > 0:
-            for lane in range(half):
-                v5_lanes_sum[lane] += v5_lanes_sum[u64(half + lane)]
-            half //= 2
-        v5_sum += f64(v5_lanes_sum[0])
         v5 = f32(v5_sum)
         v9 = v5 / v8
         v12 = v10_i + v9
