@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
@@ -34,12 +34,14 @@ class Recorder:
 
     def __init__(self, most: int = 1 << 62, shadow: Shadow | None = None) -> None:
         self.shadow, self.most, self.owner = shadow or Shadow(), most, 0
-        self.notes = array("q")
+        self.notes: list[int] = []  # four an access
         self.memories: dict[int, Memory] = {}
         self.unset: set[int] = set()  # memories that held nothing when they were made
         self.sites: list[Site] = []
         self.files: set[str] = set()  # whose lines are sites
         self._sites: dict[tuple[str, int], int] = {}
+        self.placed: dict[tuple[int, int], int] = {}  # the sites of instructions of watched files, by code and offset
+        self._codes: list[CodeType] = []  # as long as they are here, no other code has their id
         self.signed: set[tuple[str, int]] = set()  # lines with an index that is written as a negative number
 
     # Where and who.
@@ -49,6 +51,14 @@ class Recorder:
         while frame is not None and frame.f_code.co_filename not in self.files:
             frame = frame.f_back
         return self.site_at("", 0) if frame is None else self.site_at(frame.f_code.co_filename, frame.f_lineno)
+
+    def place(self, frame: FrameType) -> int:
+        """The site of the instruction that a frame is at; next time `placed` has it."""
+        number, code = self.site(frame), frame.f_code
+        if code.co_filename in self.files:
+            self._codes.append(code)
+            self.placed[id(code), frame.f_lasti] = number
+        return number
 
     def site_at(self, file: str, line: int) -> int:
         """The number of a line."""
@@ -75,7 +85,7 @@ class Recorder:
         """Each of these cells, in order."""
         rows = np.empty((cells.size, 4), np.int64)
         rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3] = 4 * memory + access, cells.ravel(), self.owner, site
-        self.notes.frombytes(rows.tobytes())
+        self.notes.extend(rows.ravel().tolist())
         if len(self.notes) >= NOTES:
             self.play()
 
@@ -87,8 +97,8 @@ class Recorder:
 
     def play(self) -> None:
         """Hand the notes to the shadow. TooManyError past the limit."""
-        self.shadow.replay(self.notes, len(self.notes) // 4)
-        self.notes = array("q")
+        self.shadow.replay(array("q", self.notes), len(self.notes) // 4)
+        self.notes = []
         if self.shadow.accesses > self.most:
             raise TooManyError
 
@@ -107,14 +117,16 @@ class Recording(NDArrayOperatorsMixin):
     """An array that notes what is read from it and written to it; else as an array of NumPy, except that an index
     outside an axis is noted, read as 0 and written nowhere."""
 
-    __slots__ = ("cells", "data", "memory", "recorder", "shape", "start", "steps")
+    __slots__ = ("cells", "data", "length", "memory", "noted", "recorder", "shape", "start", "step", "steps")
     __array_priority__ = 1000
 
     def __init__(self, recorder: Recorder, memory: int, data: np.ndarray, cells: np.ndarray) -> None:
         self.recorder, self.memory, self.data, self.cells = recorder, memory, data, cells
-        self.shape = data.shape
+        self.shape, self.noted = data.shape, 4 * memory
         self.start = cells.item((0,) * cells.ndim) if cells.size else 0
         self.steps = tuple([step // 8 for step in cells.strides])  # cells is a view of 0, 1, 2...: each axis has a step
+        self.length: int = data.shape[0] if data.ndim == 1 else 0  # the short way
+        self.step: int = self.steps[0] if data.ndim == 1 else 0
 
     # One cell, or some.
 
@@ -122,7 +134,7 @@ class Recording(NDArrayOperatorsMixin):
         """The cell of a key of one integer an axis, all within; -1 for other keys."""
         kind, shape = type(key), self.shape
         if kind is int:
-            return self.start + key * self.steps[0] if len(shape) == 1 and 0 <= key < shape[0] else -1
+            return self.start + key * self.step if 0 <= key < self.length else -1
         if kind is not tuple:
             return self.cell(int(key)) if isinstance(key, np.integer) else -1
         if len(key) != len(shape):
@@ -135,23 +147,25 @@ class Recording(NDArrayOperatorsMixin):
         return cell
 
     def __getitem__(self, key: Any) -> Any:
-        cell, recorder, frame = self.cell(key), self.recorder, sys._getframe(1)
-        site = recorder._sites.get((frame.f_code.co_filename, frame.f_lineno))
+        recorder, frame = self.recorder, sys._getframe(1)
+        site = recorder.placed.get((id(frame.f_code), frame.f_lasti))
         if site is None:
-            site = recorder.site(frame)
+            site = recorder.place(frame)
+        cell = self.start + key * self.step if type(key) is int and 0 <= key < self.length else self.cell(key)
         if cell < 0:
             return self.picked(key, site)
         notes = recorder.notes
-        notes.extend((4 * self.memory, cell, recorder.owner, site))
+        notes += (self.noted, cell, recorder.owner, site)
         if len(notes) >= NOTES:
             recorder.play()
         return self.data[key]
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        cell, recorder, frame = self.cell(key), self.recorder, sys._getframe(1)
-        site = recorder._sites.get((frame.f_code.co_filename, frame.f_lineno))
+        recorder, frame = self.recorder, sys._getframe(1)
+        site = recorder.placed.get((id(frame.f_code), frame.f_lasti))
         if site is None:
-            site = recorder.site(frame)
+            site = recorder.place(frame)
+        cell = self.start + key * self.step if type(key) is int and 0 <= key < self.length else self.cell(key)
         if cell < 0 or isinstance(value, Recording):
             self.put(key, value, site)
             return
@@ -159,7 +173,10 @@ class Recording(NDArrayOperatorsMixin):
         data[key] = value
         after = data[key]
         is_same = before == after or (before != before and after != after)  # noqa: PLR0124  NaN stays NaN
-        recorder.touch(self.memory, cell, SAME if is_same else WRITE, site)
+        notes = recorder.notes
+        notes += (self.noted + (SAME if is_same else WRITE), cell, recorder.owner, site)
+        if len(notes) >= NOTES:
+            recorder.play()
 
     def picked(self, key: Any, site: int) -> Any:
         """What `self[key]` is: a number or a copy, whose cells are read, or a view, of which none is."""

@@ -56,6 +56,8 @@ def run_compiled(function: Any, args: Sequence[Any], unset: frozenset[str] = fro
     arrays = frozenset(number for number, each in enumerate(args) if isinstance(each, np.ndarray))
     if any(args[number].ndim > _AXES or not args[number].ndim for number in arrays):
         raise UnsupportedError(f"{plain.__name__} has an array of {_AXES + 1} axes or none, which runs in Python")
+    if any(isinstance(each, tuple) for each in args):
+        raise UnsupportedError(f"{plain.__name__} takes a tuple, whose arrays are watched in Python")
     changed = _changed(plain, parallel, arrays)
     shadow = Shadow()
     memories: dict[int, Memory] = {}

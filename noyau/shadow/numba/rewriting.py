@@ -19,6 +19,8 @@ from noyau.errors import UnsupportedError
 RUN = "_noyau_run"  # what the text calls
 _MERGES = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 _FUNCTIONS = ("max", "min")
+_CHANGING = frozenset("append extend insert pop remove add discard update setdefault popitem clear".split())
+_HOLDS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
 _OPERATIONS = {ast.Add: "sum", ast.Sub: "difference", ast.Mult: "product", ast.Div: "quotient"}
 
 
@@ -59,7 +61,7 @@ def rewritten(function: Callable[..., Any], is_prange: Callable[[ast.expr], bool
     signed = frozenset(
         node.lineno for node in ast.walk(definition) if isinstance(node, ast.Subscript) and is_signed(node)
     )
-    changer = _Changer(file, is_prange)
+    changer = _Changer(file, is_prange, frozenset(_containers(definition)))
     if parallel:
         tree = changer.visit(tree)
     code = compile(ast.fix_missing_locations(tree), file, "exec")
@@ -90,6 +92,36 @@ def _require_plain(tree: ast.FunctionDef, file: str) -> None:
             raise UnsupportedError(f"{file}:{node.lineno}: `{what}` is not watched; its accesses are not seen")
 
 
+def _containers(tree: ast.FunctionDef) -> Iterator[str]:
+    """Names that hold a list, a set or a dict of Python's."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and (isinstance(node.value, _HOLDS) or _makes_container(node.value)):
+            yield from (each.id for each in node.targets if isinstance(each, ast.Name))
+
+
+def _makes_container(value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in ("list", "dict", "set")
+
+
+def _require_arrays(loop: ast.For, held: frozenset[str], file: str) -> None:
+    """UnsupportedError where iterations change a list, a set or a dict that they share: that is not seen."""
+    own = _assigned(loop.body)
+    for node in ast.walk(loop):
+        name, at = "", 0
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=called), attr=attr)) if attr in _CHANGING:
+                name, at = called, node.lineno
+            case ast.Subscript(value=ast.Name(id=stored), ctx=ast.Store()) if stored in held:
+                name, at = stored, node.lineno
+            case _:
+                pass
+        if name and name not in own:
+            raise UnsupportedError(
+                f"{file}:{at}: the iterations of a prange share {name}, a list, set or dict, whose accesses "
+                "are not seen, nor does Numba order them: have each iteration write to cells of an array"
+            )
+
+
 def is_signed(node: ast.Subscript) -> bool:
     """Whether an index is written as a negative number, as in `a[-1]`."""
     keys = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
@@ -99,8 +131,8 @@ def is_signed(node: ast.Subscript) -> bool:
 class _Changer(ast.NodeTransformer):
     """Puts the calls of the run into a function."""
 
-    def __init__(self, file: str, is_prange: Callable[[ast.expr], bool]) -> None:
-        self.file, self.is_prange = file, is_prange
+    def __init__(self, file: str, is_prange: Callable[[ast.expr], bool], held: frozenset[str]) -> None:
+        self.file, self.is_prange, self.held = file, is_prange, held
         self.loops: list[Loop] = []
         self.depth = 0
 
@@ -112,6 +144,7 @@ class _Changer(ast.NodeTransformer):
         number = len(self.loops)
         self.loops.append(loop)
         self.depth += 1
+        _require_arrays(node, self.held, self.file)
         updates = dict(loop.reductions)
         node.body = [_Merger(updates).visit(statement) for statement in node.body]
         self.generic_visit(node)

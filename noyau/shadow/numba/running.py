@@ -18,6 +18,8 @@ import numpy as np
 from numba.core import types
 from numba.core.registry import CPUDispatcher
 from numba.extending import _Intrinsic
+from numba.stencils.stencil import StencilFunc
+from numba.typed import Dict, List
 
 from noyau.errors import UnsupportedError
 from noyau.shadow.numba.rewriting import RUN, Loop, Rewritten, rewritten
@@ -36,6 +38,7 @@ _ASSIGNED = re.compile(r"(\w+)\s*=[^=]")
 _UNSEEN_FUNCTIONS = frozenset({"as_strided", "carray", "farray", "frombuffer"})  # they look past the array
 _UNSET = frozenset({"empty", "empty_like"})
 _UNSEEN = (types.Number, types.Boolean)
+_CONTAINERS = (List, Dict, list, dict, set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +160,10 @@ class Run:
             return np.dtype(str(value).replace("boolean", "bool")).type
         if isinstance(value, _Intrinsic):
             return _compiled(value)
+        if isinstance(value, StencilFunc):
+            return _Stencil(value)
+        if value is List or value is Dict:
+            return _Refused(self.recorder, f"a typed {value.__name__}")
         if value is numba.get_num_threads:
             return lambda: THREADS
         if value is numba.literal_unroll:
@@ -211,9 +218,49 @@ class _Making:
         result = self.function(*args, **named)
         if not isinstance(result, np.ndarray):
             return result
+        require_seen(result, "it", site.place)
         assigned = _ASSIGNED.match(site.text)
         called = assigned[1] if assigned else f"an array of np.{name}"
         return self.recorder.array(result, called, is_set=name not in _UNSET)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stencil:
+    """A function made by numba.stencil: it reads the whole of its arrays, and gives one."""
+
+    function: Any
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        given = (each for each in args if isinstance(each, Recording))
+        return next(given).called(self.function, args, named)
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """What a text calls, or asks for more, and is not watched."""
+
+    recorder: Recorder
+    what: str
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        site = self.recorder.sites[self.recorder.site(sys._getframe(1))]
+        raise UnsupportedError(f"{site.place}: the accesses of {self.what} are not seen: give arrays")
+
+    def __getattr__(self, name: str) -> Any:
+        return self
+
+
+def require_seen(value: Any, name: str, place: str) -> None:
+    """UnsupportedError for arrays of records and for lists, sets and dicts, whose accesses are not seen."""
+    if isinstance(value, np.ndarray) and value.dtype.names is not None:
+        raise UnsupportedError(
+            f"{place}: {name} is an array of records, whose accesses are not seen: give each field an array of its own"
+        )
+    if isinstance(value, _CONTAINERS):
+        what = type(value).__name__
+        raise UnsupportedError(
+            f"{place}: {name} is a {what}, whose accesses are not seen: give arrays, or a tuple of them"
+        )
 
 
 @lru_cache(maxsize=64)

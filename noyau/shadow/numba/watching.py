@@ -19,7 +19,7 @@ from noyau.shadow.mapping import Map, Owner, mapped
 from noyau.shadow.numba.classing import REMEDIES, Classed, classed, remedy_of
 from noyau.shadow.numba.compiled import Fast, run_compiled
 from noyau.shadow.numba.rewriting import Loop
-from noyau.shadow.numba.running import Run, plain_of, rewritten_of
+from noyau.shadow.numba.running import Run, plain_of, require_seen, rewritten_of
 from noyau.shadow.recording import Recorder, Recording, TooManyError
 from noyau.shadow.records import Access, Memory, Route, Seen, Site, Watched, findings_of, unwritten
 from noyau.shadow.tracing import Traced
@@ -56,16 +56,14 @@ class Watching:
         given = [self.recorded(each, name) for name, each in zip(names, args, strict=False)]
         options = {name: self.recorded(each, name) for name, each in named.items()}
         called = self.run.called(function, parallel=parallel)
-        before = [np.array(each) if isinstance(each, np.ndarray) else each for each in args]
+        before = _copied(args)
         try:
             with np.errstate(all="ignore"):
                 result = called(*given, **options)
         except TooManyError:
             result = None
             self.hurry(before)
-            for each, old in zip(args, before, strict=True):
-                if isinstance(each, np.ndarray) and each.flags.writeable:
-                    each[...] = old
+            _restore(args, before)
         except UnboundLocalError as fault:
             self.carry(fault)
             result = None
@@ -94,6 +92,12 @@ class Watching:
         return text.file, text.line
 
     def recorded(self, value: Any, name: str) -> Any:
+        """What stands for an argument; arrays in a tuple are as those beside it."""
+        if isinstance(value, tuple):
+            parts = [self.recorded(each, f"{name}[{at}]") for at, each in enumerate(value)]
+            return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+        file, line = self.place
+        require_seen(value, name, Site.of(file, line).place)
         if not isinstance(value, np.ndarray):
             return value
         output = self.outputs.get(id(value))
@@ -171,6 +175,22 @@ class Watching:
                 holes = self.recorder.shadow.unwritten(memory)
                 found += unwritten(holes, named, "nobody writes", place, self.route, op, kernel, size)
         return found
+
+
+def _copied(value: Any) -> Any:
+    """A value, with copies of the arrays in it."""
+    if isinstance(value, tuple):
+        return tuple(map(_copied, value))
+    return np.array(value) if isinstance(value, np.ndarray) else value
+
+
+def _restore(value: Any, old: Any) -> None:
+    """What the arrays in a value held, back into them."""
+    if isinstance(value, tuple):
+        for each, before in zip(value, old, strict=True):
+            _restore(each, before)
+    elif isinstance(value, np.ndarray) and value.flags.writeable:
+        value[...] = old
 
 
 def _findings(
