@@ -29,6 +29,14 @@ except ImportError as error:
     raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau[triton]'") from error
 
 
+def begin() -> None:
+    """Find out what Triton asks once in a process, a second or two of it: its own digest, and what calls the driver."""
+    from triton.runtime import cache, driver
+
+    driver.active.get_current_target()
+    cache.triton_key()
+
+
 class Compiled:
     """A kernel of a text of language triton; Triton compiles each launch when it is first called.
 

@@ -46,7 +46,7 @@ class Ahead:
         self.closed = False
         self._sketches: dict[str, Sketch] = {}
         # The C that calls kernels takes a compiler half a second; Triton, twice that for what calls the driver.
-        self._doors = Thread(target=triton_warm if on_gpu else library, daemon=True)
+        self._doors = Thread(target=triton_begun if on_gpu else library, daemon=True)
 
     def __enter__(self) -> Ahead:
         self._doors.start()
@@ -85,14 +85,12 @@ class Ahead:
         return self.checks.judged(sketch.plan.kernels, sketch.found, self.say)
 
 
-def triton_warm() -> None:
-    """What Triton finds out once in a process, a second or two of it: its own digest, and what calls the driver. Where
-    that goes wrong, the first kernel says so."""
+def triton_begun() -> None:
+    """Triton's own beginnings; where they go wrong, the first kernel says so."""
     with contextlib.suppress(Exception):
-        from triton.runtime import cache, driver
+        from noyau.builders import triton
 
-        driver.active.get_current_target()
-        cache.triton_key()
+        triton.begin()
 
 
 def told(program: fx.Graph) -> str:
