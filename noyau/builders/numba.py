@@ -168,6 +168,8 @@ class Compiled:
             lines = [line.strip() for line in str(error).splitlines()]
             told = next((line for line in lines if line and not line.startswith("Failed in")), type(error).__name__)
             raise BuildError(f"Numba does not compile {self.name} ({self.path}): {told}") from error
+        if not launch.overloads:  # it ended before anything was made
+            raise BuildError(f"Numba cannot read its cache of {self.name} ({self.path}); noyau cache --clear would do")
         launch.disable_compile()
         (compiled,) = launch.overloads.values()
         entry: Callable[..., int | None] = compiled.entry_point

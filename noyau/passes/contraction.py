@@ -61,11 +61,29 @@ def _place_beside_extreme(node: Node, nodes: Mapping[str, Node]) -> int | None:
 
 
 def _is_extreme(fold: Node, value: Node, nodes: Mapping[str, Node]) -> bool:
-    match fold.kind:
-        case Reduce("max" | "min", _):
-            return through_views(nodes, fold.inputs[0]) is value
-        case _:
-            return False
+    """Whether it is the value's maximum or minimum, or that of its magnitude, also guarded: where(isinf(m), 0, m)."""
+    seen, waiting = set[str](), [fold]
+    while waiting:
+        node = waiting.pop()
+        if node.output in seen:
+            continue
+        seen.add(node.output)
+        match node.kind:
+            case Reduce("max" | "min", _) if any(each is value for each in _signed(node.inputs[0], nodes)):
+                return True
+            case Map("where" | "maximum" | "minimum" | "negative" | "abs"):
+                waiting += (through_views(nodes, name) for name in node.inputs)
+            case _:
+                pass
+    return False
+
+
+def _signed(name: str, nodes: Mapping[str, Node]) -> list[Node]:
+    """A value, and what it is the opposite or the magnitude of."""
+    found = [through_views(nodes, name)]
+    while found[-1].kind in (Map("negative"), Map("abs")):
+        found.append(through_views(nodes, found[-1].inputs[0]))
+    return found
 
 
 def _has_a_product(value: Node, nodes: Mapping[str, Node]) -> bool:

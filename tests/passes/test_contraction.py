@@ -61,6 +61,27 @@ def with_its_sum(x, y):
     return v, v == v.max(-1, keepdims=True)
 
 
+def guarded(x, y):
+    v = x * y
+    m = v.max(-1, keepdims=True)
+    return np.exp(v - np.where(m == -np.inf, np.float32(0), m))
+
+
+def at_least_zero(x, y):
+    v = x * y
+    return v - np.maximum(v.max(-1, keepdims=True), np.float32(0))
+
+
+def less_the_largest_magnitude(x, y):
+    v = x * y
+    return v - np.abs(v).max(-1, keepdims=True)
+
+
+def guarded_of_another(x, y):
+    m = y.max(-1, keepdims=True)
+    return x * y - np.where(m == -np.inf, np.float32(0), m)
+
+
 def roundings(graph):
     return sum(node.kind == Map("rounded") for node in graph.nodes)
 
@@ -77,6 +98,10 @@ def roundings(graph):
         (with_its_product, 1),
         (with_a_product_within, 1),
         (with_its_sum, 0),
+        (guarded, 1),
+        (at_least_zero, 1),
+        (less_the_largest_magnitude, 1),
+        (guarded_of_another, 0),
     ],
 )
 def test_products_are_rounded_before_their_own_extreme_is_beside_them(function, count):

@@ -20,10 +20,11 @@ Array = np.ndarray
 
 
 def as_tensor(array: Array, dtype: DType) -> torch.Tensor:
-    """An array as a tensor of this dtype; bfloat16 by its bits."""
+    """An array as a tensor of this dtype, where torch has it; bfloat16 by its bits."""
     if array.dtype == ml_dtypes.bfloat16:
         return torch.from_numpy(np.array(array).view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(np.array(array)).to(TO_TORCH[dtype])
+    made = torch.from_numpy(np.array(array))
+    return made.to(TO_TORCH[dtype]) if dtype in TO_TORCH else made  # complex numbers are as they come
 
 
 def as_array(tensor: torch.Tensor) -> Array:

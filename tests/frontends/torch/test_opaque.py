@@ -29,3 +29,9 @@ def test_bfloat16_by_its_bits():
 
 def test_wider_floats_are_narrowed():
     assert as_tensor(np.array([0.1]), DType.F32).dtype is torch.float32
+
+
+def test_complex_numbers_are_as_they_come():
+    array = np.array([1 + 2j, 3j], np.complex64)
+    assert as_tensor(array, DType.OTHER).dtype is torch.complex64
+    assert np.array_equal(as_array(as_tensor(array, DType.OTHER)), array)
