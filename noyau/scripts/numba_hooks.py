@@ -28,7 +28,7 @@ from noyau.scripts.numba_host import WORDS
 from noyau.scripts.patching import patch
 from noyau.scripts.records import Session, shapes_told
 from noyau.shadow.numba.watching import MOST as MOST_IN_PYTHON
-from noyau.shadow.numba.watching import map_of, watch_call
+from noyau.shadow.numba.watching import copied, map_of, restore, watch_call
 from noyau.shadow.numba_cuda.advising import advised
 from noyau.shadow.numba_cuda.launching import LANGUAGE, Argument, Launch, cells_of, configured, launched, root_of
 from noyau.shadow.numba_cuda.watching import MOST
@@ -102,7 +102,7 @@ class _Hooks:
         given.apply_defaults()
         if given.kwargs:  # Numba says what it has against parameters that are given by name only
             return plain(function, *args, **named)
-        before = [value.copy() if isinstance(value, np.ndarray) else value for value in given.args]
+        before = copied(given.args)
         shapes = shapes_told(list(given.arguments), given.args)
         self.watching = True
         try:
@@ -117,9 +117,7 @@ class _Hooks:
                 str(fault) if isinstance(fault, NoyauError) else f"in Python it raised {type(fault).__name__}: {fault}"
             )
             self.session.add(name, "numba", place, shapes, None, told)
-            for mine, kept in zip(given.args, before, strict=True):
-                if isinstance(mine, np.ndarray) and mine.flags.writeable:
-                    mine[...] = kept
+            restore(given.args, before)
             return plain(function, *args, **named)
         finally:
             self.watching = False

@@ -74,6 +74,21 @@ def test_what_is_not_watched_may_have_arrays_that_are_read_only(monkeypatch):
     assert session.finished().kernels[0].unseen == "it is not seen"
 
 
+def test_what_is_refused_midway_changes_arrays_once_also_in_tuples(monkeypatch):
+    @njit(parallel=True)
+    def strided(both):
+        for i in prange(4):
+            both[1][0][i] += 1
+        np.lib.stride_tricks.as_strided(both[0])
+
+    session, x = Session("here"), np.zeros(4)
+    monkeypatch.setattr(type(strided), "__call__", lambda function, *args: function.py_func(*args))
+    with hooked(session):
+        strided((np.ones(1), (x,)))
+    assert "as_strided is not watched" in session.finished().kernels[0].unseen
+    assert x.tolist() == [1] * 4
+
+
 @cuda.jit
 def whole_grid(x):
     cuda.cg.this_grid().sync()

@@ -56,16 +56,17 @@ class Watching:
         given = [self.recorded(each, name) for name, each in zip(names, args, strict=False)]
         options = {name: self.recorded(each, name) for name, each in named.items()}
         called = self.run.called(function, parallel=parallel)
-        before = _copied(args)
+        before = copied(args)
         try:
             with np.errstate(all="ignore"):
                 result = called(*given, **options)
         except TooManyError:
             result = None
             self.hurry(before)
-            _restore(args, before)
+            restore(args, before)
         except UnboundLocalError as fault:
             self.carry(fault)
+            restore(args, before)
             result = None
         finally:
             with suppress(TooManyError):
@@ -94,8 +95,7 @@ class Watching:
     def recorded(self, value: Any, name: str) -> Any:
         """What stands for an argument; arrays in a tuple are as those beside it."""
         if isinstance(value, tuple):
-            parts = [self.recorded(each, f"{name}[{at}]") for at, each in enumerate(value)]
-            return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+            return _like(value, [self.recorded(each, f"{name}[{at}]") for at, each in enumerate(value)])
         file, line = self.place
         require_seen(value, name, Site.of(file, line).place)
         if not isinstance(value, np.ndarray):
@@ -177,20 +177,25 @@ class Watching:
         return found
 
 
-def _copied(value: Any) -> Any:
-    """A value, with copies of the arrays in it."""
+def copied(value: Any) -> Any:
+    """A value, with copies of the arrays in it, also of those in tuples."""
     if isinstance(value, tuple):
-        return tuple(map(_copied, value))
+        return _like(value, [copied(each) for each in value])
     return np.array(value) if isinstance(value, np.ndarray) else value
 
 
-def _restore(value: Any, old: Any) -> None:
-    """What the arrays in a value held, back into them."""
+def restore(value: Any, old: Any) -> None:
+    """What the arrays in a value held when `old` was copied from it, back into them."""
     if isinstance(value, tuple):
         for each, before in zip(value, old, strict=True):
-            _restore(each, before)
+            restore(each, before)
     elif isinstance(value, np.ndarray) and value.flags.writeable:
         value[...] = old
+
+
+def _like(value: tuple[Any, ...], parts: Sequence[Any]) -> tuple[Any, ...]:
+    """A tuple of these parts, whose names are those of `value` where it has any."""
+    return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
 
 
 def _findings(

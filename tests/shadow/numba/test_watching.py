@@ -168,13 +168,14 @@ def test_of_what_is_returned_only_what_was_made_empty_can_be_unwritten():
 def holds_the_last(x):
     last = 0.0
     for i in prange(x.size):
+        x[i] += 1
         if x[i] > 0:
             last = x[i]
-        x[i] = last
     return last
 
 
 def test_what_is_carried_over_leaves_the_result_to_numba():
-    seen, result = watch_call(holds_the_last, (np.full(4, 2.0),))
+    seen, result = watch_call(holds_the_last, (x := np.full(4, 2.0),))
     assert [each.kind for each in seen.findings] == ["race"]
-    assert result in (0.0, 2.0)
+    assert result in (0.0, 3.0)
+    assert x.tolist() == [3] * 4  # once
