@@ -56,8 +56,8 @@ def run_compiled(function: Any, args: Sequence[Any], unset: frozenset[str] = fro
     arrays = frozenset(number for number, each in enumerate(args) if isinstance(each, np.ndarray))
     if any(args[number].ndim > _AXES or not args[number].ndim for number in arrays):
         raise UnsupportedError(f"{plain.__name__} has an array of {_AXES + 1} axes or none, which runs in Python")
-    if any(isinstance(each, tuple) for each in args):
-        raise UnsupportedError(f"{plain.__name__} takes a tuple, whose arrays are watched in Python")
+    if any(isinstance(each, tuple) and _holds_array(each) for each in args):
+        raise UnsupportedError(f"{plain.__name__} takes arrays in a tuple, which are watched in Python")
     changed = _changed(plain, parallel, arrays)
     shadow = Shadow()
     memories: dict[int, Memory] = {}
@@ -72,6 +72,10 @@ def run_compiled(function: Any, args: Sequence[Any], unset: frozenset[str] = fro
             f"{plain.__name__} does not compile with its accesses noted, so it runs in Python"
         ) from error
     return Fast(shadow, changed.sites, memories)
+
+
+def _holds_array(value: Any) -> bool:
+    return any(map(_holds_array, value)) if isinstance(value, tuple) else isinstance(value, np.ndarray)
 
 
 @lru_cache(maxsize=64)

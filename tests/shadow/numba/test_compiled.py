@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
+
 import numpy as np
 import pytest
 
 pytest.importorskip("numba")
 
+from numba import njit
+
 from noyau.errors import UnsupportedError
 from noyau.shadow.numba.compiled import run_compiled
-from noyau.shadow.numba.watching import Watching
+from noyau.shadow.numba.watching import Watching, watch_call
 from noyau.shadow.recording import Recorder
 from tests.shadow.numba import kernels
 
@@ -52,6 +56,20 @@ def test_whole_arrays_are_left_to_python(name):
 def test_three_axes_are_left_to_python():
     with pytest.raises(UnsupportedError, match="array of 3 axes"):
         run_compiled(kernels.copied, (np.zeros((1, 1, 1)), np.zeros(1)))
+
+
+@njit
+def counted(out, shape):
+    for i in range(shape.rows):
+        out[i] = i
+
+
+def test_tuples_of_numbers_are_taken_and_those_of_arrays_left_to_python():
+    shape = namedtuple("Shape", "rows columns")(3, 1)
+    seen, _ = watch_call(counted, (out := np.zeros(3), shape), most=1)
+    assert (out.tolist(), seen.notes) == ([0, 1, 2], ())  # it did not end early
+    with pytest.raises(UnsupportedError, match="counted takes arrays in a tuple, which are watched in Python"):
+        run_compiled(counted, (out, (3, (np.zeros(1),))))
 
 
 def test_what_does_not_compile_with_its_accesses_noted():
