@@ -161,7 +161,7 @@ class Run:
         if isinstance(value, _Intrinsic):
             return _compiled(value)
         if isinstance(value, StencilFunc):
-            return _Stencil(value)
+            return _Stencil(self.recorder, value)
         if value is List or value is Dict:
             return _Refused(self.recorder, f"a typed {value.__name__}")
         if value is numba.get_num_threads:
@@ -228,11 +228,15 @@ class _Making:
 class _Stencil:
     """A function made by numba.stencil: it reads the whole of its arrays, and gives one."""
 
+    recorder: Recorder
     function: Any
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        given = (each for each in args if isinstance(each, Recording))
-        return next(given).called(self.function, args, named)
+        first = args[0] if args else None
+        if isinstance(first, Recording):
+            return first.called(self.function, args, named)
+        site = self.recorder.sites[self.recorder.site(sys._getframe(1))]
+        raise UnsupportedError(f"{site.place}: a stencil is called without its array in first place: give it there")
 
 
 @dataclass(frozen=True, slots=True)

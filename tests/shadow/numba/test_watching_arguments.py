@@ -66,6 +66,11 @@ def test_a_stencil_reads_its_arrays_and_gives_one():
 
 
 @njit(parallel=True)
+def smoothed_by_name(x):
+    return mean_of_three(x=x)
+
+
+@njit(parallel=True)
 def reads_first(items, out):
     for i in prange(out.size):
         out[i] = items[0]
@@ -119,6 +124,7 @@ GIVEN = [
     (makes_records, (np.ones(3),), "np.zeros", "it is an array of records"),
     (appends, (np.ones(3),), "made.append", "share made, a list, set or dict"),
     (counts, (np.ones(3),), "made[i % 2] =", "share made, a list, set or dict"),
+    (smoothed_by_name, (np.ones(3),), "mean_of_three(x=x)", "a stencil is called without its array in first place"),
     (makes_typed, (np.ones(3),), "made = List()", "the accesses of a typed List are not seen"),
 ]
 
