@@ -27,7 +27,7 @@ from noyau.ir.loops import Axis, Guard, Kernel, Launch, Let, Load, Loop, Role
 from noyau.ir.symbols import Size, size_of
 from noyau.languages.c_expressions import Expressions
 from noyau.languages.c_interface import interface
-from noyau.languages.c_names import Scopes
+from noyau.languages.names import Scopes
 from noyau.languages.c_tables import TYPES, const_text, integer_function
 from noyau.signatures.types import Instance, Value
 

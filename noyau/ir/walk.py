@@ -7,7 +7,7 @@ from dataclasses import replace
 from operator import is_
 from typing import assert_never
 
-from noyau.ir.dims import Dim, DimLike
+from noyau.ir.dims import Dim, DimLike, product
 from noyau.ir.loops import (
     Alloc,
     Axis,
@@ -17,6 +17,7 @@ from noyau.ir.loops import (
     Fold,
     If,
     Index,
+    Launch,
     Let,
     Load,
     Loop,
@@ -86,6 +87,11 @@ def on_threads(body: tuple[Statement, ...]) -> tuple[tuple[Statement, ...], list
         loops.append(inner[0])
         inner = inner[0].body
     return (before, loops, inner) if loops else ((), [], body)
+
+
+def extent_of(launch: Launch) -> Dim:
+    """The items of a launch: the product of its loops on threads."""
+    return product(loop.extent for loop in on_threads(launch.body)[1])
 
 
 def _in_folds(expr: Expr) -> Iterator[Statement]:

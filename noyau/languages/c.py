@@ -27,11 +27,11 @@ from noyau.ir.walk import every_statement, on_threads
 from noyau.languages.c_expressions import Expressions
 from noyau.languages.c_interface import interface
 from noyau.languages.c_joining import Printed, text_of
-from noyau.languages.c_names import Scopes, wish_of
 from noyau.languages.c_pairs import Open, in_pair, open_pairs
 from noyau.languages.c_short import copied_around, is_in_registers, starts_at_zero
 from noyau.languages.c_tables import TYPES, WIDTH
 from noyau.languages.expressions import is_variable
+from noyau.languages.names import Scopes, wish_of
 from noyau.languages.spelling import closed, dim_text, opened
 from noyau.languages.statements import INDENT, Statements
 

@@ -8,10 +8,10 @@ from noyau.ir.dims import Dim, Op, Shape, never_negative
 from noyau.ir.loops import Buffer, Expr, Kernel, Load
 from noyau.ir.ranges import at_least_one, lowest
 from noyau.languages import expressions
-from noyau.languages.c_names import Scopes
 from noyau.languages.c_pairs import Open, before
-from noyau.languages.c_tables import FLAT, INTEGER_FUNCTIONS, PREFIX, SCALARS, TYPES, const_text, narrow
+from noyau.languages.c_tables import INTEGER_FUNCTIONS, PREFIX, TYPES, const_text, narrow
 from noyau.languages.expressions import is_variable
+from noyau.languages.names import Scopes
 from noyau.languages.spelling import closed, opened
 
 
@@ -19,7 +19,7 @@ class Expressions(expressions.Expressions):
     """The expressions of one kernel in C."""
 
     language = "c"
-    prefix, flat_calls, scalars, integer_functions = PREFIX, FLAT, SCALARS, INTEGER_FUNCTIONS
+    prefix, integer_functions = PREFIX, INTEGER_FUNCTIONS
 
     def __init__(self, kernel: Kernel, names: Scopes) -> None:
         super().__init__(kernel, names)
@@ -55,6 +55,12 @@ class Expressions(expressions.Expressions):
 
     def chosen(self, condition: str, value: str, other: str) -> str:
         return f"({condition} ? {value} : {other})"
+
+    def own(self, function: str, operands: tuple[Expr, ...]) -> str | None:
+        if function != "is_inf":
+            return None
+        text = self.expr(operands[0])
+        return f"(({text} == INFINITY) | ({text} == -INFINITY))"
 
     def narrow(self, text: str, dtype: DType) -> str:
         return narrow(text, dtype)

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from noyau.ir.dims import Dim, maximum, product
 from noyau.ir.loops import Buffer, Expr, Guard, Kernel, Launch, Load, Role, Store
-from noyau.ir.walk import every_expression, every_statement, on_threads
+from noyau.ir.walk import every_expression, every_statement, extent_of
 from noyau.languages.c_expressions import Expressions
-from noyau.languages.c_names import Scopes
+from noyau.languages.names import Scopes
 
 
 def interface(kernel: Kernel, names: Scopes, expressions: Expressions) -> str:
@@ -123,11 +123,6 @@ class _Interface:
 
 def _scratch(kernel: Kernel) -> list[Dim]:
     return [_bytes(buffer) for buffer in kernel.of(Role.SCRATCH)]
-
-
-def extent_of(launch: Launch) -> Dim:
-    """The items of a launch: the product of its loops on threads."""
-    return product(loop.extent for loop in on_threads(launch.body)[1])
 
 
 def item_bytes(kernel: Kernel, launch: Launch) -> Dim:

@@ -44,56 +44,6 @@ TYPES = {
     DType.F64: "double",
 }
 PREFIX = {"negative": "-", "logical_not": "!", "bitwise_not": "~"}
-FLAT = {
-    "is_nan": "({0} != {0})",
-    "is_inf": "(({0} == INFINITY) | ({0} == -INFINITY))",
-    "identity": "{0}",
-}
-
-# functions of the operator table -> names in languages/cmath, for floats
-SCALARS = {
-    "rounded": "rounded",
-    "abs": "abs",
-    "sign": "sign",
-    "floor_divide": "floor_divide",
-    "floor_mod": "floor_mod",
-    "fmod": "fmod",
-    "power": "pow",
-    "exp": "exp",
-    "exp2": "exp2",
-    "expm1": "expm1",
-    "log": "log",
-    "log2": "log2",
-    "log10": "log10",
-    "log1p": "log1p",
-    "sqrt": "sqrt",
-    "rsqrt": "rsqrt",
-    "reciprocal": "reciprocal",
-    "sin": "sin",
-    "cos": "cos",
-    "tan": "tan",
-    "asin": "asin",
-    "acos": "acos",
-    "atan": "atan",
-    "sinh": "sinh",
-    "cosh": "cosh",
-    "tanh": "tanh",
-    "asinh": "asinh",
-    "acosh": "acosh",
-    "atanh": "atanh",
-    "erf": "erf",
-    "sigmoid": "sigmoid",
-    "softplus": "softplus",
-    "floor": "floor",
-    "ceil": "ceil",
-    "truncate": "trunc",
-    "round_even": "round_even",
-    "maximum": "maximum",
-    "minimum": "minimum",
-    "fmax": "fmax",
-    "fmin": "fmin",
-}
-
 # bodies over T and its unsigned twin U, of a and b; division by zero gives what division by one does: no trap
 INTEGER_FUNCTIONS = {
     "abs": ("a", "return a < 0 ? (T)(0 - (U)a) : a;", "return a;"),

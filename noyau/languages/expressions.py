@@ -12,8 +12,8 @@ from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, Op, Shape
 from noyau.ir.loops import Alloc, Buffer, Call, Const, Expr, Fold, Index, Kernel, Load, Space, Var
-from noyau.languages.c_names import Scopes
-from noyau.languages.spelling import INFIX, closed, dim_text, opened
+from noyau.languages.names import Scopes
+from noyau.languages.spelling import FLAT, INFIX, SCALARS, closed, dim_text, opened
 
 HALVES = (DType.F16, DType.BF16)
 
@@ -25,8 +25,6 @@ class Expressions(ABC):
 
     language: ClassVar[str]
     prefix: ClassVar[Mapping[str, str]]
-    flat_calls: ClassVar[Mapping[str, str]]  # texts without a function of their own
-    scalars: ClassVar[Mapping[str, str]]  # of floats, by their names in languages/cmath
     integer_functions: ClassVar[Container[str]]
 
     def __init__(self, kernel: Kernel, names: Scopes) -> None:
@@ -124,8 +122,8 @@ class Expressions(ABC):
             return self.chosen(self.condition(operands[0]), value, other)
         if (text := self.own(function, operands)) is not None:
             return text
-        if function in self.flat_calls:
-            return self.flat_calls[function].format(*map(self.expr, operands))
+        if function in FLAT:
+            return FLAT[function].format(*map(self.expr, operands))
         if function in INFIX and not (source.kind != "float" and function in self.integer_functions):
             left, right = map(self.expr, operands)
             return self.narrow(f"{left} {INFIX[function]} {right}", dtype)
@@ -133,8 +131,8 @@ class Expressions(ABC):
             return self.narrow(f"{self.prefix[function]}{self.expr(operands[0])}", dtype)
         if source.kind != "float" and function in self.integer_functions:
             return self.integer_call(function, source, *map(self.top, operands))
-        if source.kind == "float" and function in self.scalars:
-            return self.function(f"noyau_{self.scalars[function]}_{source.value}", operands)
+        if source.kind == "float" and function in SCALARS:
+            return self.function(f"noyau_{SCALARS[function]}_{source.value}", operands)
         raise UnsupportedError(f"{self.language} has no spelling of {function} for {source.value}")
 
     def integer_call(self, function: str, dtype: DType, *texts: str) -> str:

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from noyau.errors import GraphError
 from noyau.ir.dims import Dim
 from noyau.ir.loops import Buffer, Kernel, Launch, Role
+from noyau.ir.walk import extent_of
 from noyau.languages import numba_math, numba_memory
-from noyau.languages.c_interface import extent_of
 from noyau.languages.numba_expressions import Expressions, is_number
 from noyau.languages.numba_launches import Printer
 from noyau.languages.numba_names import RESERVED, Variables

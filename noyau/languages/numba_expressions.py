@@ -7,7 +7,6 @@ from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, Op, Shape, exact_part, strides_of
 from noyau.ir.loops import Alloc, Buffer, Expr, Kernel, Role
 from noyau.languages import expressions
-from noyau.languages.c_tables import FLAT, SCALARS
 from noyau.languages.expressions import is_variable
 from noyau.languages.numba_indices import is_inside, out_of_tiles
 from noyau.languages.numba_names import Variables
@@ -22,7 +21,7 @@ class Expressions(expressions.Expressions):
     their axes."""
 
     language = "numba"
-    prefix, flat_calls, scalars, integer_functions = PREFIX, FLAT, SCALARS, INTEGER_FUNCTIONS
+    prefix, integer_functions = PREFIX, INTEGER_FUNCTIONS
     names: Variables
 
     def __init__(self, kernel: Kernel, names: Variables) -> None:

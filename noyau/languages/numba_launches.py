@@ -23,8 +23,8 @@ from noyau.ir.loops import (
     Store,
 )
 from noyau.ir.walk import every_expression, every_statement, on_threads
-from noyau.languages.c_names import wish_of
 from noyau.languages.expressions import is_variable
+from noyau.languages.names import wish_of
 from noyau.languages.numba_expressions import Expressions
 from noyau.languages.numba_indices import tile_of
 from noyau.languages.numba_memory import STACK_CELLS

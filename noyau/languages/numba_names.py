@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from noyau.ir.loops import Kernel
-from noyau.languages.c_names import Scopes
+from noyau.languages.names import Scopes
 from noyau.languages.numba_tables import NUMPY
 
 # Beyond those that fitting() knows: what the text calls, and what it calls its own names.

@@ -34,6 +34,53 @@ INFIX = {
 }
 
 
+FLAT = {"is_nan": "({0} != {0})", "identity": "{0}"}  # texts that both spell alike
+
+# functions of the operator table -> names in languages/cmath, for floats
+SCALARS = {
+    "rounded": "rounded",
+    "abs": "abs",
+    "sign": "sign",
+    "floor_divide": "floor_divide",
+    "floor_mod": "floor_mod",
+    "fmod": "fmod",
+    "power": "pow",
+    "exp": "exp",
+    "exp2": "exp2",
+    "expm1": "expm1",
+    "log": "log",
+    "log2": "log2",
+    "log10": "log10",
+    "log1p": "log1p",
+    "sqrt": "sqrt",
+    "rsqrt": "rsqrt",
+    "reciprocal": "reciprocal",
+    "sin": "sin",
+    "cos": "cos",
+    "tan": "tan",
+    "asin": "asin",
+    "acos": "acos",
+    "atan": "atan",
+    "sinh": "sinh",
+    "cosh": "cosh",
+    "tanh": "tanh",
+    "asinh": "asinh",
+    "acosh": "acosh",
+    "atanh": "atanh",
+    "erf": "erf",
+    "sigmoid": "sigmoid",
+    "softplus": "softplus",
+    "floor": "floor",
+    "ceil": "ceil",
+    "truncate": "trunc",
+    "round_even": "round_even",
+    "maximum": "maximum",
+    "minimum": "minimum",
+    "fmax": "fmax",
+    "fmin": "fmin",
+}
+
+
 def dim_text(dim: Dim, name: Name, operate: Operate) -> str:
     """The Dim as an expression, nested as Horner has it: ((i * n) + j) * m + k. `name` spells a size or an index.
 

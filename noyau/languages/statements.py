@@ -31,8 +31,8 @@ from noyau.ir.loops import (
 )
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.walk import rewrite_expression
-from noyau.languages.c_names import Scopes, wish_of
 from noyau.languages.expressions import Expressions
+from noyau.languages.names import Scopes, wish_of
 from noyau.languages.shorter import begun_by, inlined, is_copied_around, is_only_stored, one_by_one, otherwise, steps_of
 
 INDENT = "    "

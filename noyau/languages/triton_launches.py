@@ -35,7 +35,7 @@ from noyau.ir.loops import (
 )
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.walk import every_statement, on_threads
-from noyau.languages.c_names import fitting, wish_of
+from noyau.languages.names import fitting, wish_of
 from noyau.languages.spelling import closed, opened
 from noyau.languages.triton_expressions import Lane, Used
 from noyau.languages.triton_memory import INDENT, Memory, read

@@ -12,7 +12,7 @@ from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim
 from noyau.ir.loops import Alloc, Const, Expr, Kernel, Store
 from noyau.ir.monoids import MONOIDS
-from noyau.languages.c_names import fitting
+from noyau.languages.names import fitting
 from noyau.languages.triton_expressions import Expressions, Lane, Used
 from noyau.languages.triton_merges import merged, reduced
 from noyau.languages.triton_names import Variables

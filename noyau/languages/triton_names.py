@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from noyau.ir.loops import Kernel
-from noyau.languages.c_names import Scopes
+from noyau.languages.names import Scopes
 
 RESERVED = frozenset(
     """tl triton torch libdevice range min max abs float int sum len match case type print exit item programs tiles

@@ -12,8 +12,8 @@ from noyau.errors import UnsupportedError
 from noyau.handwritten.c_parameters import RANGE
 from noyau.ir.graph import Graph
 from noyau.ir.loops import Buffer, Kernel, Role
+from noyau.ir.walk import extent_of
 from noyau.languages import c
-from noyau.languages.c_interface import extent_of
 from noyau.languages.c_tables import TYPES
 from noyau.languages.numpy_terms import Extents
 from noyau.languages.numpy_text import Written

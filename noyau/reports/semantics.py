@@ -18,7 +18,7 @@ from noyau.ir.graph import Kind
 from noyau.ir.monoids import MONOIDS, Monoid
 from noyau.ir.operators import ANY, BOOL, FLOAT, INTEGER, MOVED, NUMBER, OPERATORS, UNDEFINED, Operator
 from noyau.languages import cmath
-from noyau.languages.c_tables import SCALARS
+from noyau.languages.spelling import SCALARS
 
 _INTRODUCTION = """\
 # What every value means

@@ -13,7 +13,7 @@ from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, maximum
 from noyau.ir.loops import Alloc, Axis, Const, Fold, Index, Space, Var
 from noyau.languages.c_expressions import Expressions
-from noyau.languages.c_names import Scopes
+from noyau.languages.names import Scopes
 from tests.batching import build_many
 from tests.nests import ONE, ROW, N, call, kernel, less, load, loop, store
 from tests.nodes import BF16, BOOL, F16, F32, F64, I8, I32, I64

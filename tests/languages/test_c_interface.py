@@ -11,8 +11,9 @@ from noyau.errors import InputError
 from noyau.ir.dims import Dim, maximum, shape_of
 from noyau.ir.loops import Axis, Call, Guard, Index, Kernel, Launch, Role
 from noyau.ir.operators import OPERATORS
+from noyau.ir.walk import extent_of
 from noyau.languages import c
-from noyau.languages.c_interface import extent_of, item_bytes
+from noyau.languages.c_interface import item_bytes
 from tests.batching import build_many
 from tests.languages.kernels import GOLDEN, MORE, kernel_of
 from tests.nests import COL, COPY, ROW, kernel, load, loop, store

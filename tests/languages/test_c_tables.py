@@ -12,7 +12,8 @@ from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.operators import OPERATORS, dtype_of
 from noyau.languages import c, cmath
-from noyau.languages.c_tables import INTEGER_FUNCTIONS, SCALARS, TYPES, const_text, integer_function, narrow
+from noyau.languages.c_tables import INTEGER_FUNCTIONS, TYPES, const_text, integer_function, narrow
+from noyau.languages.spelling import SCALARS
 from noyau.lowering.nest import lower
 from noyau.schedules.choosing import schedule
 from tests.batching import build_many

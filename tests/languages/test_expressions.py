@@ -9,8 +9,8 @@ from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim
 from noyau.ir.loops import Alloc, Fold, Space, Var
 from noyau.languages import c_expressions, numba_expressions
-from noyau.languages.c_names import Scopes
 from noyau.languages.expressions import is_variable
+from noyau.languages.names import Scopes
 from noyau.languages.numba_names import Variables
 from tests.nests import ONE, ROW, N, call, kernel, load
 from tests.nodes import BF16, F32, I8

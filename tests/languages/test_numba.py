@@ -23,7 +23,7 @@ from noyau.lowering.nest import lower
 from noyau.schedules.choosing import schedule
 from tests.languages.kernels import GOLDEN, MORE
 from tests.languages.numba_kernels import compiled, kernel_of, of, text_of
-from tests.languages.test_c_names import GRAPHS, HOSTILE, turned
+from tests.languages.test_names import GRAPHS, HOSTILE, turned
 from tests.nests import COPY, ROW, kernel, load, loop, store
 from tests.nodes import F32
 from tests.schedules.groups import inputs_of

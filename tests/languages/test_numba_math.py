@@ -11,7 +11,7 @@ import pytest
 
 from noyau.errors import UnsupportedError
 from noyau.languages import cmath, numba_math
-from noyau.languages.c_tables import SCALARS
+from noyau.languages.spelling import SCALARS
 from tests.checking.groups import Group
 from tests.languages import test_cmath
 from tests.languages.numba_kernels import build

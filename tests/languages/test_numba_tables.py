@@ -9,8 +9,8 @@ from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.operators import OPERATORS, dtype_of
 from noyau.languages import numba
-from noyau.languages.c_tables import SCALARS
 from noyau.languages.numba_tables import INTEGER_FUNCTIONS, KINDS, NUMPY, const_text, integer_function, narrow
+from noyau.languages.spelling import SCALARS
 from noyau.lowering.nest import lower
 from noyau.schedules.choosing import schedule
 from tests.checking.groups import Group

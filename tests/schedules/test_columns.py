@@ -9,8 +9,8 @@ from noyau.dtypes import DType
 from noyau.ir.dims import Dim, indices, shape_of
 from noyau.ir.graph import Reduce, Select, View
 from noyau.ir.loops import Axis, Role
+from noyau.ir.walk import extent_of
 from noyau.ir.wellformed import check
-from noyau.languages.c_interface import extent_of
 from noyau.schedules.choosing import schedule
 from noyau.schedules.columns import columns
 from tests.batching import build_many

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from noyau.errors import GraphError
 from noyau.languages import c
-from noyau.languages.c_names import RESERVED, Scopes, fitting, wish_of
 from noyau.languages.c_tables import TYPES
+from noyau.languages.names import RESERVED, Scopes, fitting, wish_of
 from noyau.lowering.nest import lower
 from noyau.schedules.choosing import schedule
 from tests.batching import build_many

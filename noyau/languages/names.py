@@ -1,4 +1,6 @@
-"""The identifiers of a C text while it is printed: none twice where both can be seen, none a word or a macro of C."""
+"""The identifiers of a text while it is printed: none twice where both can be seen, none a word or a macro of C.
+
+What other languages reserve besides, their own files say."""
 
 from __future__ import annotations
 
