@@ -60,7 +60,8 @@ def built(source: Source) -> Program:
     """The program of a text, from the cache or built. BuildError as the compiler says, UnsupportedError where it calls
     what cannot be watched, or where there is no gcc."""
     compiler = _compiler()
-    runtime = cc.compile_object(_runtime(), cc.Options(compiler=compiler, extra=("-O1",)))  # in a third of the time
+    flags = ("-O1", "-fexceptions")  # built in a third of the time; what it calls may throw
+    runtime = cc.compile_object(_runtime(), cc.Options(compiler=compiler, extra=flags))
     try:
         own = cc.compile_object(source.text, cc.Options(compiler=compiler, extra=_flags(source)))
     except BuildError as error:

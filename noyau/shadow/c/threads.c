@@ -100,13 +100,16 @@ static void may_spin(void) {
     } else if (thread_count) pass_turn(RUNS);
 }
 
+/* Wait for what another one does. */
+static void wait_for_others(void) {
+    if (in_team) give_way(WAITS_THREAD);
+    else pass_turn(WAITS_THREAD);
+}
+
 static void lock_mutex(void *mutex, int site) {
     meeting *m = meeting_at(mutex);
     now->site = site;
-    while (m->holder && m->holder != now->strand) {
-        if (in_team) give_way(WAITS_THREAD);
-        else pass_turn(WAITS_THREAD);
-    }
+    while (m->holder && m->holder != now->strand) wait_for_others();
     m->holder = now->strand, m->count += 1;
     idle_turns = 0;
     if (in_team) now->strand->locks = with_lock(now->strand->locks, mutex);
@@ -230,12 +233,47 @@ int pthread_barrier_wait(pthread_barrier_t *b) {
     return 0;
 }
 
-int pthread_once(pthread_once_t *once, void (*run)(void)) {
-    meeting *m = meeting_at((const void *)once);
-    if (!m->generation++) {
-        run();
-        release_at((const void *)once);
+/* What is done once: who comes while another one does it waits, and then has seen it. The state is where the program
+   has it, for the next object at this address begins anew; one that throws is done again by the next who comes. */
+enum { IS_NEW, IS_DONE, IS_DOING };
+
+static int is_first(volatile char *state) {
+    while (*state == IS_DOING) {
+        if (mode == GRID) fatal("a thread of a grid that waits for what is done once is not supported");
+        wait_for_others();
     }
-    acquire_at((const void *)once);
+    const int is_new = *state == IS_NEW;
+    idle_turns = 0;
+    if (mode != GRID) acquire_at((const void *)state);
+    if (is_new) *state = IS_DOING;
+    return is_new;
+}
+static void end_first(volatile char *state, char as) {
+    if (mode != GRID) release_at((const void *)state);
+    *state = as;
+}
+static void end_thrown(volatile char **state) {
+    if (**state == IS_DOING) end_first(*state, IS_NEW);
+}
+
+/* What std::call_once calls lies in these, of which each thread has its own. */
+extern __thread void *_ZSt15__once_callable, *_ZSt11__once_call;
+
+int pthread_once(pthread_once_t *once, void (*run)(void)) {
+    volatile char *state __attribute__((cleanup(end_thrown))) = (char *)once;
+    void *const of_it = _ZSt15__once_callable, *const call = _ZSt11__once_call;
+    if (is_first(state)) {
+        _ZSt15__once_callable = of_it, _ZSt11__once_call = call;
+        run();
+        end_first(state, IS_DONE);
+    }
     return 0;
 }
+/* A static of a function: the program looks at the first byte of its guard by itself, which is 1 when it is made. */
+int __cxa_guard_acquire(char *guard) { return is_first(guard + 1); }
+void __cxa_guard_release(char *guard) {
+    end_first(guard + 1, IS_DONE);
+    if (mode != GRID) release_at(guard);
+    *guard = 1;
+}
+void __cxa_guard_abort(char *guard) { end_first(guard + 1, IS_NEW); }
