@@ -58,7 +58,7 @@ def through(module: fx.GraphModule, inputs: Sequence[Any], wishes: Wishes, recor
 def in_two(joint: fx.GraphModule, *args: Any, **kwargs: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
     """The graphs of forward and backward, cut where the least must be kept."""
     merge_equal(joint.graph)
-    with config.patch(cse=False):  # done, and torch's imports all of inductor
+    with config.patch(cse=False):  # it is done, and torch's own imports all of inductor
         forward, backward = min_cut_rematerialization_partition(joint, *args, **kwargs)
     return forward, backward
 

@@ -13,6 +13,7 @@ import torch
 from torch import fx
 
 from noyau.torch_modules.device_kernels import DeviceCall
+from noyau.torch_modules.merging import may_change, memory_of, shows
 
 aten = torch.ops.aten
 IN_PLACE: dict[Any, Any] = {
@@ -95,32 +96,11 @@ def leaves(value: fx.Node, back: fx.Node | None = None) -> bool:
 
 def changed(graph: fx.Graph) -> frozenset[int]:
     """The places of the arguments that calls in a graph change, by themselves or through views."""
-    found, seen = set[fx.Node](), set[fx.Node]()
-    waiting = [each for node in graph.nodes if _is_mutable(node) for each in node.all_input_nodes]
-    while waiting:
-        node = waiting.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if node.op == "placeholder":
-            found.add(node)
-        elif _shows(node):
-            waiting += node.all_input_nodes
+    found = memory_of((each for node in graph.nodes if may_change(node) for each in node.all_input_nodes), _shows)
     arguments = [node for node in graph.nodes if node.op == "placeholder"]
     return frozenset(at for at, node in enumerate(arguments) if node in found)
 
 
-def _is_mutable(node: fx.Node) -> bool:
-    return bool(getattr(getattr(node.target, "_schema", None), "is_mutable", False))
-
-
 def _shows(node: fx.Node) -> bool:
-    """Whether a node may give memory of what it reads."""
-    if isinstance(node.target, DeviceCall) or node.op == "output":
-        return False
-    schema = getattr(node.target, "_schema", None)
-    return (
-        schema is None
-        or node.target is aten._unsafe_view.default
-        or any(each.alias_info is not None for each in schema.returns)
-    )
+    """Whether a node may give memory of what it reads: what noyau's own kernels give is new."""
+    return not isinstance(node.target, DeviceCall) and shows(node)

@@ -14,49 +14,17 @@ import torch
 from torch import fx
 
 from noyau.torch_modules.device_inplace import IN_PLACE, copied_back, leaves
+from noyau.torch_modules.merging import merge_equal
 
 aten = torch.ops.aten
-_UNSET = (aten.empty.memory_format, aten.empty_like.default, aten.new_empty.default, aten.empty_strided.default)
 
 
 def simplify(graph: fx.Graph) -> None:
     """Make all of these changes in a graph of ATen operators."""
-    merge_calls(graph)
+    merge_equal(graph)
     drop_zeros(graph)
     sink_updates(graph)
     graph.lint()
-
-
-def merge_calls(graph: fx.Graph) -> None:
-    """Each call of the same function with the same arguments is made once; what leaves the graph stays its own."""
-    known: dict[Any, fx.Node] = {}
-    for node in list(graph.nodes):
-        if _is_pure(node) and not leaves(node):
-            first = known.setdefault((node.target, _told(node.args), _told(node.kwargs)), node)
-            if first is not node:
-                node.replace_all_uses_with(first)
-                graph.erase_node(node)
-
-
-def _is_pure(node: fx.Node) -> bool:
-    """Whether a node gives the same whenever it is called, and changes nothing."""
-    target = node.target
-    if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload) or target in _UNSET:
-        return False
-    return not target._schema.is_mutable and torch.Tag.nondeterministic_seeded not in target.tags
-
-
-def _told(value: Any) -> Any:
-    """What an argument is, so that equal ones are the same: 1, 1.0 and True differ, as 0.0 and -0.0 do."""
-    match value:
-        case fx.Node():
-            return value
-        case list() | tuple():
-            return tuple(map(_told, value))
-        case dict():
-            return tuple((key, _told(each)) for key, each in sorted(value.items()))
-        case _:
-            return type(value), repr(value)
 
 
 def drop_zeros(graph: fx.Graph) -> None:
@@ -123,10 +91,10 @@ def join_updates(graph: fx.Graph) -> None:
     found: dict[Any, list[fx.Node]] = {}
     for node, key in _by_number(graph):
         found.setdefault(key, []).append(node)
-    for (target, *_, number), nodes in found.items():
+    for (target, *_), nodes in found.items():
         if len(nodes) > 1:
             with graph.inserting_after(nodes[-1]):
-                graph.call_function(TOGETHER[target], ([node.args[0] for node in nodes], number[1]))
+                graph.call_function(TOGETHER[target], ([node.args[0] for node in nodes], nodes[0].args[1]))
             for node in nodes:
                 graph.erase_node(node)
 
@@ -134,5 +102,5 @@ def join_updates(graph: fx.Graph) -> None:
 def _by_number(graph: fx.Graph) -> Iterator[tuple[fx.Node, Any]]:
     for node in graph.nodes:
         if node.target in TOGETHER and not node.users and not node.kwargs and type(node.args[1]) in (int, float):
-            fake = node.meta["val"]
-            yield node, (node.target, fake.dtype, fake.device, (type(node.args[1]), node.args[1]))
+            fake, number = node.meta["val"], node.args[1]
+            yield node, (node.target, fake.dtype, fake.device, type(number), repr(number))  # 0.0 and -0.0 differ

@@ -3,49 +3,91 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator, OpOverload
 
-_ATEN = torch.ops.aten
-_VIEWS = (
-    _ATEN.view.default,
-    _ATEN._unsafe_view.default,
-    _ATEN.t.default,
-    _ATEN.transpose.int,
-    _ATEN.unsqueeze.default,
+KNOWN = ("aten", "prims")  # operators of other libraries may draw numbers, or keep a state
+_OTHERWISE = (  # what calls give another time
+    torch.Tag.nondeterministic_seeded,
+    torch.Tag.dynamic_output_shape,
+    torch.Tag.data_dependent_output,
 )
-_UNSET = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "empty_permuted")
 
 
 def merge_equal(graph: fx.Graph) -> None:
-    """Let equal nodes be one: views of one value, and what is computed of the same values in the same way. What draws
-    numbers and what is returned, in memory of its own, stays; so does a graph in which a value is changed."""
-    if any(isinstance(node.target, OpOverload) and node.target._schema.is_mutable for node in graph.nodes):
-        return
-    returned = {each for node in graph.nodes if node.op == "output" for each in _storages(*node.all_input_nodes)}
-    known: dict[tuple[Any, str], fx.Node] = {}
+    """Let equal nodes be one: what is computed of the same values in the same way, with nothing changed in between.
+    What draws numbers, what leaves the graph and what is changed stay, each in memory of its own."""
+    changing = [node for node in graph.nodes if node.op == "output" or may_change(node)]
+    apart = memory_of(each for node in changing for each in node.all_input_nodes)
+    known: dict[Any, fx.Node] = {}
+    region = 0
     for node in list(graph.nodes):
-        if node.op != "call_function" or not (node.target in _VIEWS or _is_pure(node, returned)):
+        region += may_change(node)
+        if node in apart or not _is_pure(node):
             continue
-        first = known.setdefault((node.target, f"{node.args} {node.kwargs}"), node)
+        first = known.setdefault((region, node.target, _told(node.args), _told(node.kwargs)), node)
         if first is not node:
             node.replace_all_uses_with(first)
             graph.erase_node(node)
 
 
-def _is_pure(node: fx.Node, returned: set[int]) -> bool:
-    """Whether a node makes the same tensors whenever it runs, none in memory that the graph returns."""
-    if isinstance(node.target, OpOverload):
-        if torch.Tag.nondeterministic_seeded in node.target.tags or node.target._schema.name.endswith(_UNSET):
-            return False
-    elif node.target is not operator.getitem:
+def may_change(node: fx.Node) -> bool:
+    """Whether a node changes memory that it reads, as far as that is known."""
+    if node.op in ("call_method", "call_module") or isinstance(node.target, HigherOrderOperator):
+        return True
+    return bool(getattr(getattr(node.target, "_schema", None), "is_mutable", False))
+
+
+def _is_pure(node: fx.Node) -> bool:
+    """Whether a node gives the same tensors whenever it is called between two changes."""
+    target = node.target
+    if node.op != "call_function" or target is operator.getitem:
+        return node.op == "call_function"
+    if not isinstance(target, OpOverload) or target.namespace not in KNOWN or may_change(node):
         return False
-    storages = list(_storages(node))
-    return bool(storages) and returned.isdisjoint(storages)
+    gives = torch.utils._pytree.tree_leaves(node.meta.get("val"))
+    is_number = any(isinstance(each, torch.SymInt | torch.SymFloat | torch.SymBool) for each in gives)
+    return not (is_number or "empty" in target._schema.name or any(tag in target.tags for tag in _OTHERWISE))
+
+
+def _told(value: Any) -> Any:
+    """What an argument is, so that equal ones are the same: 1, 1.0 and True differ, as 0.0 and -0.0 do."""
+    match value:
+        case fx.Node():
+            return value
+        case list() | tuple():
+            return tuple(map(_told, value))
+        case dict():
+            return tuple((key, _told(each)) for key, each in sorted(value.items()))
+        case _:
+            return type(value), repr(value)
+
+
+def shows(node: fx.Node) -> bool:
+    """Whether a node may give memory of what it reads."""
+    if node.op == "output":
+        return False
+    schema = getattr(node.target, "_schema", None)
+    if schema is not None:
+        is_view = node.target is torch.ops.aten._unsafe_view.default
+        return is_view or any(each.alias_info is not None for each in schema.returns)
+    own = set(_storages(node))
+    return not own or not own.isdisjoint(_storages(*node.all_input_nodes))
+
+
+def memory_of(nodes: Iterable[fx.Node], shows: Callable[[fx.Node], bool] = shows) -> set[fx.Node]:
+    """The nodes whose memory these nodes may show, they themselves among them."""
+    waiting, found = list(nodes), set[fx.Node]()
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting += node.all_input_nodes if shows(node) else ()
+    return found
 
 
 def _storages(*nodes: fx.Node) -> Iterator[int]:

@@ -78,9 +78,14 @@ def test_what_leaves_the_graph_or_draws_stays_its_own():
     assert sum(node.op == "call_function" for node in two.graph.nodes) == 3
 
 
-def test_zeros_of_other_signs_and_numbers_of_other_types_are_others():
-    graph, full = torch.fx.Graph(), torch.ops.aten.full.default
-    parts = [graph.call_function(full, ([2], number)) for number in (0.0, -0.0, 0, False, 0.0)]
-    graph.output(graph.call_function(torch.ops.aten.cat.default, (parts,)))
-    simplify(graph)
-    assert sum(node.target is full for node in graph.nodes) == 4
+def test_updates_by_zeros_of_other_signs_are_not_joined():
+    graph, mul = torch.fx.Graph(), torch.ops.aten.mul_.Tensor
+    for at, number in enumerate((0.0, -0.0, 0.0)):
+        state = graph.placeholder(f"x{at}")
+        graph.call_function(mul, (state, number)).meta["val"] = torch.ones(2)
+    graph.output(())
+    join_updates(graph)
+    module, given = torch.fx.GraphModule(torch.nn.Module(), graph), [torch.ones(2) for _ in range(3)]
+    module(*given)
+    assert [str(float(each[0])) for each in given] == ["0.0", "-0.0", "0.0"]
+    assert sum(node.target is torch.ops.aten._foreach_mul_.Scalar for node in graph.nodes) == 1

@@ -33,16 +33,59 @@ def test_results_stay_apart():
     assert counted(lambda x: (x.exp().t(), x.exp() + 1), X) == 4
 
 
-def test_nothing_is_merged_where_a_value_is_changed():
+def test_what_is_changed_stays_apart_and_equal_values_are_one_between_two_changes():
     def changed(x):
         one, other = x.clone(), x.clone()
-        one.add_(1)
+        one.view(-1).add_(1)
         return (one * other,)
 
-    assert counted(changed, X) == 4
+    def before_and_after(x):
+        one = x.clone()
+        first = one.exp() * one.exp()
+        one.mul_(2)
+        return (first + one.exp() * one.exp(),)
+
+    assert counted(changed, X) == 5
+    assert counted(before_and_after, X) == 7
 
 
-def test_what_draws_is_drawn_twice():
-    graph = make_fx(lambda x: (torch.rand_like(x) - torch.rand_like(x),))(X)
+def test_zeros_of_either_sign_and_numbers_of_other_types_are_others():
+    graph, full = torch.fx.Graph(), torch.ops.aten.full.default
+    parts = [graph.call_function(full, ([2], number)) for number in (0.0, -0.0, 0, False, 0.0)]
+    graph.output(graph.call_function(torch.ops.aten.cat.default, (parts,)))
+    merge_equal(graph)
+    assert sum(node.target is full for node in graph.nodes) == 4
+
+
+def test_a_training_graph_that_keeps_a_copy_has_its_equal_values_merged():
+    graph = torch.fx.Graph()
+    x, state = graph.placeholder("x"), graph.placeholder("state")
+    aten = torch.ops.aten
+    total = graph.call_function(aten.add.Tensor, tuple(graph.call_function(aten.exp.default, (x,)) for _ in range(2)))
+    graph.call_function(aten.copy_.default, (state, total))
+    graph.output(graph.call_function(aten.neg.default, (total,)))
+    merge_equal(graph)
+    assert sum(node.target is aten.exp.default for node in graph.nodes) == 1
+
+
+@torch.library.custom_op("noyau_tests::noise", mutates_args=())
+def noise(x: torch.Tensor) -> torch.Tensor:
+    return torch.randn_like(x)
+
+
+noise.register_fake(torch.empty_like)
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    [
+        torch.rand_like,
+        noise,
+        lambda x: x.new_empty_strided((2, 3), (3, 1)),
+        lambda x: torch.empty_permuted((2, 3), (0, 1)),
+    ],
+)
+def test_what_draws_is_drawn_twice(drawn):
+    graph = make_fx(lambda x: (drawn(x) - drawn(x),))(X)
     merge_equal(graph.graph)
     assert sum(node.op == "call_function" for node in graph.graph.nodes) == 3
