@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from noyau.arguments import require_place
 from noyau.errors import InputError, NoyauError
-from noyau.shadow.c.functions import SUFFIXES
+from noyau.shadow.c import SUFFIXES
 
 if TYPE_CHECKING:
     from noyau.scripts.records import ScriptCheck

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from noyau.errors import BuildError, CheckError, InputError, UnsupportedError
 from noyau.scripts.records import KernelSeen, ScriptCheck
+from noyau.shadow.c import SUFFIXES
 from noyau.shadow.c.building import Program, Source, built
-from noyau.shadow.c.functions import SUFFIXES
 from noyau.shadow.c.mapping import maps_of
 from noyau.shadow.c.rewriting import blanked, rewritten
 from noyau.shadow.c.running import Launch, Ran, run_whole

@@ -15,7 +15,7 @@ Kernel.__module__ = "triton.runtime.jit"
 
 def test_what_is_no_kernel_and_what_is_not_installed(monkeypatch):
     with pytest.raises(
-        UnsupportedError, match="is no kernel of numba, numba_cuda, triton, so its accesses are not seen"
+        UnsupportedError, match="is no kernel of numba, numba_cuda, triton, c, cpp, cuda, so its accesses are not seen"
     ):
         calling.call(len, ((),), None, "", "len")
     monkeypatch.setattr(calling, "find_spec", lambda name: None)

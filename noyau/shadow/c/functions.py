@@ -9,8 +9,7 @@ from typing import Any
 
 from noyau.errors import InputError
 from noyau.handwritten.prototypes import Prototype, prototype_of
-
-SUFFIXES = {".c": "c", ".cc": "cpp", ".cpp": "cpp", ".cxx": "cpp", ".cu": "cuda"}
+from noyau.shadow.c import SUFFIXES
 
 _SKIPPED = re.compile(
     r"__launch_bounds__\s*\([^)]*\)|\b__(?:global|device|host|forceinline|noinline)__\b|\btemplate\s*<[^>]*>"
