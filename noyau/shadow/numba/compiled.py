@@ -18,7 +18,7 @@ import numpy as np
 from noyau.errors import UnsupportedError
 from noyau.shadow.engine import Shadow
 from noyau.shadow.numba.noting import accesses
-from noyau.shadow.numba.rewriting import is_signed, parsed
+from noyau.shadow.numba.rewriting import is_signed, makes_container, parsed
 from noyau.shadow.numba.running import is_prange, plain_of
 from noyau.shadow.records import Memory, Site
 
@@ -136,6 +136,11 @@ class _Changer(ast.NodeTransformer):
         return UnsupportedError(
             f"{self.file}:{node.lineno}: `{ast.unparse(node)}` is of a whole array: it runs in Python"
         )
+
+    def visit(self, node: ast.AST) -> Any:
+        if self.function is not None and makes_container(node):  # which iterations may share
+            raise UnsupportedError(f"{self.file}:{node.lineno}: lists, sets and dicts are watched in Python")  # type: ignore[attr-defined]
+        return super().visit(node)
 
     def visit_Subscript(self, node: ast.Subscript) -> Any:
         return self.accessed("load", node) if self.is_cell(node) else self.generic_visit(node)

@@ -19,8 +19,8 @@ from noyau.errors import UnsupportedError
 RUN = "_noyau_run"  # what the text calls
 _MERGES = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 _FUNCTIONS = ("max", "min")
-_CHANGING = frozenset("append extend insert pop remove add discard update setdefault popitem clear".split())
-_HOLDS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
+_CONTAINERS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
+_MAKERS = frozenset({"list", "dict", "set", "sorted"})
 _OPERATIONS = {ast.Add: "sum", ast.Sub: "difference", ast.Mult: "product", ast.Div: "quotient"}
 
 
@@ -61,9 +61,10 @@ def rewritten(function: Callable[..., Any], is_prange: Callable[[ast.expr], bool
     signed = frozenset(
         node.lineno for node in ast.walk(definition) if isinstance(node, ast.Subscript) and is_signed(node)
     )
-    changer = _Changer(file, is_prange, frozenset(_containers(definition)))
+    changer = _Changer(file, is_prange)
     if parallel:
         tree = changer.visit(tree)
+    tree = _Holder().visit(tree)
     code = compile(ast.fix_missing_locations(tree), file, "exec")
     return Rewritten(function, code, file, first, tuple(changer.loops), signed)
 
@@ -92,34 +93,11 @@ def _require_plain(tree: ast.FunctionDef, file: str) -> None:
             raise UnsupportedError(f"{file}:{node.lineno}: `{what}` is not watched; its accesses are not seen")
 
 
-def _containers(tree: ast.FunctionDef) -> Iterator[str]:
-    """Names that hold a list, a set or a dict of Python's."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and (isinstance(node.value, _HOLDS) or _makes_container(node.value)):
-            yield from (each.id for each in node.targets if isinstance(each, ast.Name))
-
-
-def _makes_container(value: ast.expr) -> bool:
-    return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in ("list", "dict", "set")
-
-
-def _require_arrays(loop: ast.For, held: frozenset[str], file: str) -> None:
-    """UnsupportedError where iterations change a list, a set or a dict that they share: that is not seen."""
-    own = _assigned(loop.body)
-    for node in ast.walk(loop):
-        name, at = "", 0
-        match node:
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=called), attr=attr)) if attr in _CHANGING:
-                name, at = called, node.lineno
-            case ast.Subscript(value=ast.Name(id=stored), ctx=ast.Store()) if stored in held:
-                name, at = stored, node.lineno
-            case _:
-                pass
-        if name and name not in own:
-            raise UnsupportedError(
-                f"{file}:{at}: the iterations of a prange share {name}, a list, set or dict, whose accesses "
-                "are not seen, nor does Numba order them: have each iteration write to cells of an array"
-            )
+def makes_container(node: ast.AST) -> bool:
+    """Whether an expression makes a list, a set or a dict of Python's."""
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id in _MAKERS
+    return isinstance(node, _CONTAINERS) and isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
 
 
 def is_signed(node: ast.Subscript) -> bool:
@@ -131,8 +109,8 @@ def is_signed(node: ast.Subscript) -> bool:
 class _Changer(ast.NodeTransformer):
     """Puts the calls of the run into a function."""
 
-    def __init__(self, file: str, is_prange: Callable[[ast.expr], bool], held: frozenset[str]) -> None:
-        self.file, self.is_prange, self.held = file, is_prange, held
+    def __init__(self, file: str, is_prange: Callable[[ast.expr], bool]) -> None:
+        self.file, self.is_prange = file, is_prange
         self.loops: list[Loop] = []
         self.depth = 0
 
@@ -144,7 +122,6 @@ class _Changer(ast.NodeTransformer):
         number = len(self.loops)
         self.loops.append(loop)
         self.depth += 1
-        _require_arrays(node, self.held, self.file)
         updates = dict(loop.reductions)
         node.body = [_Merger(updates).visit(statement) for statement in node.body]
         self.generic_visit(node)
@@ -171,6 +148,18 @@ class _Merger(ast.NodeTransformer):
         called = ast.Attribute(ast.Name(RUN, ast.Load()), "merge", ast.Load())
         before, kind = ast.Name(node.target.id, ast.Load()), ast.Constant(_OPERATIONS[type(node.op)])
         return ast.copy_location(ast.Assign([node.target], ast.Call(called, [kind, before, node.value], [])), node)
+
+
+class _Holder(ast.NodeTransformer):
+    """`[0.0]` becomes `run.held([0.0])`, and so does whatever makes a list, a set or a dict."""
+
+    def visit(self, node: ast.AST) -> Any:
+        node = self.generic_visit(node)
+        if not makes_container(node):
+            return node
+        assert isinstance(node, ast.expr)
+        called = ast.Attribute(ast.Name(RUN, ast.Load()), "held", ast.Load())
+        return ast.copy_location(ast.Call(called, [node], []), node)
 
 
 def _unbound(names: Sequence[str], where: ast.stmt) -> list[ast.stmt]:

@@ -22,6 +22,7 @@ from numba.stencils.stencil import StencilFunc
 from numba.typed import Dict, List
 
 from noyau.errors import UnsupportedError
+from noyau.shadow.numba.containers import held
 from noyau.shadow.numba.rewriting import RUN, Loop, Rewritten, rewritten
 from noyau.shadow.numbers import MATH
 from noyau.shadow.recording import Recorder, Recording, TooManyError
@@ -106,6 +107,27 @@ class Run:
             return before.merged(function, value, self.recorder.site(sys._getframe(1)))
         return function(before, value)
 
+    def held(self, value: Any) -> Any:
+        """A list, a set or a dict that the text makes; UnsupportedError where an iteration changes it that did not
+        make it."""
+        maker = self.turn
+
+        def require_own() -> None:
+            if not self.inside or self.turn == maker:
+                return
+            site = self.recorder.sites[self.recorder.site(sys._getframe(1))]
+            raise UnsupportedError(
+                f"{site.place}: the iterations of a prange share a {type(value).__name__}, whose accesses are not "
+                "seen, nor does Numba order them: have each iteration write to cells of an array"
+            )
+
+        return held(value, self.held, require_own)
+
+    @property
+    def turn(self) -> tuple[int, int] | None:
+        """Which iteration of which region runs."""
+        return (len(self.regions), self.recorder.owner) if self.inside else None
+
     # What the text sees.
 
     def called(self, function: Callable[..., Any], *, parallel: bool) -> Callable[..., Any]:
@@ -131,7 +153,8 @@ class Run:
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         outer |= {name: cell.cell_contents for name, cell in cells}
         seen = _names(function.__code__)
-        return {name: self.seen(value, name) if name in seen else value for name, value in outer.items()} | {RUN: self}
+        found = {name: self.held(self.seen(outer[name], name)) for name in seen & outer.keys()}
+        return outer | found | {RUN: self}
 
     def seen(self, value: Any, name: str = "") -> Any:
         """What stands for a value that a function finds by name."""
@@ -150,7 +173,7 @@ class Run:
         root = module.__name__.partition(".")[0]
         if module is math:
             return MATH
-        if root in ("numpy", "numba"):
+        if root in ("numpy", "numba", "heapq"):
             return _Module(module, self)
         return module if root in _OWN or root in sys.stdlib_module_names else _Module(module, self)
 
@@ -169,6 +192,8 @@ class Run:
         if value is numba.literal_unroll:
             return lambda items: items
         package = str(getattr(value, "__module__", "")).partition(".")[0]
+        if package == "_heapq":
+            return _Pushing(value)
         if package == "math" and callable(value):
             return getattr(MATH, value.__name__, value)
         if value in (numba.carray, numba.farray) or (
@@ -237,6 +262,18 @@ class _Stencil:
             return first.called(self.function, args, named)
         site = self.recorder.sites[self.recorder.site(sys._getframe(1))]
         raise UnsupportedError(f"{site.place}: a stencil is called without its array in first place: give it there")
+
+
+@dataclass(frozen=True, slots=True)
+class _Pushing:
+    """A function of heapq, which changes a list without calling its methods."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, heap: Any, *args: Any) -> Any:
+        if hasattr(heap, "require_own"):
+            heap.require_own()
+        return self.function(heap, *args)
 
 
 @dataclass(frozen=True, slots=True)

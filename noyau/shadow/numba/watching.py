@@ -109,6 +109,12 @@ class Watching:
     def plain(self, result: Any) -> Any:
         if isinstance(result, tuple):
             return tuple(self.plain(each) for each in result)
+        if isinstance(result, list):
+            return [self.plain(each) for each in result]
+        if isinstance(result, dict):
+            return {key: self.plain(each) for key, each in result.items()}
+        if isinstance(result, set):
+            return set(result)
         if isinstance(result, Recording):
             self.returned.append(result)
             return result.data

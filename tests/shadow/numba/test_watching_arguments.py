@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import linecache
 from collections import namedtuple
 
@@ -14,6 +15,7 @@ from numba import float64, int64, njit, prange, stencil
 from numba.typed import Dict, List
 
 from noyau.errors import UnsupportedError
+from noyau.shadow.numba.compiled import run_compiled
 from noyau.shadow.numba.watching import watch_call
 
 Pair = namedtuple("Pair", "x total")
@@ -101,6 +103,44 @@ def counts(x):
 
 
 @njit(parallel=True)
+def sums_in_a_list(x):
+    made: list[float] = [0.0] * 4
+    for i in prange(x.size):
+        made[0] += x[i]
+    return made[0]
+
+
+@njit(parallel=True)
+def sums_by_another_name(x):
+    made = list(range(3))
+    other = made
+    for i in prange(x.size):
+        other[0] += i
+    return made
+
+
+@njit
+def bump(made, i):
+    made.add(i)
+
+
+@njit(parallel=True)
+def shares_with_a_callee(x):
+    made = {0}
+    for i in prange(x.size):
+        bump(made, i)
+    return len(made)
+
+
+@njit(parallel=True)
+def shares_a_heap(x):
+    made = [0.0]
+    for i in prange(x.size):
+        heapq.heappush(made, x[i])
+    return made
+
+
+@njit(parallel=True)
 def makes_typed(x):
     made = List()
     made.append(0.0)
@@ -111,9 +151,9 @@ def makes_typed(x):
 @njit(parallel=True)
 def appends_to_its_own(x, out):
     for i in prange(x.size):
-        made = [0.0]
-        made.append(x[i])
-        out[i] = made[1]
+        made = [0.0] * 1
+        made.append(np.add(x[i], 1))
+        out[i] = np.append(x, made)[-1] + heapq.heappop(made)
 
 
 KIND = np.dtype([("a", np.float64), ("b", np.int32)])
@@ -122,8 +162,12 @@ GIVEN = [
     (reads_first, (List([1.0, 2.0]), np.zeros(3)), "def ", "items is a List"),
     (reads_first, (Dict.empty(int64, float64), np.zeros(3)), "def ", "items is a Dict"),
     (makes_records, (np.ones(3),), "np.zeros", "it is an array of records"),
-    (appends, (np.ones(3),), "made.append", "share made, a list, set or dict"),
-    (counts, (np.ones(3),), "made[i % 2] =", "share made, a list, set or dict"),
+    (appends, (np.ones(3),), "made.append", "share a list, whose"),
+    (counts, (np.ones(3),), "made[i % 2] =", "share a dict, whose"),
+    (sums_in_a_list, (np.ones(3),), "made[0] += x[i]", "share a list, whose"),
+    (sums_by_another_name, (np.ones(3),), "other[0] += i", "share a list, whose"),
+    (shares_a_heap, (np.ones(3),), "heapq.heappush", "share a list, whose"),
+    (shares_with_a_callee, (np.ones(3),), "made.add(i)", "share a set, whose"),
     (smoothed_by_name, (np.ones(3),), "mean_of_three(x=x)", "a stencil is called without its array in first place"),
     (makes_typed, (np.ones(3),), "made = List()", "the accesses of a typed List are not seen"),
 ]
@@ -140,5 +184,7 @@ def test_what_is_not_seen_is_refused_where_it_stands(kernel, args, text, why):
 
 
 def test_a_list_of_an_iteration_s_own_is_no_matter():
-    seen, _ = watch_call(appends_to_its_own, (np.ones(3), np.zeros(3)))
-    assert seen.findings == ()
+    seen, _ = watch_call(appends_to_its_own, (np.ones(3), out := np.zeros(3)))
+    assert (seen.findings, out.tolist()) == ((), [2] * 3)
+    with pytest.raises(UnsupportedError, match=r":\d+: lists, sets and dicts are watched in Python"):
+        run_compiled(sums_in_a_list, (np.ones(3),))
