@@ -29,11 +29,11 @@ def declare_check(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL.onnx|FILE.py[::OP]|SCRIPT.py|BOOK.ipynb|PROGRAM.c",
         help="the model whose float64 evaluation is the truth; an op, of which every kernel is checked; or a script, "
         "a notebook or a program in C, C++ or CUDA C++ (.c, .cpp, .cu), which is run as it is, its parallel loops, "
-        "threads and launches watched",
+        "threads and launches watched (a program with threads runs twice, and does twice what else it does)",
     )
     add("arguments", nargs="*", metavar="ARGS", help="of a script or a program; its options stand behind --")
     add("--launch", metavar="GRID,BLOCK", help="of a script: launch each kernel so (8,64 or 4x4,16x16) instead")
-    add("--flags", metavar="F", help="of a program: for the compiler, as --flags='-DN=100 -Iinclude'")
+    add("--flags", metavar="F", help="of a program: for the compiler, run here: --flags='-DN=100 -Iinclude'")
     add("--map", metavar="F.svg", help="tell who writes which cell in a small launch or call, and draw it (-: no)")
     add("--against", type=Path, metavar="B.onnx", help="the model to judge: at each output, and at each common value")
     sizes = "or with several in turn (default: small sizes, then all at 1); can be repeated"

@@ -69,7 +69,7 @@ class Options:
 
     `compiler`: a name or a path, or None for the first that is there. `target`: a level such as "x86-64-v3", or
     "native", this machine's. `export`: the kernels' structures are visible, for a library that noyau itself loads.
-    `extra`: more flags. `timeout_s`: for one run of the compiler.
+    `extra`: more flags. `timeout_s`: for one run of the compiler. `called`: what the text is, for it.
     """
 
     compiler: str | None = None
@@ -77,6 +77,7 @@ class Options:
     export: bool = False
     extra: tuple[str, ...] = ()
     timeout_s: float = 120.0
+    called: str = "kernel.c"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +141,17 @@ def compile_object(text: str, options: Options = DEFAULTS) -> Path:
     flags = _compile_flags(options, compiler)
     key = _key("object", compiler, flags, [text])
     return disk.lookup(key, ".o") or disk.store(
-        key, ".o", lambda path: _compile(text, (*compiler.command, *flags), path, options.timeout_s)
+        key, ".o", lambda path: _compile(text, (*compiler.command, *flags), path, options)
     )
+
+
+def preprocessed(text: str, options: Options = DEFAULTS) -> bytes:
+    """A C text with what it includes now, each file as it is. BuildError as in compile_object."""
+    compiler = find_compiler(options.compiler)
+    with tempfile.TemporaryDirectory(prefix="noyau-") as name:
+        output = Path(name) / "text.i"
+        _compile(text, (*compiler.command, *_compile_flags(options, compiler), "-E"), output, options)
+        return output.read_bytes()
 
 
 def link(objects: Sequence[Path], output: Path, options: Options = DEFAULTS) -> None:
@@ -264,16 +274,16 @@ def _key(kind: str, compiler: Compiler, flags: Sequence[str], texts: Sequence[st
     return disk.digest(kind, str(ABI), *compiler.command, compiler.version, str(len(flags)), *flags, *texts)
 
 
-def _compile(text: str, command: Sequence[str], output: Path, timeout_s: float) -> None:
+def _compile(text: str, command: Sequence[str], output: Path, options: Options) -> None:
     try:
         data = text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise BuildError(f"the C text is not Unicode at character {error.start}; nothing was compiled") from error
     with tempfile.TemporaryDirectory(prefix="noyau-") as name:
         folder = Path(name)
-        (folder / "kernel.c").write_bytes(data)
+        (folder / options.called).write_bytes(data)
         try:
-            _run((*command, "-c", "kernel.c", "-o", "kernel.o"), folder, timeout_s, "compile")
+            _run((*command, "-c", options.called, "-o", "kernel.o"), folder, options.timeout_s, "compile")
         except BuildError as error:
             kept = disk.store(disk.digest("refused", data), ".c", lambda path: _write(path, data))
             raise BuildError(f"{error}; the text is in {kept}") from None

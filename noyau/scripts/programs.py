@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 
 from noyau.errors import BuildError, CheckError, InputError, UnsupportedError
 from noyau.scripts.records import KernelSeen, ScriptCheck
 from noyau.shadow.c import SUFFIXES
-from noyau.shadow.c.building import Program, Source, built
+from noyau.shadow.c.building import OWN, Program, Source, built
 from noyau.shadow.c.mapping import maps_of
 from noyau.shadow.c.rewriting import blanked, rewritten
 from noyau.shadow.c.running import Launch, Ran, run_whole
@@ -19,6 +21,11 @@ from noyau.shadow.c.telling import Told, findings
 from noyau.shadow.c.watching import plans_for
 
 TIME_S = 120.0  # of the processor, after which a run is ended
+SILENT_S, SILENT_TIMES = 5.0, 5  # a run in silence has at least so long, and so many times as long as the first one
+
+_PATHS = re.compile("-(?:I|L|isystem|iquote|idirafter|include|imacros)")
+_FILES = ("-include", "-imacros")  # looked for in the folders of headers too
+_CUT = ("it was interrupted", "it does not end")  # how the runtime says it
 
 
 def check_program(
@@ -33,33 +40,58 @@ def check_program(
     """Build a program as it is, run it with its arguments in the folder that this is in, and tell what its threads do
     wrong with memory: those of OpenMP, of POSIX and of C++, and of grids of CUDA, which need no GPU.
 
-    What it prints is printed. A program with threads runs twice, the second time in silence, its work dealt otherwise.
-    `launch`: (grid, block) in place of each that is written; `time_s`: of the processor, for a run; `flags`: for the
-    compiler. InputError where there is no such file, or it has no main(); UnsupportedError, with the line, for what
-    cannot be stood in for; BuildError where the text does not compile."""
+    What it prints is printed. A program with threads runs twice, the second time in silence, its work dealt otherwise;
+    what else it does, as writing files, it does twice. `launch`: (grid, block) in place of each that is written;
+    `time_s`: of the processor, for a run; `flags`: for the compiler, folders and files in them as from the folder that
+    this is in. InputError where there is no such file, it has no main(), or a quote in `flags` does not end;
+    UnsupportedError, with the line, for what cannot be stood in for; BuildError where the text does not compile."""
     text = _text(path)
     language = SUFFIXES[path.suffix]
-    own = tuple(shlex.split(flags))
-    made = f'#line 1 "kernel.c"\n{rewritten(text, language, path.name)}'
+    own = _flags(flags)
+    made = f'#line 1 "{OWN}"\n{rewritten(text, language, path.name)}'
     try:
-        program = built(Source(made, language, own, path.resolve().parent))
+        program = built(Source(made, language, own, path.resolve().parent, path.name))
     except (BuildError, UnsupportedError) as error:
-        raise type(error)(f"{path.name}: {str(error).replace('kernel.c', path.name)}") from None
+        raise type(error)(f"{path.name}: {error}") from None
     forced = None if launch is None else Launch(_triple(launch[0]), _triple(launch[1]))
-    plans = plans_for(text)
-    runs, fault = list[Ran](), ""
-    for number, plan in enumerate(dict.fromkeys((plans[0], plans[-1]))):
-        is_first = number == 0
-        words = [str(path), *arguments]
-        try:
-            ran, status = run_whole(program, words, plan, forced, time_s, shown=is_first, maps=maps and is_first)
-        except CheckError as error:
-            fault = fault or str(error)
-            break
-        runs.append(ran if is_first else _without_ends(ran))
-        if is_first and not any(each.kind == "crash" for each in ran.faults):
-            fault = f"it ended with status {status}" if status else ""
+    plans, words = plans_for(text), [str(path), *arguments]
+    begin = monotonic()
+    try:
+        ran, status = run_whole(program, words, plans[0], forced, time_s, shown=True, maps=maps)
+    except CheckError as error:
+        return _told(path, text, language, program, [], str(error))
+    is_whole = status is not None and not any(each.words in _CUT for each in ran.faults)
+    has_crashed = any(each.kind == "crash" for each in ran.faults)
+    fault = "" if has_crashed or status == 0 else _end_of(status)
+    runs = [ran]
+    if is_whole and plans[-1] != plans[0]:
+        patience_s = min(time_s, max(SILENT_S, SILENT_TIMES * (monotonic() - begin)))
+        with suppress(CheckError):  # for want of what it reads, as how it ends may be
+            again, _ = run_whole(program, words, plans[-1], forced, patience_s, shown=False, maps=False)
+            runs.append(_without_ends(again))
     return _told(path, text, language, program, runs, fault)
+
+
+def _end_of(status: int | None) -> str:
+    return "it was interrupted" if status is None else f"it ended with status {status}"
+
+
+def _flags(flags: str) -> tuple[str, ...]:
+    """The words of `flags`, each path as it is from everywhere: the compiler runs in a folder of its own."""
+    try:
+        words = iter(shlex.split(flags))
+    except ValueError as error:
+        raise InputError(f"--flags={flags} cannot be read: {str(error).lower()}; end each quote") from None
+    made = []
+    for word in words:
+        found = _PATHS.match(word)
+        if found is None:
+            made.append(word)
+            continue
+        place = word[found.end() :] or next(words, "")
+        is_there = found[0] not in _FILES or Path(place).is_file()
+        made.append(f"{found[0]}{Path(place).resolve() if place and is_there else place}")
+    return tuple(made)
 
 
 def _text(path: Path) -> str:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -60,6 +61,8 @@ int main() {
     float *da, *dc, *out, total;
     cudaEvent_t start;
     cudaStream_t stream;
+    cudaFree(0);
+    cudaFree(nullptr);
     cudaEventCreate(&start);
     cudaStreamCreate(&stream);
     CHECK(cudaMalloc(&da, n * sizeof(float)));
@@ -146,6 +149,60 @@ def test_the_command_checks_programs(tmp_path, capfd):
     told = capfd.readouterr().err
     assert "prog.c::main names a function, which is called in Python: noyau.check(" in told
     assert "prog.c is a program, and --sanitizer is not of programs" in told
+    assert main(["check", str(path), "--flags=-DX='"]) == 2
+    assert "cannot be read: no closing quotation; end each quote" in capfd.readouterr().err
     path.write_text("int main() {\n    return 0\n}\n", encoding="utf-8")
     assert main(["check", str(path)]) == 2
     assert "prog.c:2:13: error: expected ';'" in capfd.readouterr().err
+
+
+def test_files_beside_a_program_are_those_of_now(tmp_path, monkeypatch, capfd):
+    for name in ("include", "sub"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "include" / "bound.h").write_text("enum { most = 5 };\n", encoding="utf-8")
+    (tmp_path / "sub" / "kernel.c").write_text("int twice(int x) { return 2 * x; }\n", encoding="utf-8")
+    (tmp_path / "kernel.c").write_text('#include "sub/kernel.c"\n', encoding="utf-8")
+    text = (
+        '#include <stdio.h>\n#include <bound.h>\n#include "kernel.c"\nint main() { printf("%d", twice(most) + N); }\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    assert checked(tmp_path, "kernel_c.c", text, flags="-DN=1 -I include").ok
+    (tmp_path / "sub" / "kernel.c").write_text("int twice(int x) { return 3 * x; }\n", encoding="utf-8")
+    assert checked(tmp_path, "kernel_c.c", text, flags="-DN=1 -Iinclude").ok
+    assert capfd.readouterr().out == "1116"
+
+
+TWICE = """\
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    int left = getchar();
+#pragma omp parallel
+    left += 0;
+    FILE *out = fopen(argv[1], "a");
+    fputc('r', out), fclose(out);
+    while (argc == 2 && left == EOF) { }
+    if (argc == 3) kill(getpid(), SIGINT);
+    return 0;
+}
+"""
+
+
+def test_a_run_in_silence_is_short_and_follows_no_interruption(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr("noyau.scripts.programs.SILENT_S", 0.3)
+    monkeypatch.setattr("noyau.scripts.programs.SILENT_TIMES", 0)
+    log, held = tmp_path / "log", tmp_path / "given"
+    held.write_text("x", encoding="utf-8")
+    stdin = os.dup(0)
+    try:
+        os.dup2(os.open(held, os.O_RDONLY), 0)
+        found = checked(tmp_path, "twice.c", TWICE, str(log))
+    finally:
+        os.dup2(stdin, 0)
+    assert "in 2 runs" in str(found)
+    assert found.ok
+    assert log.read_text(encoding="utf-8") == "rr"
+    (crash,) = (each for each in checked(tmp_path, "twice.c", TWICE, str(log), "stop").findings if each.kind == "crash")
+    assert "it was interrupted" in crash.message
+    assert log.read_text(encoding="utf-8") == "rrr"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -14,7 +14,7 @@ from noyau.builders import cc
 from noyau.errors import BuildError, UnsupportedError
 from noyau.shadow.c.elf import Held, Lines, held_by, lines_of
 
-OWN = "kernel.c"  # what the user's text is called where it is built
+OWN = "noyau_own_text.c"  # what the user's text is called where it is built: no file that it may include
 _RUNTIME = "runtime.h cells.c memory.c fibers.c clocks.c entries.c openmp.c tasks.c threads.c cuda.c main.c".split()
 _WRAPPED = "main malloc calloc realloc free aligned_alloc posix_memalign memcpy memmove memset".split()
 _WATCHED = (
@@ -28,9 +28,11 @@ _WATCHED = (
     "-fno-tree-sink",
 )
 _STANDARDS = {"c": (), "cpp": ("-x", "c++", "-std=c++17"), "cuda": ("-x", "c++", "-std=c++17", "-Wno-attributes")}
+_INCLUDES = re.compile(r"^\s*#\s*include\b(?!\s*<)", re.MULTILINE)  # a header of the user's own
 _LEFT_OUT = re.compile(r"-(O.*|flto.*|fsanitize.*|g.*|ffast-math|Ofast|l.*|L.*)$")
 _UNDECLARED = re.compile(
-    r"kernel\.c:(\d+):\d+: error: ['\u2018]((?:cuda|cu[A-Z]|CU|nv|__|atomic|tex|surf)\w*)['\u2019] "
+    r"noyau_own_text\.c:(\d+):\d+: error: ['\u2018]"
+    r"((?:cuda|cu[A-Z]|CU|nv[A-Z]|__|atomic|tex[1-3C]|surf[1-3C])\w*)['\u2019] "
     r"(?:was not declared|has not been declared|does not name|is not a member)"
 )
 _UNKNOWN = re.compile(r"undefined reference to `([\w:]+)")
@@ -47,25 +49,34 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A text that is to be watched. `folder`: of its own headers, where it has any."""
+    """A text that is to be watched. `folder`: of its own headers, where it has any; `called`: in what is told."""
 
     text: str
     language: str
     flags: tuple[str, ...] = ()
     folder: Path | None = None
+    called: str = "kernel.c"
 
 
-@cache
 def built(source: Source) -> Program:
     """The program of a text, from the cache or built. BuildError as the compiler says, UnsupportedError where it calls
     what cannot be watched, or where there is no gcc."""
-    compiler = _compiler()
+    options = cc.Options(compiler=_compiler(), extra=_flags(source), called=OWN)
+    try:
+        return _built(source, options if not _has_own_headers(source) else _with_headers(source, options))
+    except BuildError as error:
+        raise BuildError(str(error).replace(OWN, source.called)) from None
+
+
+@cache
+def _built(source: Source, options: cc.Options) -> Program:
+    compiler = options.compiler
     flags = ("-O1", "-fexceptions")  # built in a third of the time; what it calls may throw
     runtime = cc.compile_object(_runtime(), cc.Options(compiler=compiler, extra=flags))
     try:
-        own = cc.compile_object(source.text, cc.Options(compiler=compiler, extra=_flags(source)))
+        own = cc.compile_object(source.text, options)
     except BuildError as error:
-        raise _refused(error) from None
+        raise _refused(error, source.language) from None
     words = ["-lstdc++", "-pthread", *(f"-Wl,--wrap={name}" for name in _WRAPPED), *_libraries(source.flags)]
     try:
         path = cc.program([own, runtime], words, cc.Options(compiler=compiler))
@@ -95,28 +106,42 @@ def _runtime() -> str:
 
 def _flags(source: Source) -> tuple[str, ...]:
     own = tuple(flag for flag in source.flags if not _LEFT_OUT.match(flag))
-    made = (*own, *_WATCHED, *_STANDARDS[source.language], "-fopenmp", "-U__SANITIZE_THREAD__")
+    made = (*_STANDARDS[source.language], *own, *_WATCHED, "-fopenmp", "-U__SANITIZE_THREAD__")
     if source.language == "cuda":
         folder = Path(str(files("noyau.shadow.c").joinpath("include")))
-        made += ("-isystem", str(folder), "-include", "noyau_cuda.h", f"-DNOYAU_SHIM_{_headers(folder)}")
-    if source.folder is not None and re.search(r'^\s*#\s*include\s*"', source.text, re.MULTILINE):
-        made += ("-iquote", str(source.folder), f"-DNOYAU_HEADERS_{_headers(source.folder)}")
+        made += ("-isystem", str(folder), "-include", "noyau_cuda.h", f"-DNOYAU_SHIM_{_shim(folder)}")
+    if source.folder is not None and _INCLUDES.search(source.text):
+        made += ("-iquote", str(source.folder))
     return made
 
 
-def _headers(folder: Path) -> str:
-    """A digest of the headers of a folder, so that what was built with others is not taken."""
-    texts = sorted(path for pattern in ("*.h", "*.hpp", "*.cuh") for path in folder.glob(pattern))
-    return hashlib.sha256(b"\0".join(path.read_bytes() for path in texts)).hexdigest()[:16]
+def _shim(folder: Path) -> str:
+    """A digest of what stands for CUDA, so that what was built with another is not taken."""
+    return _digest(b"\0".join(path.read_bytes() for path in sorted(folder.glob("*.h"))))
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def _has_own_headers(source: Source) -> bool:
+    is_told = any(flag.startswith(("-I", "-i")) for flag in source.flags)
+    return is_told or bool(_INCLUDES.search(source.text))
+
+
+def _with_headers(source: Source, options: cc.Options) -> cc.Options:
+    """With a digest of all that the text includes, so that what was built with other headers is not taken."""
+    found = _digest(cc.preprocessed(source.text, options))
+    return replace(options, extra=(*options.extra, f"-DNOYAU_HEADERS_{found}"))
 
 
 def _libraries(flags: Sequence[str]) -> list[str]:
     return [flag for flag in flags if flag.startswith(("-l", "-L"))]
 
 
-def _refused(error: BuildError) -> BuildError | UnsupportedError:
+def _refused(error: BuildError, language: str) -> BuildError | UnsupportedError:
     """A name of CUDA that nobody declares is one that is not stood in for."""
-    found = _UNDECLARED.search(str(error))
+    found = _UNDECLARED.search(str(error)) if language == "cuda" else None
     if found is None:
         return error
     return UnsupportedError(f"line {found[1]} uses {found[2]}, which cannot be watched; check a kernel without it")
@@ -127,7 +152,7 @@ def _explained(error: BuildError) -> BuildError | UnsupportedError:
     names = dict.fromkeys(_UNKNOWN.findall(str(error)))
     if not names:
         return error
-    place = re.search(r"kernel\.c:(\d+)", str(error))
+    place = re.search(rf"{re.escape(OWN)}:(\d+)", str(error))
     where = f"line {place[1]} calls" if place else "it calls"
     return UnsupportedError(f"{where} {', '.join(names)}, which cannot be watched; check a kernel without it")
 

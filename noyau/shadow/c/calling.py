@@ -26,7 +26,7 @@ def call(function: TextFunction, args: Sequence[Any], launch: Any, size: str, ca
     they do not, or for a kernel of a grid without a launch; BuildError where the text does not compile."""
     made = _call_of(function, args, launch)
     text = with_calls(rewritten(function.text, function.language, called), [made], function.language)
-    program = built(Source(text, function.language, (), function.path.resolve().parent))
+    program = built(Source(text, function.language, (), function.path.resolve().parent, function.path.name))
     runs = [run(program, made.given, plan, made.launch) for plan in plans_for(function.text)]
     shapes = {each.name: each.shape for each in made.given if isinstance(each, Given)}
     told = Told(

@@ -19,6 +19,7 @@ from noyau.handwritten.kernels import HandKernel, number_text
 from noyau.handwritten.prototypes import Prototype
 from noyau.languages.c_tables import TYPES
 from noyau.references import bind_sizes
+from noyau.shadow.c.building import OWN
 from noyau.shadow.c.functions import prototype_in
 from noyau.shadow.c.running import Given, Launch
 from noyau.signatures.instances import shapes_of
@@ -58,7 +59,7 @@ def with_calls(text: str, calls: Sequence[Call], language: str) -> str:
     head += [f"{start}int noyau_{name}(void);" for name in ("chosen", "own_number", "team_size")]
     head += [f"{start}void noyau_parallel(void (*run)(void *), void *data);"]
     head += [] if language == "c" else [_ANY]
-    own = f'#line 1 "kernel.c"\n{text.rstrip()}\n\n#line 1 "noyau_call"'
+    own = f'#line 1 "{OWN}"\n{text.rstrip()}\n\n#line 1 "noyau_call"'
     return "\n".join([own, *head, *(call.text for call in calls), last, ""])
 
 

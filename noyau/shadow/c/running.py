@@ -8,6 +8,7 @@ import struct
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -140,10 +141,11 @@ def run_whole(
     *,
     shown: bool,
     maps: bool,
-) -> tuple[Ran, int]:
+) -> tuple[Ran, int | None]:
     """Run a whole program, with these words as its `argv`, in the folder that this is in, for up to `patience_s` of the
-    processor's time; and the status that it ended with. `launch`: in place of each of its own; `shown`: it reads and
-    prints as it would by itself, else nothing; `maps`: as in `run`. CheckError where it says nothing."""
+    processor's time; and the status that it ended with, None where Ctrl-C ended it. `launch`: in place of each of its
+    own; `shown`: it reads and prints as it would by itself, else nothing; `maps`: as in `run`. CheckError where it says
+    nothing."""
     with tempfile.TemporaryDirectory(prefix="noyau-") as name:
         folder = Path(name)
         path = folder / "program"
@@ -158,17 +160,20 @@ def run_whole(
         except subprocess.TimeoutExpired:
             raise CheckError("it waits, and does not end") from None
         if not (folder / "found").is_file():
-            raise CheckError(f"it ended its process (status {status}), and nothing is known of it")
+            told = "it was interrupted" if status is None else f"it ended its process (status {status})"
+            raise CheckError(f"{told}, and nothing is known of it")
         return _read((folder / "found").read_text("utf-8", "replace"), None), status
 
 
-def _ended(command: Sequence[str], where: int | None, time_s: float) -> int:
-    """The status of a process; Ctrl-C reaches it too, and it is waited for."""
+def _ended(command: Sequence[str], where: int | None, time_s: float) -> int | None:
+    """The status of a process. Ctrl-C reaches it too: it is waited for, and has none."""
     with subprocess.Popen(command, stdin=where, stdout=where, stderr=where) as process:
         try:
             return process.wait(time_s)
         except KeyboardInterrupt:
-            return process.wait(1.0)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(1.0)
+            return None
         finally:
             process.kill()
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from noyau.checking.findings import Finding
+from noyau.shadow.c.building import OWN
 from noyau.shadow.c.elf import Lines
 from noyau.shadow.c.running import Fault, Ran
 from noyau.shadow.records import Access, Memory, Route, Seen, Site, findings_of
@@ -136,7 +137,7 @@ def site_of(found: tuple[str, int], told: Told) -> Site | None:
     file, line = found
     if not line or file == "noyau_call":
         return None
-    if file != "kernel.c":
+    if file != OWN:
         return Site(file, line, linecache.getline(file, line).strip())
     texts = told.text.splitlines()
     return Site(told.place, line, texts[line - 1].strip() if line <= len(texts) else "")

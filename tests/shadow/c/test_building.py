@@ -33,15 +33,35 @@ def test_without_gcc_it_is_said(monkeypatch):
 
     monkeypatch.setattr(cc, "find_compiler", missing)
     with pytest.raises(UnsupportedError, match="install gcc and g\\+\\+"):
-        built.__wrapped__(Source("int x;", "c"))
+        built(Source("int x;", "c"))
 
 
 def test_headers_of_the_author_are_found_and_are_part_of_what_is_built(tmp_path):
-    (tmp_path / "own.h").write_text("static const int k = 3;\n", encoding="ascii")
-    flags = building._flags(Source('#include "own.h"\n', "c", (), tmp_path))
-    assert flags[flags.index("-iquote") + 1] == str(tmp_path)
-    (tmp_path / "own.h").write_text("static const int k = 4;\n", encoding="ascii")
-    assert building._flags(Source('#include "own.h"\n', "c", (), tmp_path)) != flags
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "own.h").write_text('#include "sub/own.inl"\n', encoding="ascii")
+    seen = set()
+    for text, flags in (('#include "own.h"\n', ()), ("#include <own.h>\n", (f"-I{tmp_path}",))):
+        source = Source(text, "c", flags, tmp_path)
+        assert ("-iquote" in building._flags(source)) == (not flags)
+        for number in (3, 4):
+            (tmp_path / "sub" / "own.inl").write_text(f"static const int k = {number};\n", encoding="ascii")
+            seen.add(building._with_headers(source, cc.Options(extra=building._flags(source))).extra[-1])
+    assert len(seen) == 4
+    assert not building._has_own_headers(Source("#include <math.h>\n", "c", ("-O2",), tmp_path))
+
+
+def test_the_standard_that_the_author_names_counts():
+    flags = building._flags(Source("", "cpp", ("-std=c++20",)))
+    assert [flag for flag in flags if flag.startswith("-std")][-1] == "-std=c++20"
+
+
+def test_only_names_of_cuda_are_said_not_to_be_watched():
+    told = "gcc does not compile it: noyau_own_text.c:3:5: error: '{}' was not declared in this scope"
+    for name, language in (("text", "cuda"), ("nvals", "cuda"), ("surface", "cuda"), ("cudaFoo", "cpp")):
+        error = BuildError(told.format(name))
+        assert building._refused(error, language) is error
+    for name in ("tex1D", "surf2Dread", "cudaFoo", "nvJPEG"):
+        assert isinstance(building._refused(BuildError(told.format(name)), "cuda"), UnsupportedError)
 
 
 def test_flags_that_would_undo_the_watch_are_left_out():

@@ -77,7 +77,6 @@ static inline cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t, cudaEvent
 static inline cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
 enum { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 template <class F> static inline cudaError_t cudaFuncSetAttribute(F, int, int) { return cudaSuccess; }
-static inline cudaError_t cudaFree(std::nullptr_t) { return cudaSuccess; }
 template <class T> NOYAU_CALLED cudaError_t cudaHostAlloc(T **into, size_t bytes, unsigned) {
     *into = (T *)noyau_device_memory((int64_t)bytes, 1, NOYAU_PC);
     return *into ? cudaSuccess : cudaErrorMemoryAllocation;
