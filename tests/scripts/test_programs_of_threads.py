@@ -65,19 +65,66 @@ int main() {
     printf("%d %d\\n", out[0], times);
 }
 """
+FUTURES = """\
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <future>
+#include <semaphore>
+#include <thread>
+using namespace std::chrono_literals;
+std::atomic<int> is_there{0};
+std::counting_semaphore<4> left(0);
+int *cells;
+int main() {
+    cells = new int[4]();
+    std::promise<int> made, never;
+    std::future<int> of_it = made.get_future(), of_none = never.get_future();
+    std::thread gives([&] {
+        std::this_thread::sleep_for(1ms);
+        cells[0] = 5;
+        made.set_value(1);
+        cells[3] = 1;
+    });
+    std::thread waits([] {
+        is_there.wait(0);
+        ++cells[1];
+        left.release();
+    });
+    int sum = of_it.get() + cells[0];
+    cells[1] = 3;
+    is_there = 1;
+    is_there.notify_all();
+    left.acquire();
+    sum += 10 * cells[1] + cells[3];
+    auto later = std::async(std::launch::async, [] { return cells[2] = 100; });
+    sum += later.get() + cells[2];
+    const bool is_late = of_none.wait_for(5ms) == std::future_status::timeout;
+    gives.join(), waits.join();
+    printf("%d %d\\n", sum, is_late);
+    of_none.get();
+}
+"""
 
 
-def checked(tmp_path, text):
+def checked(tmp_path, text, flags=""):
     path = tmp_path / "prog.cpp"
     path.write_text(text, encoding="utf-8")
-    return check_program(path)
+    return check_program(path, flags=flags)
 
 
 def seen(found):
-    return [(each.kind, int(each.place.rpartition(":")[2])) for each in found.findings]
+    return sorted((each.kind, int(each.place.rpartition(":")[2])) for each in found.findings)
 
 
 def test_what_is_done_once_is_waited_for_and_seen(tmp_path, capfd):
     found = checked(tmp_path, ONCE)
     assert seen(found) == [("race", 46)]  # of what nothing orders, and nothing else
     assert capfd.readouterr().out == "217 3\n8 4\n"
+
+
+def test_futures_and_waits_at_atomics_give_way(tmp_path, capfd):
+    found = checked(tmp_path, FUTURES, "-std=c++20")
+    assert seen(found) == [("crash", 11), ("race", 31)]
+    assert "its threads wait for each other" in found.findings[1].message
+    assert capfd.readouterr().out == "247 1\n"

@@ -7,13 +7,21 @@ static long idle_turns;
 
 static fiber *thread_at(int number) { return number ? fibers + number : program_fiber; }
 
+static void stop_stuck(void) {
+    found("crash", READ, last_site, 0, 0, 0, READ, "%s", "its threads wait for each other");
+    stop_run();
+}
+
+static int is_alone(void) {
+    for (int i = 0; i <= thread_count; ++i)
+        if (thread_at(i) != now && thread_at(i)->state != ENDED) return 0;
+    return 1;
+}
+
 /* Give the turn to somebody else who can run. */
 static void pass_turn(int state) {
     now->state = state;
-    if (idle_turns++ > 2000000) {
-        found("crash", READ, last_site, 0, 0, 0, READ, "%s", "its threads wait for each other");
-        stop_run();
-    }
+    if (idle_turns++ > 2000000) stop_stuck();
     const int count = thread_count + 1, step = plan == TURNS ? count - 1 : 1;
     int at = now == program_fiber ? 0 : now->number;
     for (int k = 0; k < count; ++k) {
@@ -277,3 +285,65 @@ void __cxa_guard_release(char *guard) {
     *guard = 1;
 }
 void __cxa_guard_abort(char *guard) { end_first(guard + 1, IS_NEW); }
+
+/* Futexes, with which libstdc++ waits in std::future and in the wait of std::atomic; other calls go to the system. */
+static long ask_system(long number, const long *a) {
+#if defined(__x86_64__)
+    register long d __asm__("r10") = a[3], e __asm__("r8") = a[4], f __asm__("r9") = a[5];
+    long result = number;
+    __asm__ volatile("syscall" : "+a"(result) : "D"(a[0]), "S"(a[1]), "d"(a[2]), "r"(d), "r"(e), "r"(f)
+                     : "rcx", "r11", "memory");
+#else
+    register long result __asm__("x0") = a[0], n __asm__("x8") = number, b __asm__("x1") = a[1];
+    register long c __asm__("x2") = a[2], d __asm__("x3") = a[3], e __asm__("x4") = a[4], f __asm__("x5") = a[5];
+    __asm__ volatile("svc 0" : "+r"(result) : "r"(n), "r"(b), "r"(c), "r"(d), "r"(e), "r"(f) : "memory");
+#endif
+    if (result >= -4095 && result < 0) {
+        errno = (int)-result;
+        return -1;
+    }
+    return result;
+}
+
+static int is_past(clockid_t clock, struct timespec until) {
+    struct timespec at;
+    clock_gettime(clock, &at);
+    return at.tv_sec > until.tv_sec || (at.tv_sec == until.tv_sec && at.tv_nsec >= until.tv_nsec);
+}
+
+/* A wait with no time limit may end without a change, as the system's may; who waits looks again. */
+static int wait_at(const volatile uint32_t *at, uint32_t value, int operation, const struct timespec *limit) {
+    const clockid_t clock = operation & FUTEX_CLOCK_REALTIME ? CLOCK_REALTIME : CLOCK_MONOTONIC;
+    struct timespec until = limit ? *limit : (struct timespec){0, 0};
+    if (limit && (operation & FUTEX_CMD_MASK) == FUTEX_WAIT) {
+        struct timespec begun;
+        clock_gettime(clock, &begun);
+        const long all = begun.tv_nsec + limit->tv_nsec;
+        until = (struct timespec){begun.tv_sec + limit->tv_sec + all / 1000000000, all % 1000000000};
+    }
+    if (*at != value) return EAGAIN;
+    if (!limit && !in_team && is_alone()) stop_stuck();
+    do {
+        wait_for_others();
+        if (limit && *at == value) {
+            if (is_past(clock, until)) return ETIMEDOUT;
+            idle_turns = 0; /* it does end */
+        }
+    } while (limit && *at == value);
+    return 0;
+}
+
+long syscall(long number, ...) {
+    long a[6];
+    va_list rest;
+    va_start(rest, number);
+    for (int i = 0; i < 6; ++i) a[i] = va_arg(rest, long);
+    va_end(rest);
+    const int operation = (int)a[1], what = operation & FUTEX_CMD_MASK;
+    if (number != SYS_futex || mode == GRID || !program_fiber) return ask_system(number, a);
+    if (what == FUTEX_WAKE || what == FUTEX_WAKE_BITSET) return 0; /* who waits has its turn anyway */
+    if (what != FUTEX_WAIT && what != FUTEX_WAIT_BITSET) return ask_system(number, a);
+    const int error = wait_at((const volatile uint32_t *)a[0], (uint32_t)a[2], operation, (const struct timespec *)a[3]);
+    if (error) errno = error;
+    return error ? -1 : 0;
+}
