@@ -8,15 +8,20 @@ of the recording. Where the GPU is at work for longer than the host, nothing is 
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
+import operator
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, fx
+
+from noyau.torch_modules.device_kernels import DeviceCall
+from noyau.torch_modules.merging import KNOWN
 
 log = logging.getLogger("noyau")
 MOST_COPIED = 1 << 20  # bytes of arguments that lie elsewhere in each call
@@ -27,16 +32,44 @@ MOST_TRIES = 4  # recordings of a function
 SLOWER = 1.5  # times what the host takes: from there on it is the GPU that takes the time
 Known = Callable[[list[Any]], Any]
 Place: TypeAlias = tuple[int, tuple[int, ...]]
+_ONE = Lock()  # of recordings in the process: what collects garbage is one too
+_SIDES: dict[torch.device, Any] = {}
 
 
 def is_repeatable(graph: fx.Graph) -> bool:
-    """Whether a graph does the same whenever it is given the same: nothing in it draws numbers."""
-    return not any(_draws(node) for node in graph.nodes)
+    """Whether a graph does the same whenever it is given the same, all of it on one GPU: nothing in it draws numbers,
+    keeps a state of its own, or reads what the host has."""
+    found = {device for node in graph.nodes for device in _devices(node)}
+    return len(found) == 1 and found.pop().type == "cuda" and all(map(_is_recordable, graph.nodes))
+
+
+def _devices(node: fx.Node) -> Iterator[torch.device]:
+    """Where the tensors are that a node gives; that of the host for an argument that is none."""
+    value = node.meta.get("val")
+    if node.op == "get_attr" and value is None and node.graph.owning_module is not None:
+        value = operator.attrgetter(node.target)(node.graph.owning_module)
+    for each in torch.utils._pytree.tree_leaves(value):
+        if isinstance(each, Tensor):
+            yield each.device
+        elif node.op in ("placeholder", "get_attr"):
+            yield torch.device("cpu")
+
+
+def _is_recordable(node: fx.Node) -> bool:
+    """Whether a call is of torch's own operators or of noyau's kernels, and gives the same another time."""
+    target = node.target
+    if node.op != "call_function" or target is operator.getitem or isinstance(target, DeviceCall):
+        return node.op not in ("call_method", "call_module")
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace not in KNOWN:
+        return False
+    is_apart = target in (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_.default)  # cells of nobody
+    return not (is_apart or torch.Tag.cudagraph_unsafe in target.tags or _draws(node))
 
 
 def _draws(node: fx.Node) -> bool:
+    """Whether an operator of torch's draws numbers: attention does where it drops some."""
     target = node.target
-    if not isinstance(target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
+    if torch.Tag.nondeterministic_seeded not in target.tags:
         return False
     names = [each.name for each in target._schema.arguments]
     if "dropout_p" not in names:
@@ -112,7 +145,7 @@ class Replaying:
             self.drop("its arguments lie elsewhere too often")
         elif self.calls and self.clock.waits_for_the_gpu():
             self.drop("the GPU takes longer than its launches")
-        return self.calls > WARM and not self.is_over
+        return self.calls > WARM and not self.is_over and self.clock.is_decided()
 
     def record(self, lies: list[Place], arguments: Sequence[Any]) -> None:
         """Record the function; where that fails, it is launched as before."""
@@ -127,32 +160,40 @@ class Replaying:
         """Record nothing any more."""
         log.info("a graph is launched step by step: %s", reason)
         self.recorded, self.is_over = None, True
+        self.before, self.clock = [], Clock()
 
 
 class Clock:
-    """What the launches of a function take the host, and how long the GPU is at work for them."""
+    """What the launches of a function take the host, and how long the GPU is at work for them: of the first calls."""
 
     def __init__(self) -> None:
         self.host_s = float("inf")
-        self.marks: tuple[Any, Any] | None = None
+        self.marks: list[tuple[Any, Any]] = []
 
     def timed(self, known: Known, arguments: list[Any]) -> Any:
-        """A call between two marks."""
+        """A call, between two marks where it is one of the first."""
+        if len(self.marks) > WARM:
+            return known(arguments)
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start_s = time.perf_counter()
         start.record()
         made = known(arguments)
         end.record()
         self.host_s = min(self.host_s, time.perf_counter() - start_s)
-        self.marks = start, end
+        self.marks.append((start, end))
         return made
+
+    def spans_s(self) -> list[float]:
+        """How long the GPU took between marks that it has passed."""
+        return [start.elapsed_time(end) / 1e3 for start, end in self.marks if end.query()]
+
+    def is_decided(self) -> bool:
+        """Whether the GPU has passed the marks of two calls: one may have waited for what others gave it to do."""
+        return len(self.spans_s()) > 1
 
     def waits_for_the_gpu(self) -> bool:
         """Whether the GPU was at work for longer than the host: then launches are not what takes the time."""
-        if self.marks is None:
-            return False
-        start, end = self.marks
-        return not end.query() or bool(start.elapsed_time(end) / 1e3 > SLOWER * self.host_s)
+        return self.is_decided() and min(self.spans_s()) > SLOWER * self.host_s
 
 
 class Recorded:
@@ -173,8 +214,8 @@ class Recorded:
         """What the function gives for these arguments."""
         for at, room in self.rooms.items():
             room.copy_(arguments[at])
-        arguments.clear()
         self.graph.replay()
+        arguments.clear()  # not before: another thread might be given their memory
         if isinstance(self.results, tuple):
             return tuple([each.clone() if isinstance(each, Tensor) else each for each in self.results])
         return self.results.clone()
@@ -183,11 +224,13 @@ class Recorded:
 def recording(
     known: Known, arguments: Sequence[Any], moving: Sequence[int], fixed: dict[int, Place], places: list[int]
 ) -> Recorded:
-    """A function as it was recorded with these arguments, those of `moving` copied. RuntimeError where it gives memory
-    of its arguments, or holds too much."""
-    device = arguments[places[0]].device
+    """A function as it was recorded with these arguments, those of `moving` copied. RuntimeError where they are not on
+    the current GPU, where it gives memory of its arguments, or where it holds too much."""
+    (device, *others) = {arguments[at].device for at in places}
+    if others or (device.type, device.index) != ("cuda", stream_now()[0]):
+        raise RuntimeError("not all of its arguments are on the current GPU")
     with torch.inference_mode(False), torch.no_grad():
-        rooms = {at: arguments[at].clone() for at in moving}
+        rooms = {at: room_of(arguments[at]) for at in moving}
     given = [rooms.get(at, each) for at, each in enumerate(arguments)]
     own = {each.untyped_storage().data_ptr() for each in given if isinstance(each, Tensor)}
     made = Recorded(torch.cuda.CUDAGraph(), rooms, fixed, places)
@@ -198,6 +241,20 @@ def recording(
     if held > MOST_HELD:
         raise RuntimeError(f"its recording holds {held} bytes")
     return made
+
+
+def room_of(tensor: Tensor) -> Tensor:
+    """A copy of a tensor that lies as it does, gaps too: the strides of arguments are numbers in what is recorded.
+    RuntimeError where cells lie upon each other, or far apart."""
+    cells = 1
+    for stride, extent in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if extent > 1 and stride < cells:
+            raise RuntimeError("cells of an argument that moves lie upon each other")
+        cells += max(extent - 1, 0) * stride
+    if cells * tensor.element_size() > MOST_COPIED:
+        raise RuntimeError("cells of an argument that moves lie far apart")
+    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    return made.copy_(tensor)
 
 
 def require_apart(results: Sequence[Tensor], own: set[int]) -> None:
@@ -212,22 +269,40 @@ def require_apart(results: Sequence[Tensor], own: set[int]) -> None:
 
 def captured(graph: Any, known: Known, given: list[Any], device: torch.device) -> Any:
     """What a function gives while a CUDA graph records it: nothing is run."""
-    current, side = torch.cuda.current_stream(device), torch.cuda.Stream(device)
-    torch.cuda.synchronize(device)
-    side.wait_stream(current)
-    collects = gc.isenabled()
-    gc.disable()  # what is let go of meanwhile may be of the driver
+    with _ONE:
+        current, side = torch.cuda.current_stream(device), _side(device)
+        torch.cuda.synchronize(device)
+        side.wait_stream(current)
+        collects = gc.isenabled()
+        gc.disable()  # what is let go of meanwhile may be of the driver
+        try:
+            with torch.cuda.stream(side):
+                return between(graph, known, given)
+        finally:
+            if collects:
+                gc.enable()
+            current.wait_stream(side)
+
+
+def between(graph: Any, known: Known, given: list[Any]) -> Any:
+    """What a function gives between the beginning and the end of a recording. Its error is the one that is raised: the
+    end of what went wrong is one more."""
+    graph.capture_begin(capture_error_mode="thread_local")
     try:
-        with torch.cuda.stream(side):
-            graph.capture_begin(capture_error_mode="thread_local")
-            try:
-                return known(given)
-            finally:
-                graph.capture_end()
-    finally:
-        if collects:
-            gc.enable()
-        current.wait_stream(side)
+        made = known(given)
+    except BaseException:
+        with contextlib.suppress(RuntimeError):
+            graph.capture_end()
+        raise
+    graph.capture_end()
+    return made
+
+
+def _side(device: torch.device) -> Any:
+    """The stream of a GPU on which all recordings are made: for each stream BLAS keeps memory of its own."""
+    if device not in _SIDES:
+        _SIDES[device] = torch.cuda.Stream(device)
+    return _SIDES[device]
 
 
 def stream_now() -> tuple[int, int]:

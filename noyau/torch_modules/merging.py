@@ -45,13 +45,14 @@ def may_change(node: fx.Node) -> bool:
 def _is_pure(node: fx.Node) -> bool:
     """Whether a node gives the same tensors whenever it is called between two changes."""
     target = node.target
-    if node.op != "call_function" or target is operator.getitem:
-        return node.op == "call_function"
+    if target is operator.getitem:
+        return True
     if not isinstance(target, OpOverload) or target.namespace not in KNOWN or may_change(node):
         return False
     gives = torch.utils._pytree.tree_leaves(node.meta.get("val"))
     is_number = any(isinstance(each, torch.SymInt | torch.SymFloat | torch.SymBool) for each in gives)
-    return not (is_number or "empty" in target._schema.name or any(tag in target.tags for tag in _OTHERWISE))
+    is_unset = "empty" in str(target._schema.name)
+    return not (is_number or is_unset or any(tag in target.tags for tag in _OTHERWISE))
 
 
 def _told(value: Any) -> Any:

@@ -6,15 +6,20 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+
 from noyau.torch_modules import device_replaying  # noqa: E402
 from noyau.torch_modules.device_replaying import (  # noqa: E402
+    MOST_COPIED,
     MOST_TRIES,
     WARM,
     Recorded,
     Replaying,
+    between,
     is_repeatable,
     lies_at,
     require_apart,
+    room_of,
 )
 
 WEIGHT, CACHE = torch.full((3,), 2.0), torch.zeros(3)
@@ -54,6 +59,12 @@ def recorded(monkeypatch):
     class Clock(device_replaying.Clock):
         def timed(self, known, arguments):
             return known(arguments)
+
+        def is_decided(self):
+            return True
+
+        def spans_s(self):
+            return [0.0]
 
     monkeypatch.setattr(device_replaying, "recording", recording)
     monkeypatch.setattr(device_replaying, "Clock", Clock)
@@ -112,8 +123,7 @@ def test_nothing_is_recorded_where_the_gpu_takes_longer_or_a_capture_runs(record
     calls(run, [torch.empty(3)], 9)
     assert not run.calls
     monkeypatch.setattr(device_replaying, "is_capturing", lambda: False)
-    mark = type("Mark", (), {"query": lambda self: True, "elapsed_time": lambda self, other: 3.0})()
-    run.clock.marks, run.clock.host_s = (mark, mark), 0.001
+    run.clock.spans_s, run.clock.host_s = lambda: [0.003, 0.004], 0.001
     calls(run, [torch.empty(3)], 9)
     assert run.is_over
     assert not recorded
@@ -155,12 +165,155 @@ def test_results_that_copies_would_not_be():
         require_apart([one], {one.untyped_storage().data_ptr()})
 
 
-def test_what_draws_numbers_is_not_repeated():
-    aten = torch.ops.aten
+class Mark:
+    """An event of a GPU that has passed it, or has not."""
 
+    def __init__(self, at_ms=0.0, is_past=True):
+        self.at_ms, self.is_past = at_ms, is_past
+
+    def query(self):
+        return self.is_past
+
+    def elapsed_time(self, other):
+        return other.at_ms - self.at_ms
+
+
+def test_what_takes_the_time_is_decided_by_two_calls_that_the_gpu_has_ended():
+    clock = device_replaying.Clock()
+    clock.host_s = 0.001
+    clock.marks = [(Mark(), Mark(9.0)), (Mark(), Mark(is_past=False))]
+    assert not clock.is_decided()
+    assert not clock.waits_for_the_gpu()
+    clock.marks[1] = Mark(), Mark(1.2)
+    assert clock.is_decided()
+    assert not clock.waits_for_the_gpu()
+    clock.marks[1] = Mark(), Mark(8.0)
+    assert clock.waits_for_the_gpu()
+
+
+def test_nothing_is_recorded_until_that_is_decided(recorded):
+    run = Replaying(known, [CACHE, WEIGHT, CACHE], frozenset({2}))
+    run.clock.is_decided = lambda: False
+    calls(run, [torch.empty(3)], 9)
+    assert not recorded
+    run.clock.is_decided = lambda: True
+    calls(run, [torch.empty(3)], 2)
+    assert not run.is_over
+
+
+def test_rooms_lie_as_arguments_do():
+    for x in (torch.arange(24).reshape(4, 6)[:, 2:3].t(), torch.arange(24).reshape(2, 3, 4).permute(2, 0, 1)):
+        room = room_of(x)
+        assert room.stride() == x.stride()
+        assert torch.equal(room, x)
+    for wrong in (torch.zeros(3, 1).expand(3, 4), torch.zeros(9).as_strided((3, 3), (2, 1))):
+        with pytest.raises(RuntimeError, match="upon each other"):
+            room_of(wrong)
+    with pytest.raises(RuntimeError, match="far apart"):
+        room_of(torch.zeros(2, MOST_COPIED)[:, :1])
+
+
+def test_arguments_on_the_host_are_not_recorded(monkeypatch):
+    monkeypatch.setattr(device_replaying, "stream_now", lambda: (None, 7))
+    with pytest.raises(RuntimeError, match="current GPU"):
+        device_replaying.recording(known, [WEIGHT], [], {0: lies_at(WEIGHT)}, [0])
+
+
+def test_arguments_are_let_go_of_after_the_recording_is_launched(recorded):
+    graph = Graph(known, [WEIGHT, WEIGHT, CACHE.clone()])
+    made, given = Recorded(graph, {0: torch.empty(3)}, {}, [0]), [WEIGHT]
+    made.results = graph.results = (torch.empty(3),)
+    replay, seen = graph.replay, []
+    graph.replay = lambda: seen.append(len(given)) or replay()
+    made.again(given)
+    assert seen == [1]
+    assert given == []
+
+
+def test_the_first_error_of_a_recording_is_told():
+    class Broken:
+        ended = 0
+
+        def capture_begin(self, **_):
+            pass
+
+        def capture_end(self):
+            self.ended += 1
+            raise RuntimeError("capture was invalidated")
+
+    def wrong(_):
+        raise ValueError("the first")
+
+    broken = Broken()
+    with pytest.raises(ValueError, match="the first"):
+        between(broken, wrong, [])
+    assert broken.ended == 1
+
+
+aten = torch.ops.aten
+
+
+@torch.library.custom_op("noyau_tests::stateful", mutates_args=())
+def stateful(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+
+def repeats(function, *devices, made="cuda"):
+    """Whether a graph is repeatable that calls a function of arguments on these devices and makes tensors on one."""
+    graph = torch.fx.symbolic_trace(function).graph
+    with FakeTensorMode():
+        for node in graph.nodes:
+            device = devices[0] if node.op == "placeholder" else made
+            devices = devices[1:] if node.op == "placeholder" else devices
+            if node.op in ("placeholder", "call_function"):
+                node.meta["val"] = device if device is None else torch.empty(2, device=device)
+    return is_repeatable(graph)
+
+
+def test_what_draws_numbers_is_not_repeated():
     def attends(q, dropout):
         return aten._scaled_dot_product_flash_attention.default(q, q, q, dropout)[0]
 
-    assert is_repeatable(torch.fx.symbolic_trace(lambda q: attends(q, 0.0)).graph)
-    assert not is_repeatable(torch.fx.symbolic_trace(lambda q: attends(q, 0.5)).graph)
-    assert not is_repeatable(torch.fx.symbolic_trace(lambda x: aten.rand_like.default(x)).graph)
+    assert repeats(lambda q: attends(q, 0.0), "cuda")
+    assert not repeats(lambda q: attends(q, 0.5), "cuda")
+    assert not repeats(lambda x: aten.rand_like.default(x), "cuda")
+
+
+def test_what_is_not_on_one_gpu_is_not_repeated():
+    def product(x, t):
+        return aten.mul.Tensor(x, t)
+
+    assert repeats(product, "cuda", "cuda")
+    for wrong in (("cuda", "cpu"), ("cuda:0", "cuda:1"), ("cpu", "cpu"), ("cuda", None)):
+        assert not repeats(product, *wrong, made=wrong[0])
+    assert not repeats(lambda x: aten.exp.default(aten.exp.default(x)), "cuda", made="cpu")
+    graph = torch.fx.symbolic_trace(Held()).graph
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            with FakeTensorMode():
+                node.meta["val"] = torch.empty(2, device="cuda")
+    assert not is_repeatable(graph)
+
+
+class Held(torch.nn.Module):
+    """A module with a number on the host."""
+
+    def __init__(self):
+        super().__init__()
+        self.number = torch.ones(())
+
+    def forward(self, x):
+        return aten.mul.Tensor(x, self.number)
+
+
+def test_what_may_keep_a_state_is_not_repeated():
+    assert not repeats(lambda x: torch.ops.noyau_tests.stateful.default(x), "cuda")
+    assert not repeats(lambda x: aten.as_strided.default(x, [2], [1], 1), "cuda")
+    graph = torch.fx.symbolic_trace(lambda x: aten.exp.default(x)).graph
+    for target in (torch.ops.higher_order.cond, len):
+        (node,) = (node for node in graph.nodes if node.op == "call_function")
+        node.target = target
+        for each in graph.nodes:
+            with FakeTensorMode():
+                each.meta["val"] = torch.empty(2, device="cuda")
+        assert not is_repeatable(graph)
