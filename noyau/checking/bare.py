@@ -98,7 +98,7 @@ class _Bare:
 
     @property
     def before(self) -> list[Any]:
-        return [np.array(held) if (held := _held(each)) is not None else each for each in self.args]
+        return [_copied(each) for each in self.args]
 
     @property
     def size(self) -> str:
@@ -117,9 +117,7 @@ class _Bare:
         finally:
             after = self.before
             for each, old in zip(self.args, before, strict=True):
-                held = _held(each)
-                if held is not None and held.flags.writeable:
-                    held[...] = old
+                _put_back(each, old)
         return watched, after, returned
 
     def compared(self, judged: Judged, tolerance: float | None) -> tuple[Certificate, list[Finding]]:
@@ -150,6 +148,25 @@ def _held(each: Any) -> Array | None:
 
         return array_of(each)
     return None
+
+
+def _copied(each: Any) -> Any:
+    """An argument as it is now: arrays as NumPy's, copied, also those within tuples."""
+    if isinstance(each, tuple):
+        inner = [_copied(part) for part in each]
+        return type(each)(*inner) if hasattr(each, "_fields") else tuple(inner)
+    held = _held(each)
+    return each if held is None else np.array(held)
+
+
+def _put_back(each: Any, old: Any) -> None:
+    if isinstance(each, tuple):
+        for part, before in zip(each, old, strict=True):
+            _put_back(part, before)
+        return
+    held = _held(each)
+    if held is not None and held.flags.writeable:
+        held[...] = old
 
 
 def _told(name: str, each: Any) -> str:

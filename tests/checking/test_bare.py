@@ -34,6 +34,12 @@ def total(x):
     return s
 
 
+@njit(parallel=True)
+def both(pair):
+    for i in prange(pair[0].shape[0]):
+        pair[1][i] = pair[0][i]
+
+
 @cuda.jit
 def double(x, out):
     i = cuda.grid(1)
@@ -57,6 +63,12 @@ def test_values_and_accesses_of_a_parallel_loop():
     assert kernel.shapes == ("x: float32[100], out: float32[100], a = 2.0",)
     (wrong,) = check_bare(scale, (X, out, 2.0), reference=lambda x, a: a * x).findings
     assert (wrong.kind, wrong.cell) == ("wrong-value", (0,))
+
+
+def test_arrays_in_tuples_are_left_as_they_were():
+    out = np.zeros_like(X)
+    assert check_bare(both, ((X, out),)).ok
+    assert not out.any()
 
 
 def test_a_race_stands_in_place_of_the_wrong_values():

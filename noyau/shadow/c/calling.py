@@ -20,6 +20,8 @@ from noyau.shadow.c.telling import Told, findings
 from noyau.shadow.c.watching import launches_noted, plans_for
 from noyau.shadow.records import Watched
 
+_RESULT = "what it returns"  # as no parameter is called
+
 
 def call(function: TextFunction, args: Sequence[Any], launch: Any, size: str, called: str) -> tuple[Watched, Any]:
     """As shadow/calling.py has it: pointers take packed arrays of their type, the others numbers. SignatureError where
@@ -35,11 +37,11 @@ def call(function: TextFunction, args: Sequence[Any], launch: Any, size: str, ca
     found, allowed = findings(runs, program.lines, told)
     returned = None
     if runs[0].arrays is not None:
-        arrays = iter(runs[0].arrays)
-        for each in args:
-            if isinstance(each, np.ndarray):
-                each[...] = next(arrays)
-        returned = next(arrays, None)
+        for each, end in zip(_arrays_of(made.given), runs[0].arrays, strict=True):
+            if each.name == _RESULT:
+                returned = end
+            elif each.holds is not None and each.holds.flags.writeable:
+                each.holds[...] = end
     watched = Watched(found, sum(each.accesses for each in runs), allowed, launches_noted(runs))
     return watched, None if returned is None else returned[()]
 
@@ -67,10 +69,8 @@ def _argument(each: Parameter, value: Any, function: TextFunction, given: list[G
     """How an argument is spelt in the call."""
     where = f"{function.name} takes {each}"
     if not each.is_pointer:
-        number = value.item() if isinstance(value, np.generic) else value
-        if not isinstance(number, bool | int | float):
-            raise SignatureError(f"{where}; it was given {type(value).__name__}, which is no number")
-        given.append(number if isinstance(number, float) else int(number))
+        number = _number(each, value, where)
+        given.append(number)
         return f"*(const {'double' if isinstance(number, float) else 'long long'} *)a[{len(given) - 1}]"
     if not isinstance(value, np.ndarray):
         raise SignatureError(f"{where}; it was given {type(value).__name__}, which is no array of NumPy")
@@ -78,8 +78,45 @@ def _argument(each: Parameter, value: Any, function: TextFunction, given: list[G
         raise SignatureError(f"{where}; it was given an array of {value.dtype}")
     if not value.flags.c_contiguous:
         raise SignatureError(f"{where}, which is packed; give numpy.ascontiguousarray({each.name})")
-    given.append(Given(each.name, value.shape, value.dtype, value))
-    return f"a[{len(given) - 1}]" if function.language == "c" else f"noyau_any{{a[{len(given) - 1}]}}"
+    place = _place(each.name, value, given, where)
+    return f"a[{place}]" if function.language == "c" else f"noyau_any{{a[{place}]}}"
+
+
+def _number(each: Parameter, value: Any, where: str) -> int | float:
+    """What is given for a parameter that is no pointer; the bits of one without a sign as one with a sign."""
+    number = value.item() if isinstance(value, np.generic) else value
+    if not isinstance(number, bool | int | float):
+        raise SignatureError(f"{where}; it was given {type(value).__name__}, which is no number")
+    kinds = [dtype.numpy for dtype in each.dtypes[:1]]
+    whole = next((np.iinfo(dtype) for dtype in kinds if dtype.kind in "iu"), None)
+    if kinds and whole is None and kinds[0].kind != "b":
+        return float(number)
+    if isinstance(number, float) and (whole is None or not number.is_integer()):
+        if whole is None:
+            return number
+        raise SignatureError(f"{where}; it was given {number}, which is no integer")
+    number = int(number)
+    least, most = (whole.min, whole.max) if whole else (-(1 << 63), (1 << 63) - 1)
+    if not least <= number <= most:
+        raise SignatureError(f"{where}; it was given {number}, which is not within {least} to {most}")
+    return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def _place(name: str, value: np.ndarray, given: list[Given | int | float], where: str) -> int:
+    """Where an array is among what is given: an array that is passed twice is one memory."""
+    for place, other in enumerate(given):
+        if not isinstance(other, Given) or other.holds is None or not np.may_share_memory(other.holds, value):
+            continue
+        if (other.holds.ctypes.data, other.bytes) != (value.ctypes.data, value.nbytes):
+            told = f"which shares a part of its memory with {other.name}"
+            raise SignatureError(f"{where}, {told}; give both the same array, or arrays of their own")
+        return place
+    given.append(Given(name, value.shape, value.dtype, value))
+    return len(given) - 1
+
+
+def _arrays_of(given: Sequence[Given | int | float]) -> list[Given]:
+    return [each for each in given if isinstance(each, Given)]
 
 
 def _kept(statement: str, known: Prototype, language: str, given: list[Given | int | float]) -> str:
@@ -87,7 +124,7 @@ def _kept(statement: str, known: Prototype, language: str, given: list[Given | i
     if not known.result:
         return statement
     dtype = known.result[0]
-    given.append(Given("result", (), dtype.numpy, np.zeros((), dtype.numpy)))
+    given.append(Given(_RESULT, (), dtype.numpy, np.zeros((), dtype.numpy)))
     kept = f"__builtin_memcpy(a[{len(given) - 1}], &value, sizeof value);"
     spelt = TYPES.get(dtype, "_Bool" if language == "c" else "bool")
     return f"{{ {spelt} value = {statement} {kept} }}"

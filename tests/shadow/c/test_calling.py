@@ -21,6 +21,11 @@ void scale(double *x, double by, long n) {
 #pragma omp parallel for
     for (long i = 0; i < n; i++) x[i] *= by;
 }
+void shift(double *y, const double *x, int n) {
+#pragma omp parallel for
+    for (int i = 0; i < n - 1; i++) y[i] += x[i + 1];
+}
+unsigned long same(unsigned long n) { return n; }
 int main() { return 0; }
 """
 CUDA = """\
@@ -51,6 +56,16 @@ def test_a_function_of_a_file_is_checked_on_ones_own_arguments(files):
     assert np.array_equal(mine, X)  # left as it was
     wrong = noyau.check(f"{files}/k.c::scale", (X.copy(), 3.0, 20), reference=lambda x, by: x + by)
     assert [each.kind for each in wrong.findings] == ["wrong-value"]
+    fixed = X.copy()
+    fixed.flags.writeable = False
+    assert noyau.check(f"{files}/k.c::shift", (mine, fixed, 20), reference=lambda y, x: shifted(y, x)).ok
+    assert [each.kind for each in noyau.check(f"{files}/k.c::shift", (mine, mine, 20)).findings] == ["race"]
+    most = 2**64 - 1
+    assert noyau.check(f"{files}/k.c::same", (most,), reference=lambda n: np.uint64(n)).ok
+
+
+def shifted(y, x):
+    y[:-1] += x[1:]
 
 
 def test_a_kernel_of_a_file_is_launched(files):
@@ -69,6 +84,14 @@ def test_a_kernel_of_a_file_is_launched(files):
         ("k.c::norm", (3.0, 20), None, "norm takes const double *x; it was given float, which is no array of NumPy"),
         ("k.c::norm", (np.ones(3, "f4"), 3), None, "norm takes const double *x; it was given an array of float32"),
         ("k.c::norm", (X[::2], 10), None, "which is packed; give numpy.ascontiguousarray(x)"),
+        (
+            "k.c::norm",
+            (X, 2**33),
+            None,
+            "takes int n; it was given 8589934592, which is not within -2147483648 to 21474",
+        ),
+        ("k.c::norm", (X, 2.5), None, "norm takes int n; it was given 2.5, which is no integer"),
+        ("k.c::shift", (X, X[1:], 19), None, "takes const double *x, which shares a part of its memory with y; give"),
         ("k.cu::saxpy<float>", (2.0, X, X, 20), None, "saxpy needs a launch: noyau.check('k.cu::saxpy<float>', args"),
     ],
 )
