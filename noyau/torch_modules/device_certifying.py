@@ -8,7 +8,6 @@ little time are judged, among them the first and the last.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -98,10 +97,14 @@ class Trial:
         if not sizes_of(self.group, self.found):
             return
         for sized in other_sizes(self.found):
-            with contextlib.suppress(InputError, RuntimeError):
+            try:
                 given = Drawer(self.group, self.found, device, sized).drawn(PATTERNS[0], 0)
                 self.unfused(given)
-                yield f"{PATTERNS[0]}, of other sizes", given
+            except torch.OutOfMemoryError:
+                raise
+            except (InputError, RuntimeError):
+                continue
+            yield f"{PATTERNS[0]}, of other sizes", given
 
     def outcome(self, case: Case, given: Mapping[str, Any], effort: Effort, seed: int) -> tuple[Outcome, bool]:
         """One case, judged, and whether two runs of the kernel gave the same bits."""

@@ -204,8 +204,13 @@ def _is_prime(number: int) -> bool:
 
 
 def _size_at(numbers: Mapping[Any, int], size: Any) -> int:
-    """A size of torch's where its names are these numbers."""
-    return int(size) if isinstance(size, int) else int(size.node.expr.subs(numbers))
+    """A size of torch's where its names are these numbers. InputError where it has names that are none of them."""
+    if isinstance(size, int):
+        return int(size)
+    told = size.node.expr.subs(numbers)
+    if not told.is_Integer:
+        raise InputError(f"the size {told} has names that stand in no size alone")
+    return int(told)
 
 
 def moved(value: Any, noise: torch.Generator) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ class Hosted:
     wishes: Mapping[str, Any]
     notes: tuple[str, ...]
     made: dict[tuple[Any, ...], Optimized] = field(default_factory=dict)
+    lock: Lock = field(default_factory=Lock)
 
     def __call__(self, *args: Any, **named: Any) -> list[torch.Tensor]:
         given = self.host.in_order(args, named, self.device)
@@ -47,12 +49,18 @@ class Hosted:
     def of(self, given: Sequence[torch.Tensor]) -> Optimized:
         """The model with its kernels for inputs of these shapes."""
         key = tuple((tuple(each.shape), each.dtype) for each in given)
-        if key not in self.made:
-            made = optimize(self.host.module(given), tuple(given), **self.wishes)
-            if len(self.made) >= MOST_SHAPES:  # the first is what it was optimised with, and stays
+        with self.lock:
+            known = self.made.get(key)
+            if known is not None:
+                if known is not self.first:  # what was used last is let go of last
+                    self.made[key] = self.made.pop(key)
+                return known
+        made = optimize(self.host.module(given), tuple(given), **self.wishes)
+        with self.lock:
+            made = self.made.setdefault(key, made)  # another thread may have been first
+            if len(self.made) > MOST_SHAPES:  # the first is what it was optimised with, and stays
                 del self.made[list(self.made)[1]]
-            self.made[key] = made
-        return self.made[key]
+        return made
 
     @property
     def first(self) -> Optimized:

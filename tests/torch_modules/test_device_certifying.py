@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+import sympy  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
-from noyau.torch_modules import places  # noqa: E402
+from noyau.errors import InputError  # noqa: E402
+from noyau.torch_modules import device_drawing, places  # noqa: E402
 from noyau.torch_modules.device_certifying import Trial  # noqa: E402
 from noyau.torch_modules.judging import sizes_of  # noqa: E402
 
@@ -37,6 +40,24 @@ def test_sizes_that_are_names_are_tried_at_half_and_at_primes():
 def test_sizes_that_torchs_own_nodes_do_not_take_are_left_out():
     trial = trial_of(lambda x: x.exp().reshape(4, 4) * 2.5, torch.randn(16))
     assert not list(trial.elsewhere(places.CPU))
+
+
+def test_a_size_with_a_name_that_stands_in_no_size_alone_is_refused():
+    shape = SimpleNamespace(node=SimpleNamespace(expr=sympy.Symbol("s0") * sympy.Symbol("s1")))
+    (s0, s1) = shape.node.expr.free_symbols
+    assert device_drawing._size_at({s0: 3, s1: 5}, shape) == 15
+    with pytest.raises(InputError, match="stand in no size alone"):
+        device_drawing._size_at({s0: 3}, shape)
+
+
+def test_memory_that_runs_out_is_no_size_that_is_left_out(monkeypatch):
+    def short(*_):
+        raise torch.OutOfMemoryError("out of memory")
+
+    trial = trial_of(lambda x: torch.softmax(x * 2.5, -1), torch.randn(16, 30))
+    monkeypatch.setattr(Trial, "unfused", short)
+    with pytest.raises(torch.OutOfMemoryError):
+        list(trial.elsewhere(places.CPU))
 
 
 def test_sizes_that_are_numbers_are_those_that_torch_saw():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import onnx.parser  # noqa: E402
 import noyau  # noqa: E402
 from noyau.cli import main  # noqa: E402
 from noyau.errors import InputError, UnsupportedError  # noqa: E402
+from noyau.torch_modules import onnx_hosting  # noqa: E402
 from noyau.torch_modules.onnx_hosting import hosted, optimize_model  # noqa: E402
 
 MODELS = sorted(path for path in Path(str(files("noyau") / "models")).iterdir() if path.suffix == ".onnx")
@@ -118,3 +120,23 @@ def test_nodes_that_torch_has_nothing_for(body, told, tmp_path):
     body = body.replace("v)", "z)").replace("y = Pad", "at = Constant<value_ints = [0]>() z = Gather(x, at) y = Pad")
     with pytest.raises(UnsupportedError, match=told):
         of_text(tmp_path, body, "<int64[2] pads = {1, 0}>").module([torch.ones(2)])
+
+
+def test_shapes_that_were_used_last_are_kept_from_several_threads_too(monkeypatch):
+    class Host:
+        def module(self, given):
+            return given[0].shape[0]
+
+    made = []
+    monkeypatch.setattr(onnx_hosting, "optimize", lambda size, *_: made.append(size) or size)
+    monkeypatch.setattr(onnx_hosting, "MOST_SHAPES", 3)
+    model = onnx_hosting.Hosted(Host(), CPU, {}, ())
+    for size in (1, 2, 3, 2, 4):
+        assert model.of([torch.empty(size)]) == size
+    assert list(model.made.values()) == [1, 2, 4]
+    assert made == [1, 2, 3, 4]
+    with ThreadPoolExecutor(4) as pool:
+        sizes = [1 + at % 7 for at in range(400)]
+        assert list(pool.map(lambda size: model.of([torch.empty(size)]), sizes)) == sizes
+    assert len(model.made) == 3
+    assert model.first == 1
