@@ -204,11 +204,13 @@ def pairs(part: str, pair: str) -> dict[str, Any]:
 
 def device_s(step: Callable[[], Any]) -> float:
     """Seconds that the kernels of one step take together on the device."""
+    from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as seen:
         step()
-    rows = sorted(seen.key_averages(), key=lambda each: -each.self_device_time_total)
+    kernels = (each for each in seen.key_averages() if each.device_type is DeviceType.CUDA)  # not what launched them
+    rows = sorted(kernels, key=lambda each: -each.self_device_time_total)
     for row in rows[:12]:
         print(f"    {row.self_device_time_total:9.0f} us {row.count:5d}  {row.key[:100]}")
     return sum(row.self_device_time_total for row in rows) / 1e6
