@@ -70,6 +70,7 @@ FUTURES = """\
 #include <chrono>
 #include <cstdio>
 #include <future>
+#include <memory>
 #include <semaphore>
 #include <thread>
 using namespace std::chrono_literals;
@@ -80,17 +81,21 @@ int main() {
     cells = new int[4]();
     std::promise<int> made, never;
     std::future<int> of_it = made.get_future(), of_none = never.get_future();
-    std::thread gives([&] {
+    auto owned = std::make_shared<int>(5);
+    std::thread gives([&, owned] {
         std::this_thread::sleep_for(1ms);
+        auto too = owned;
         cells[0] = 5;
         made.set_value(1);
         cells[3] = 1;
     });
-    std::thread waits([] {
+    std::thread waits([owned] {
+        auto too = owned;
         is_there.wait(0);
         ++cells[1];
         left.release();
     });
+    owned.reset();
     int sum = of_it.get() + cells[0];
     cells[1] = 3;
     is_there = 1;
@@ -123,8 +128,42 @@ def test_what_is_done_once_is_waited_for_and_seen(tmp_path, capfd):
     assert capfd.readouterr().out == "217 3\n8 4\n"
 
 
-def test_futures_and_waits_at_atomics_give_way(tmp_path, capfd):
+def test_futures_and_waits_at_atomics_give_way_and_owners_are_counted_by_atomics(tmp_path, capfd):
     found = checked(tmp_path, FUTURES, "-std=c++20")
-    assert seen(found) == [("crash", 11), ("race", 31)]
+    assert seen(found) == [("crash", 12), ("race", 36)]
     assert "its threads wait for each other" in found.findings[1].message
     assert capfd.readouterr().out == "247 1\n"
+
+
+REFUSED = """\
+#include <cstdio>
+#include <cuda_runtime.h>
+__global__ void fill(float *x) { x[threadIdx.x] = 1; }
+void tell(const char *of) { printf("%s: %s\\n", of, cudaGetErrorString(cudaGetLastError())); }
+int main() {
+    float *x;
+    cudaMalloc(&x, 64 * sizeof(float));
+    fill<<<1, 2048>>>(x);
+    fill<<<1, 64>>>(x);
+    printf("%s\\n", cudaGetErrorName(cudaPeekAtLastError()));
+    tell("threads");
+    tell("after");
+    fill<<<1, 64, 1 << 20>>>(x);
+    tell("memory");
+    fill<<<0, 64>>>(x);
+    tell("nothing");
+}
+"""
+
+
+def test_a_refused_launch_leaves_its_error_until_it_is_asked_for(tmp_path, capfd):
+    path = tmp_path / "prog.cu"
+    path.write_text(REFUSED, encoding="utf-8")
+    assert seen(check_program(path)) == [("launch", 8), ("launch", 13)]
+    assert capfd.readouterr().out.splitlines() == [
+        "cudaErrorInvalidConfiguration",
+        "threads: invalid configuration argument",
+        "after: no error",
+        "memory: invalid argument",
+        "nothing: invalid configuration argument",
+    ]

@@ -198,6 +198,9 @@ static void begin_block(uint32_t number) {
     if (any_fence) __real_memset(learnt, 0, learnt_count * sizeof *learnt);
 }
 
+enum { INVALID_VALUE = 1, INVALID_CONFIGURATION = 9 }; /* as CUDA numbers them */
+static int last_error;
+
 static int is_launchable(triple grid, triple shape, int64_t shared, int site) {
     const int64_t threads = (int64_t)shape.x * shape.y * shape.z;
     const char *why = 0;
@@ -208,14 +211,25 @@ static int is_launchable(triple grid, triple shape, int64_t shared, int site) {
     else if (shared > MOST_SHARED) why = "a block asks for more than 227 KiB of shared memory";
     else if ((int64_t)grid.x * grid.y * grid.z * threads > UINT32_MAX - 1) why = "the grid has too many threads to watch";
     if (why) found("launch", READ, site, 0, 0, 0, READ, "%s", why);
+    if (why) last_error = shared > MOST_SHARED ? INVALID_VALUE : INVALID_CONFIGURATION;
     return !why;
+}
+
+/* What a refused launch leaves behind, until it is asked for. */
+int noyau_last_error(int is_taken) {
+    const int error = last_error;
+    if (is_taken) last_error = 0;
+    return error;
 }
 
 void noyau_run_grid(triple grid, triple shape, int64_t shared, void (*run)(void *), void *argument, const void *pc) {
     if (mode == GRID) fatal("a launch from within a grid is not supported");
     if (is_program && given_grid.x) grid = given_grid, shape = given_block; /* another launch is tried */
     if (!is_launchable(grid, shape, shared, site_of(pc))) return;
-    if (!grid.x || !grid.y || !grid.z) return; /* refused by a driver, too; what is not written is found */
+    if (!grid.x || !grid.y || !grid.z) { /* refused by a driver, too; what is not written is found */
+        last_error = INVALID_CONFIGURATION;
+        return;
+    }
     const int threads = (int)(shape.x * shape.y * shape.z), before = mode;
     const uint32_t blocks_in_grid = grid.x * grid.y * grid.z;
     grid_shape = grid, block_shape = shape, grid_threads = (uint32_t)threads, learnt_count = 0, any_fence = 0;

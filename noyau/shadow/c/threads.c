@@ -47,11 +47,15 @@ static void run_thread(void *given) {
     pass_turn(ENDED);
 }
 
+/* Of glibc since 2.32: while it is set, the pointers of C++ that share count their owners without atomics. */
+extern char __libc_single_threaded __attribute__((weak));
+
 int pthread_create(pthread_t *made, const pthread_attr_t *attributes, void *(*run)(void *), void *argument) {
     (void)attributes;
     if (mode == GRID || in_team) fatal("a thread that is created within a parallel region or a grid is not supported");
     start *s = __real_malloc(sizeof *s);
     if (!s) return EAGAIN;
+    if (&__libc_single_threaded) __libc_single_threaded = 0;
     *s = (start){run, argument};
     if (mode != THREADS) begin_region(__builtin_return_address(0), 0);
     program_fiber->state = RUNS, mode = THREADS;

@@ -6,6 +6,8 @@ typedef int cudaError_t, cudaError;
 typedef struct noyau_stream *cudaStream_t;
 typedef struct noyau_event *cudaEvent_t;
 enum { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2, cudaErrorNotReady = 600 };
+enum { cudaErrorInvalidConfiguration = 9 };
+extern "C" int noyau_last_error(int is_taken);
 enum { cudaStreamDefault = 0, cudaStreamNonBlocking = 1, cudaEventDefault = 0, cudaEventBlockingSync = 1 };
 enum { cudaEventDisableTiming = 2, cudaHostAllocDefault = 0, cudaHostAllocPortable = 1, cudaHostAllocMapped = 2 };
 enum { cudaMemAttachGlobal = 1, cudaCpuDeviceId = -1, cudaHostRegisterDefault = 0 };
@@ -60,9 +62,15 @@ NOYAU_CALLED cudaError_t cudaMemcpyFromSymbol(void *to, const T &from, size_t by
     return noyau_device_copy(to, (const char *)&from + offset, (int64_t)bytes, NOYAU_PC), cudaSuccess;
 }
 static inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
-static inline cudaError_t cudaGetLastError() { return cudaSuccess; }
-static inline cudaError_t cudaPeekAtLastError() { return cudaSuccess; }
-static inline const char *cudaGetErrorString(cudaError_t) { return "no error"; }
+static inline cudaError_t cudaGetLastError() { return noyau_last_error(1); }
+static inline cudaError_t cudaPeekAtLastError() { return noyau_last_error(0); }
+static inline const char *cudaGetErrorString(cudaError_t error) {
+    return error == cudaSuccess                     ? "no error"
+           : error == cudaErrorInvalidValue         ? "invalid argument"
+           : error == cudaErrorMemoryAllocation     ? "out of memory"
+           : error == cudaErrorInvalidConfiguration ? "invalid configuration argument"
+                                                    : "unrecognized error code";
+}
 static inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 static inline cudaError_t cudaGetDevice(int *device) { return *device = 0, cudaSuccess; }
 static inline cudaError_t cudaGetDeviceCount(int *count) { return *count = 1, cudaSuccess; }
@@ -104,7 +112,13 @@ template <class T> static inline cudaError_t cudaHostGetDevicePointer(T **into, 
 }
 static inline cudaError_t cudaHostRegister(void *, size_t, unsigned) { return cudaSuccess; }
 static inline cudaError_t cudaHostUnregister(void *) { return cudaSuccess; }
-static inline const char *cudaGetErrorName(cudaError_t) { return "cudaSuccess"; }
+static inline const char *cudaGetErrorName(cudaError_t error) {
+    return error == cudaSuccess                     ? "cudaSuccess"
+           : error == cudaErrorInvalidValue         ? "cudaErrorInvalidValue"
+           : error == cudaErrorMemoryAllocation     ? "cudaErrorMemoryAllocation"
+           : error == cudaErrorInvalidConfiguration ? "cudaErrorInvalidConfiguration"
+                                                    : "cudaErrorUnknown";
+}
 static inline cudaError_t cudaDeviceReset() { return cudaSuccess; }
 static inline cudaError_t cudaThreadSynchronize() { return cudaSuccess; }
 static inline cudaError_t cudaMemGetInfo(size_t *left, size_t *all) { return *left = *all = (size_t)16 << 30, cudaSuccess; }
