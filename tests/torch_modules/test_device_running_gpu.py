@@ -95,3 +95,30 @@ def test_a_step_of_many_launches_is_recorded(graphs, monkeypatch):
         assert off(*kept) < 1e-5
     assert sides[0][0].item() == sides[1][0].item() == 24
     assert bool(getattr(made[0].flat.known, "recorded", None)) is graphs
+
+
+def recordings_of(function, *given, calls=8):
+    """The results of calls of a function, and what its recording is after them."""
+    made = []
+    flat = device_running.flat
+    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+        patch.setattr(device_running, "flat", lambda *args, **more: made.append(flat(*args, **more)) or made[-1])
+        run, _ = compiled(function, ALL)
+        for number in range(calls):
+            moving = [each(number) if callable(each) else each for each in given]
+            assert torch.equal(run(*moving), function(*moving))
+    return getattr(made[0].flat.known, "recorded", None)
+
+
+def test_a_number_on_the_host_that_changes_is_read_in_each_call():
+    x, t = torch.randn(64, 64, device="cuda"), torch.tensor(0.0)
+    assert recordings_of(lambda x, t: (x @ x) * t, x, lambda number: t.fill_(number)) is None
+
+
+def test_tokens_with_gaps_between_them_are_copied_as_they_lie():
+    w, ids = torch.randn(64, 64, device="cuda"), torch.randint(0, 64, (3, 32), device="cuda")
+
+    def function(ids, w):
+        return torch.nn.functional.embedding(ids, w) @ w
+
+    assert recordings_of(function, lambda number: ids[:, number : number + 1].transpose(0, 1), w) is not None
