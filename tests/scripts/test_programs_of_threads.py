@@ -167,3 +167,39 @@ def test_a_refused_launch_leaves_its_error_until_it_is_asked_for(tmp_path, capfd
         "memory: invalid argument",
         "nothing: invalid configuration argument",
     ]
+
+
+EARLY = """\
+#include <cstdio>
+#include <mutex>
+#include <thread>
+thread_local int own = 1;
+int open, closed, *held;
+std::mutex locked;
+struct Pool {
+    std::thread one;
+    Pool() : one([this] {
+        open += own += 1;
+        for (int i = 0; i < 100; ++i, std::this_thread::yield()) {
+            std::lock_guard<std::mutex> hold(locked);
+            closed += 1;
+        }
+    }) {
+        std::this_thread::yield();
+        held = new int(own);
+    }
+    ~Pool() { one.join(), printf("%d %d %d\\n", open, closed, own); }
+} pool;
+int main() {
+    open += *held;
+    std::lock_guard<std::mutex> hold(locked);
+    closed += 1;
+    return 4;
+}
+"""
+
+
+def test_threads_may_begin_before_main_and_end_after_it(tmp_path, capfd):
+    found = checked(tmp_path, EARLY)
+    assert (seen(found), found.fault) == ([("race", 22)], "it ended with status 4")
+    assert capfd.readouterr().out == "3 101 1\n"

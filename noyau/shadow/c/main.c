@@ -305,10 +305,17 @@ static void run_program(void *unused) {
     _exit(0);
 }
 
-/* In place of main(), which a whole program has, and the text of a kernel may have. */
-int __wrap_main(int count, char **words) {
-    if (count < 4) fatal("it is run by noyau");
-    found_path = words[2], arrays_path = words[3], own_count = count - 4, own_words = words + 4;
+static int given_count;
+static char **given_words;
+
+__attribute__((constructor(101))) static void remember_words(int count, char **words) {
+    given_count = count, given_words = words;
+}
+
+/* Before the first thread: that is before main(), or in a constructor of the user's. */
+static void open_run(void) {
+    if (given_count < 4) fatal("it is run by noyau");
+    found_path = given_words[2], arrays_path = given_words[3], own_count = given_count - 4, own_words = given_words + 4;
     dl_iterate_phdr(find_program, 0);
     if (tls_block.bytes) {
         tls_image = __real_malloc((size_t)tls_block.bytes);
@@ -316,14 +323,21 @@ int __wrap_main(int count, char **words) {
         if (!tls_image || !main_tls) fatal("no memory");
         __real_memcpy(tls_image, tls_block.start, (size_t)tls_block.bytes);
     }
-    read_given(words[1]);
+    read_given(given_words[1]);
+    tick(&main_strand);
+    main_fiber.own_tls = main_tls;
+    program_fiber = scheduler = &main_fiber;
+}
+
+/* In place of main(), which a whole program has, and the text of a kernel may have. */
+int __wrap_main(void) {
+    if (!program_fiber) open_run();
     main_stack.start = pages(MAIN_STACK_BYTES);
     if (!main_stack.start) fatal("no memory");
     main_stack.bytes = MAIN_STACK_BYTES, main_stack.kind = STACK, main_stack.shift = -1, main_stack.unit = 1;
     snprintf(main_stack.name, sizeof main_stack.name, "the stack");
-    tick(&main_strand);
     program = (fiber){.stack = main_stack.start, .run = run_program, .state = RUNS, .strand = &main_strand};
-    program.own_tls = main_tls, main_fiber.own_tls = main_tls;
+    program.own_tls = main_tls;
     program.top = first_top(main_stack.start + MAIN_STACK_BYTES, begin_fiber);
     program_fiber = scheduler = &program;
     switch_to(&program);

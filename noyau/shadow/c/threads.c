@@ -2,7 +2,8 @@
    barriers and atomics. The plan says in which order they run. */
 
 static int thread_count; /* those that were created; number 0 is the program's own */
-static fiber *program_fiber;
+static fiber *program_fiber; /* none before open_run() */
+static void open_run(void);
 static long idle_turns;
 
 static fiber *thread_at(int number) { return number ? fibers + number : program_fiber; }
@@ -52,6 +53,7 @@ extern char __libc_single_threaded __attribute__((weak));
 
 int pthread_create(pthread_t *made, const pthread_attr_t *attributes, void *(*run)(void *), void *argument) {
     (void)attributes;
+    if (!program_fiber) open_run();
     if (mode == GRID || in_team) fatal("a thread that is created within a parallel region or a grid is not supported");
     start *s = __real_malloc(sizeof *s);
     if (!s) return EAGAIN;
