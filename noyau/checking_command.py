@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from noyau.ops import Op
     from noyau.shadow.mapping import Map
 
+_INTERPRET = "TRITON_INTERPRET"
 FILE_S = 3.0  # for the kernels of a file, in each process: then no further inputs are tried
 
 
@@ -108,10 +110,9 @@ def _check_op(arguments: argparse.Namespace) -> int:
     for place in (arguments.json, arguments.sarif, drawing_of(arguments.map)):
         if place is not None:
             require_place(place, path)
-    if arguments.map is not None and "triton" not in sys.modules:
-        os.environ["TRITON_INTERPRET"] = "1"  # who writes what is seen where it interprets
-    found = _checked(arguments)
-    maps = _maps(arguments)
+    with _interpreting(path) if arguments.map is not None else nullcontext():
+        found = _checked(arguments)
+        maps = _maps(arguments)
     if arguments.json is not None:
         write_json(together(found), arguments.json)
     if arguments.sarif is not None:
@@ -119,8 +120,28 @@ def _check_op(arguments: argparse.Namespace) -> int:
     told = "\n".join([*map(str, found), *map(str, maps), *(f"limits: {limit}" for limit in LIMITS)])
     Console(soft_wrap=True).print(plain_lines(told), markup=False, highlight=False)
     is_warned = arguments.strict and any(check.findings for check in found)
-    draw(maps, drawing_of(arguments.map), path)
-    return 0 if all(check.ok for check in found) and not is_warned else 1
+    status = 0 if all(check.ok for check in found) and not is_warned else 1
+    draw(maps, drawing_of(arguments.map), path, status)
+    return status
+
+
+@contextmanager
+def _interpreting(path: Path) -> Iterator[None]:
+    """Triton, where a file names it and there is no GPU, interprets: so it is seen who writes what."""
+    from noyau.timing.nvml import has_driver
+
+    if "triton" in sys.modules or has_driver() or not path.is_file() or b"triton" not in path.read_bytes():
+        yield
+        return
+    before = os.environ.get(_INTERPRET)
+    os.environ[_INTERPRET] = "1"  # read as Triton is imported
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_INTERPRET]
+        else:
+            os.environ[_INTERPRET] = before
 
 
 def _maps(arguments: argparse.Namespace) -> list[Map]:

@@ -35,6 +35,7 @@ INTEGERS = (10, 1, 7, 0)  # for a parameter that gives a dim
 EDGES = (1, 33, 31, 0, 32, 65, 64, 129, 257)  # the first ones are tried on every instance
 AWKWARD = (0, 1, 2, 5, 31, 32, 33, 97)  # sizes that a maker of inputs is asked for, beside its usual ones
 SEEDS = 3
+_SMALLEST = 30  # cells of the largest array of a usual case, at least
 _DTYPES = {
     Family.FLOAT: (DType.F32, DType.F64, DType.F16, DType.BF16),
     Family.INT: (DType.I64, DType.I32, DType.U8),
@@ -70,6 +71,16 @@ def attempts(op: Op[..., Any], wanted: Sizes, seed: int, accepts: Callable[[Inst
     for number, (instance, integers) in enumerate(_instances(op, op.signature, wanted, accepts)):
         count = MOST if number == 0 else FEW
         yield from islice(_by_signature(op, instance, integers, wanted, seed), count)
+
+
+def usual_case(op: Op[..., Any]) -> tuple[Instance, list[Array], str]:
+    """Inputs of the first sizes that are no edge, and these in words. InputError where there are none."""
+    for attempt in attempts(op, {}, 0, lambda instance: True):
+        arrays = attempt.make(attempt.sizes)
+        if arrays is not None and max((array.size for array in arrays), default=_SMALLEST) >= _SMALLEST:
+            size = ", ".join(f"{name} = {value}" for name, value in attempt.sizes.items())
+            return attempt.instance, list(arrays), size
+    raise InputError(f"{op.name} has no inputs to launch it on")
 
 
 def sizes_named(op: Op[..., Any]) -> tuple[str, ...]:

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from noyau.checking.attempts import usual_case
 from noyau.checking.findings import Checked, Finding, KernelCheck
-from noyau.checking.maps import usual_case
 from noyau.errors import NoyauError
 from noyau.handwritten.isolation import write
 from noyau.handwritten.kernels import HandKernel

@@ -76,8 +76,20 @@ def drawing_of(wish: str | None) -> Path | None:
     return Path(wish)
 
 
-def draw(maps: Sequence[Map], place: Path | None, path: Path) -> None:
-    """Write the drawing. InputError where no launch is small enough, or there is none."""
+def draw(maps: Sequence[Map], place: Path | None, path: Path, status: int) -> None:
+    """Write the drawing. Where no launch is small enough, or there is none, InputError; a line where `status` says
+    already that something is wrong with the kernels, which counts for more."""
+    from noyau.checking_command import plain_lines
+
+    try:
+        _draw(maps, place, path)
+    except NoyauError as error:
+        if status == 0:
+            raise
+        sys.stderr.write(f"noyau: {plain_lines(str(error))}\n")
+
+
+def _draw(maps: Sequence[Map], place: Path | None, path: Path) -> None:
     if place is None:
         return
     if not any(each.arrays for each in maps):
@@ -117,12 +129,7 @@ def check_and_print(arguments: argparse.Namespace) -> int:
     told = "\n".join([str(found), *map(str, found.maps), f"limits: {LIMITS[0]}"])
     Console(soft_wrap=True).print(plain_lines(told), markup=False, highlight=False)
     status = 0 if found.ok and not (arguments.strict and found.findings) else 1
-    try:
-        draw(found.maps, drawing_of(arguments.map), path)
-    except NoyauError as error:
-        if status == 0:
-            raise
-        sys.stderr.write(f"noyau: {plain_lines(str(error))}\n")  # what is wrong with the kernels counts for more
+    draw(found.maps, drawing_of(arguments.map), path, status)
     return status
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import noyau
-from noyau.checking.attempts import attempts, grown, require_sizes, sizes_named
+from noyau.checking.attempts import attempts, grown, require_sizes, sizes_named, usual_case
 from noyau.dtypes import DType
 from noyau.errors import InputError, SignatureError
 
@@ -139,3 +139,9 @@ def test_the_sizes_that_there_are():
 
 def _raise():
     raise ValueError("no")
+
+
+def test_an_op_without_inputs(monkeypatch):
+    monkeypatch.setattr("noyau.checking.attempts.attempts", lambda *_: [])
+    with pytest.raises(InputError, match=r"^add has no inputs to launch it on$"):
+        usual_case(noyau.zip(np.add, name="add"))

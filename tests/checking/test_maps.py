@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import os
+import sys
+
 import numpy as np
 import pytest
 
-import noyau
-from noyau.checking.maps import maps_of, usual_case
+from noyau.checking.attempts import usual_case
+from noyau.checking.maps import maps_of
 from noyau.cli import main
-from noyau.errors import InputError
 from noyau.loading import load_ops
 
 pytest.importorskip("numba")
@@ -76,7 +78,19 @@ def test_the_command_tells_nothing_of_an_op_without_kernels(tmp_path, capsys):
     assert "there is nothing to draw of" in capsys.readouterr().err
 
 
-def test_an_op_without_inputs(monkeypatch):
-    monkeypatch.setattr("noyau.checking.maps.attempts", lambda *_: [])
-    with pytest.raises(InputError, match=r"^add has no inputs to launch it on$"):
-        usual_case(noyau.zip(np.add, name="add"))
+def test_a_wrong_kernel_counts_for_more_than_nothing_to_draw(tmp_path, capsys, monkeypatch):
+    path = tmp_path / "ops.py"
+    text = FILE.partition("@double")[0] + "# import triton\n\n\n@double.kernel(name='coarse')\ndef coarse(x, out):\n"
+    path.write_text(text + "    out[...] = 3 * x\n", encoding="utf-8")
+    told = []
+    monkeypatch.setattr("noyau.checking.maps.maps_of", lambda op: told.append(os.environ.get("TRITON_INTERPRET")) or [])
+    monkeypatch.setattr("noyau.timing.nvml.has_driver", lambda: False)
+    monkeypatch.delitem(sys.modules, "triton", raising=False)
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    assert main(["check", str(path), "--map", str(tmp_path / "f.svg")]) == 1
+    assert "there is nothing to draw of" in capsys.readouterr().err
+    assert told == ["1"]
+    assert "TRITON_INTERPRET" not in os.environ
+    monkeypatch.setattr("noyau.timing.nvml.has_driver", lambda: True)
+    assert main(["check", str(path), "--map", "-"]) == 1
+    assert told == ["1", None]
