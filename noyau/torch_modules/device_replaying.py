@@ -277,8 +277,10 @@ def captured(graph: Any, known: Known, given: list[Any], device: torch.device) -
         gc.disable()  # what is let go of meanwhile may be of the driver
         try:
             with torch.cuda.stream(side):
+                _forget_memory_of_blas()  # so that it is taken anew, where this recording has its memory
                 return between(graph, known, given)
         finally:
+            _forget_memory_of_blas()  # so that no other recording writes there
             if collects:
                 gc.enable()
             current.wait_stream(side)
@@ -298,8 +300,15 @@ def between(graph: Any, known: Known, given: list[Any]) -> Any:
     return made
 
 
+def _forget_memory_of_blas() -> None:
+    """Let go of what BLAS keeps to work in, as torch's own recordings do: it goes back to where it was taken from."""
+    forget = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
+    if forget is not None:
+        forget()
+
+
 def _side(device: torch.device) -> Any:
-    """The stream of a GPU on which all recordings are made: for each stream BLAS keeps memory of its own."""
+    """The stream of a GPU on which all recordings are made, one after another."""
     if device not in _SIDES:
         _SIDES[device] = torch.cuda.Stream(device)
     return _SIDES[device]

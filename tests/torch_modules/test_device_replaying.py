@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from contextlib import nullcontext
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -248,6 +251,36 @@ def test_the_first_error_of_a_recording_is_told():
     with pytest.raises(ValueError, match="the first"):
         between(broken, wrong, [])
     assert broken.ended == 1
+
+
+def test_each_recording_has_its_own_memory_of_blas_and_all_one_stream(monkeypatch):
+    seen, made = [], []
+
+    class Stream:
+        def __init__(self, device):
+            made.append(device)
+
+        def wait_stream(self, other):
+            seen.append("wait")
+
+    class Graph:
+        def capture_begin(self, **_):
+            seen.append("begin")
+
+        def capture_end(self):
+            seen.append("end")
+
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: Stream("current"))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
+    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: seen.append("forget"), raising=False)
+    monkeypatch.setattr(device_replaying, "_SIDES", {})
+    for _ in range(2):
+        assert device_replaying.captured(Graph(), lambda _: gc.isenabled(), [], CACHE.device) is False
+    assert seen == ["wait", "forget", "begin", "end", "forget", "wait"] * 2
+    assert made.count(CACHE.device) == 1
+    assert gc.isenabled()
 
 
 aten = torch.ops.aten
