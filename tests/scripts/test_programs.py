@@ -206,3 +206,17 @@ def test_a_run_in_silence_is_short_and_follows_no_interruption(tmp_path, monkeyp
     (crash,) = (each for each in checked(tmp_path, "twice.c", TWICE, str(log), "stop").findings if each.kind == "crash")
     assert "it was interrupted" in crash.message
     assert log.read_text(encoding="utf-8") == "rrr"
+
+
+def test_maps_are_of_memory_that_the_text_names(tmp_path):
+    text = """#include <thread>
+void fill(float *x, int at) { for (int i = 0; i < 4; i++) x[4 * at + i] = at; }
+int main() {
+    float *rows[2];
+    for (int k = 0; k < 2; k++) rows[k] = new float[8];
+    std::thread a(fill, rows[0], 0), b(fill, rows[1], 1);
+    a.join(), b.join();
+}
+"""
+    names = [array.name for each in checked(tmp_path, "rows.cpp", text, maps=True).maps for array in each.arrays]
+    assert names == ["memory of line 5", "memory of line 5 (2)"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -13,9 +13,10 @@ from noyau.shadow.c.elf import Lines
 from noyau.shadow.c.running import Launch, Ran
 from noyau.shadow.c.telling import Told, memory_of, site_of
 from noyau.shadow.mapping import Map, Owner, mapped, thread_owner
-from noyau.shadow.records import Memory
+from noyau.shadow.records import Memory, Site
 from noyau.shadow.tracing import Writes
 
+_BEGINS_THREADS = re.compile(r"\b(?:j?thread|async|packaged_task|promise|emplace_back|push_back)\b")
 _LAUNCHED = re.compile(r"([A-Za-z_]\w*)\s*(?:<[^<>]*>)?\s*<<<")
 
 
@@ -47,6 +48,11 @@ def maps_of(ran: Ran, lines: Lines, told: Told) -> tuple[Map, ...]:
     return tuple(made.values())
 
 
+def _is_of_the_library(name: str, made: Site | None) -> bool:
+    """Whether a block is what the library of C++ keeps of its threads, which the user's text never names."""
+    return _BEGINS_THREADS.search(made.text) is not None if made is not None else name.startswith("the block of ")
+
+
 def _thread(number: int) -> Owner:
     return Owner("", str(number))
 
@@ -59,6 +65,7 @@ def _read(
     memories: dict[int, Memory] = {}
     units: dict[int, int] = {}
     rows: dict[int, list[tuple[int, int, int]]] = {}
+    known: dict[str, list[int]] = {}
     cut = None
     for line in drawn:
         word, *parts = line.split("\t")
@@ -66,14 +73,19 @@ def _read(
             grid = [int(each) for each in parts[1:]]
             launch = Launch((grid[0], grid[1], grid[2]), (grid[3], grid[4], grid[5])) if any(grid) else None
             regions.append(_Region(int(parts[0], 16), launch))
-        elif word == "B":
+        elif word == "B" and int(parts[0]) not in memories:
             number, size, units[int(parts[0])] = int(parts[0]), int(parts[2]), int(parts[3])
             site = site_of(lines.at(int(parts[4], 16)), told)
-            memories[number] = memory_of(parts[1], size, units[number], site, told)
+            if _is_of_the_library(parts[1], site):
+                continue
+            memory = memory_of(parts[1], size, units[number], site, told)
+            known.setdefault(memory.name, []).append(number)
+            again = known[memory.name].index(number) + 1
+            memories[number] = memory if again == 1 else replace(memory, name=f"{memory.name} ({again})")
         elif word == "W":
             region, number, offset, owner = map(int, parts)
             rows.setdefault(region, []).append((number, offset // units[number], owner))
-        else:
+        elif word == "C":
             cut = int(parts[0])
     writes = {region: Writes() for region in rows}
     for region, each in rows.items():
