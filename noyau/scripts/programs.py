@@ -47,12 +47,7 @@ def check_program(
     UnsupportedError, with the line, for what cannot be stood in for; BuildError where the text does not compile."""
     text = _text(path)
     language = SUFFIXES[path.suffix]
-    own = _flags(flags)
-    made = f'#line 1 "{OWN}"\n{rewritten(text, language, path.name)}'
-    try:
-        program = built(Source(made, language, own, path.resolve().parent, path.name))
-    except (BuildError, UnsupportedError) as error:
-        raise type(error)(f"{path.name}: {error}") from None
+    program = _program(path, text, language, _flags(flags))
     forced = None if launch is None else Launch(_triple(launch[0]), _triple(launch[1]))
     plans, words = plans_for(text), [str(path), *arguments]
     begin = monotonic()
@@ -70,6 +65,14 @@ def check_program(
             again, _ = run_whole(program, words, plans[-1], forced, patience_s, shown=False, maps=False)
             runs.append(_without_ends(again))
     return _told(path, text, language, program, runs, fault)
+
+
+def _program(path: Path, text: str, language: str, flags: tuple[str, ...]) -> Program:
+    made = f'#line 1 "{OWN}"\n{rewritten(text, language, path.name)}'
+    try:
+        return built(Source(made, language, flags, path.resolve().parent, path.name))
+    except (BuildError, UnsupportedError) as error:
+        raise type(error)(f"{path.name}: {error}") from None
 
 
 def _end_of(status: int | None) -> str:
