@@ -209,7 +209,7 @@ def device_s(step: Callable[[], Any]) -> float:
 
     with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as seen:
         step()
-    kernels = (each for each in seen.key_averages() if each.device_type is DeviceType.CUDA)  # not what launched them
+    kernels = (each for each in seen.key_averages() if each.device_type == DeviceType.CUDA)  # not what launched them
     rows = sorted(kernels, key=lambda each: -each.self_device_time_total)
     for row in rows[:12]:
         print(f"    {row.self_device_time_total:9.0f} us {row.count:5d}  {row.key[:100]}")

@@ -27,8 +27,8 @@ from noyau.ir.loops import Axis, Guard, Kernel, Launch, Let, Load, Loop, Role
 from noyau.ir.symbols import Size, size_of
 from noyau.languages.c_expressions import Expressions
 from noyau.languages.c_interface import interface
-from noyau.languages.names import Scopes
 from noyau.languages.c_tables import TYPES, const_text, integer_function
+from noyau.languages.names import Scopes
 from noyau.signatures.types import Instance, Value
 
 _PREFIX = "own_"  # of sizes and buffers, so that no macro of the author is meant

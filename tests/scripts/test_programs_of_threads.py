@@ -203,3 +203,20 @@ def test_threads_may_begin_before_main_and_end_after_it(tmp_path, capfd):
     found = checked(tmp_path, EARLY)
     assert (seen(found), found.fault) == ([("race", 22)], "it ended with status 4")
     assert capfd.readouterr().out == "3 101 1\n"
+
+
+MOVED = """\
+#include <thread>
+#include <vector>
+int main() {
+    std::vector<int> one(5, 1), other(5);
+    other = one;
+    std::thread a([&] { other = one; });
+    one[1] = 2;
+    a.join();
+}
+"""
+
+
+def test_what_is_moved_as_a_whole_is_read_and_written(tmp_path):
+    assert seen(checked(tmp_path, MOVED)) in ([("race", 6)], [("race", 7)])

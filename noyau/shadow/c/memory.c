@@ -261,7 +261,7 @@ void *__wrap_memmove(void *to, const void *from, size_t bytes) {
     const int site = HERE;
     touch_range(from, (int64_t)bytes, READ, site);
     touch_range(to, (int64_t)bytes, WRITE, site);
-    return memmove(to, from, bytes);
+    return __real_memmove(to, from, bytes);
 }
 
 void *__wrap_memset(void *to, int value, size_t bytes) {

@@ -108,5 +108,6 @@ static void switch_to(fiber *next);
 extern void *__real_malloc(size_t);
 extern void __real_free(void *);
 extern void *__real_memcpy(void *, const void *, size_t);
+extern void *__real_memmove(void *, const void *, size_t);
 extern void *__real_memset(void *, int, size_t);
 #define HERE site_of(__builtin_return_address(0))
