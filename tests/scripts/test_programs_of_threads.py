@@ -219,4 +219,4 @@ int main() {
 
 
 def test_what_is_moved_as_a_whole_is_read_and_written(tmp_path):
-    assert seen(checked(tmp_path, MOVED)) in ([("race", 6)], [("race", 7)])
+    assert [each.kind for each in checked(tmp_path, MOVED).findings] == ["race"]
