@@ -15,6 +15,7 @@ import numpy as np
 
 from noyau.dispatching.keys import wanted_by
 from noyau.ops import Op
+from noyau.shadow.cases import Case
 from noyau.shadow.records import Watched
 from noyau.shadow.watching import watch
 from noyau.signatures.binding import bind
@@ -72,4 +73,4 @@ def watch_on(op: Op[..., Any], kernel: Any, *arrays: np.ndarray) -> Watched:
     """A watched run of a kernel of an op on these arrays."""
     bound = bind(op.signature, arrays, {}, op.name)
     size = ", ".join(f"{name} = {value}" for name, value in bound.sizes.items())
-    return watch(kernel, wanted_by(op.signature, bound, {}).instance, bound.arrays, {}, size)
+    return watch(Case(kernel, wanted_by(op.signature, bound, {}).instance, bound.arrays, {}, size))

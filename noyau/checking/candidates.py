@@ -24,6 +24,7 @@ from noyau.handwritten.layouts import LAYOUTS
 from noyau.handwritten.triton_parameters import asks_strides, configs_of
 from noyau.handwritten.trusting import remember
 from noyau.references import Reference
+from noyau.shadow.cases import Case
 from noyau.shadow.watching import is_watched, watch
 from noyau.signatures.types import Instance
 
@@ -176,7 +177,7 @@ class ByHand:
     def run(self, instance: Instance, arrays: Sequence[Array], how: How) -> list[Array]:
         try:
             if not self.is_run:
-                return list(watch(self.kernel, instance, arrays, self.reference.constants, "").outputs or ())
+                return list(watch(Case(self.kernel, instance, arrays, self.reference.constants)).outputs or ())
             return self.apart.run(self.kernel, instance, arrays, how)
         except NoyauError as error:
             message = _END.sub(lambda found: _named(found, instance), str(error))

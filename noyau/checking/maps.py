@@ -7,6 +7,7 @@ from typing import Any
 from noyau.checking.attempts import usual_case
 from noyau.errors import NoyauError
 from noyau.ops import Op
+from noyau.shadow.cases import Case
 from noyau.shadow.mapping import Map
 from noyau.shadow.watching import watch
 
@@ -20,7 +21,7 @@ def maps_of(op: Op[..., Any]) -> list[Map]:
         made: list[Map] = []
         try:
             instance, arrays, size = usual_case(op)
-            watch(kernel, instance, arrays, {}, size, made)
+            watch(Case(kernel, instance, arrays, {}, size), made)
         except NoyauError as error:
             made = [Map(kernel.called, "", "", {}, (), (str(error),))]
         if not made and kernel.language == "triton":

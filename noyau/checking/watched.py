@@ -15,6 +15,7 @@ from noyau.checking.findings import Finding
 from noyau.checking.inputs import printable
 from noyau.errors import CheckError, NoyauError
 from noyau.handwritten.kernels import HandKernel
+from noyau.shadow.cases import Case
 from noyau.shadow.records import Watched
 from noyau.shadow.watching import is_watched, watch
 
@@ -59,7 +60,7 @@ def by_hand(kernel: HandKernel, constants: Mapping[str, Any]) -> Watch | str:
     """How a kernel written by hand is watched, or why it is not."""
     if not is_watched(kernel.language):
         return f"kernels in {kernel.language} are not watched"
-    return lambda attempt, arrays, size: watch(kernel, attempt.instance, arrays, constants, size)
+    return lambda attempt, arrays, size: watch(Case(kernel, attempt.instance, arrays, constants, size))
 
 
 def watched(run: Watch | str, attempts: Sequence[Attempt], inputs: Inputs, budget_s: float) -> Seen:

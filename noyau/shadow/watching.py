@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, cast
-
-import numpy as np
+from typing import cast
 
 from noyau.errors import UnsupportedError
-from noyau.handwritten.kernels import HandKernel
+from noyau.shadow.cases import Case
 from noyau.shadow.mapping import Map
 from noyau.shadow.records import Watched
-from noyau.signatures.types import Instance
 
-Watch = Callable[[HandKernel, Instance, Sequence[np.ndarray], Mapping[str, Any], str, list[Map] | None], Watched]
+Watch = Callable[[Case, list[Map] | None], Watched]
 
 # The module of each language that has a function `watch`.
 _ROUTES = {
@@ -34,19 +31,12 @@ def is_watched(language: str) -> bool:
     return route is not None and find_spec(route.rpartition(".")[0]) is not None and find_spec(route) is not None
 
 
-def watch(
-    kernel: HandKernel,
-    instance: Instance,
-    arrays: Sequence[np.ndarray],
-    constants: Mapping[str, Any],
-    size: str,
-    maps: list[Map] | None = None,
-) -> Watched:
-    """The kernel on these arrays; `size` says of which sizes they are. A map of who writes what is put into `maps`.
+def watch(case: Case, maps: list[Map] | None = None) -> Watched:
+    """A kernel on some arrays, watched. A map of who writes what is put into `maps`.
 
     UnsupportedError where the language, or something in the kernel, cannot be watched; CheckError where it raises;
     BuildError without a C compiler."""
-    if not is_watched(kernel.language):
-        raise UnsupportedError(f"kernels in {kernel.language} are not watched")
-    route = cast(Watch, import_module(_ROUTES[kernel.language]).watch)
-    return route(kernel, instance, arrays, constants, size, maps)
+    language = case.kernel.language
+    if not is_watched(language):
+        raise UnsupportedError(f"kernels in {language} are not watched")
+    return cast(Watch, import_module(_ROUTES[language]).watch)(case, maps)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -21,45 +20,23 @@ from noyau.shadow.c.mapping import maps_of
 from noyau.shadow.c.rewriting import blanked, rewritten
 from noyau.shadow.c.running import BLOCKS, DRAWN, TURNS, Given, Plan, Ran, run
 from noyau.shadow.c.telling import Told, findings
+from noyau.shadow.cases import Case
 from noyau.shadow.mapping import Map
 from noyau.shadow.records import Watched
-from noyau.signatures.types import Instance
 
 Array = np.ndarray
-LANGUAGES = ("c", "cpp", "cuda")
 _TEAMS = (Plan(4, BLOCKS), Plan(2, TURNS), Plan(3, TURNS), Plan(7, DRAWN))
 _THREADS = (Plan(4, BLOCKS), Plan(4, TURNS))
 _ALONE = (Plan(1, BLOCKS),)
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A kernel and what it is to be run on; `size` is what a report says of that."""
-
-    kernel: HandKernel
-    instance: Instance
-    arrays: Sequence[Array]
-    constants: Mapping[str, Any]
-    size: str
-
-
-def watch(
-    kernel: HandKernel,
-    instance: Instance,
-    arrays: Sequence[Array],
-    constants: Mapping[str, Any],
-    size: str,
-    maps: list[Map] | None = None,
-) -> Watched | None:
-    """Run a kernel on arrays and tell what it does wrong with memory; None for another language. Maps of the first run
-    are put into `maps`.
+def watch(case: Case, maps: list[Map] | None = None) -> Watched:
+    """Run a kernel on arrays and tell what it does wrong with memory. Maps of the first run are put into `maps`.
 
     A program with threads runs several times, its work dealt otherwise each time. `outputs` are the results of the
     first run, where it came to its end. SignatureError where the call does not fit, UnsupportedError for what cannot be
     watched, BuildError where the text does not compile."""
-    if kernel.language not in LANGUAGES:
-        return None
-    return watch_together([Case(kernel, instance, arrays, constants, size)], maps)[0]
+    return watch_together([case], maps)[0]
 
 
 def watch_together(cases: Sequence[Case], maps: list[Map] | None = None) -> list[Watched]:

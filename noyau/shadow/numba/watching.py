@@ -13,8 +13,7 @@ import numpy as np
 from noyau.checking.findings import Finding
 from noyau.errors import UnsupportedError
 from noyau.handwritten.calling import FunctionKernel
-from noyau.handwritten.kernels import HandKernel
-from noyau.references import empty_outputs
+from noyau.shadow.cases import Case
 from noyau.shadow.mapping import Map, Owner, mapped
 from noyau.shadow.numba.classing import REMEDIES, Classed, classed, remedy_of
 from noyau.shadow.numba.compiled import Fast, run_compiled
@@ -23,7 +22,6 @@ from noyau.shadow.numba.running import Run, plain_of, require_seen, rewritten_of
 from noyau.shadow.recording import Recorder, Recording, TooManyError
 from noyau.shadow.records import Access, Memory, Route, Seen, Site, Watched, findings_of, unwritten
 from noyau.shadow.tracing import Traced
-from noyau.signatures.types import Instance
 
 Array = np.ndarray
 MOST = 500_000  # accesses of one run in Python; then it runs compiled
@@ -231,19 +229,13 @@ def _grouped(seen: Sequence[Seen]) -> list[list[Seen]]:
     return [sorted(group, key=lambda each: each.writes, reverse=True) for group in groups.values()]
 
 
-def watch(
-    kernel: HandKernel,
-    instance: Instance,
-    arrays: Sequence[Array],
-    constants: Mapping[str, Any],
-    size: str,
-    maps: list[Map] | None = None,
-) -> Watched:
-    """The kernel on these arrays, watched; a map of it is put into `maps`. UnsupportedError where it cannot be;
+def watch(case: Case, maps: list[Map] | None = None) -> Watched:
+    """The kernel on its arrays, watched; a map of it is put into `maps`. UnsupportedError where it cannot be;
     BuildError without a C compiler."""
     traced = None if maps is None else Traced()
     recorder = Recorder(MOST, traced)
-    watching, results = _called(kernel, instance, arrays, constants, recorder)
+    watching, results = _called(case, recorder)
+    kernel, size = case.kernel, case.size
     op, place = kernel.target.op, Site.of(*watching.place)
     findings, allowed = watching.findings(op, kernel.name, size)
     findings += watching.unwritten(op, kernel.name, size, place)
@@ -284,14 +276,11 @@ def watch_call(
     return Watched(tuple(findings), watching.accesses, tuple(allowed), tuple(notes)), result
 
 
-def _called(
-    kernel: HandKernel, instance: Instance, arrays: Sequence[Array], constants: Mapping[str, Any], recorder: Recorder
-) -> tuple[Watching, Sequence[Array]]:
-    watching = Watching(kernel.function, recorder)
-    run = FunctionKernel(replace(kernel, function=watching), instance, constants)
-    outputs = [np.zeros_like(each) for each in empty_outputs(instance, arrays)]
-    initial = kernel.usage.init
+def _called(case: Case, recorder: Recorder) -> tuple[Watching, Sequence[Array]]:
+    watching = Watching(case.kernel.function, recorder)
+    run = FunctionKernel(replace(case.kernel, function=watching), case.instance, case.constants)
+    outputs, initial = case.zeroed_outputs(), case.kernel.usage.init
     if not callable(initial):
-        named = zip((value.name for value in instance.outputs), outputs, strict=True)
+        named = zip((value.name for value in case.instance.outputs), outputs, strict=True)
         watching.outputs = {id(output): name for name, output in named if name not in initial}
-    return watching, run.run(arrays, outputs)
+    return watching, run.run(case.arrays, outputs)

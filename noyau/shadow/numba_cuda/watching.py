@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from noyau.handwritten.asking import ask
 from noyau.handwritten.buffers import GPU
 from noyau.handwritten.calling import FunctionKernel
 from noyau.handwritten.kernels import HandKernel, python_function
-from noyau.references import empty_outputs
+from noyau.shadow.cases import Case
 from noyau.shadow.mapping import Map, mapped, thread_owner
 from noyau.shadow.numba_cuda.advising import advised
 from noyau.shadow.numba_cuda.launching import LANGUAGE, Argument, Configuration, Launch, configured, launched
@@ -30,20 +30,13 @@ MOST = 4_000_000  # accesses of one launch
 SMALL = replace(GPU, sm_count=2, model="a GPU of 2 multiprocessors (assumed)")  # what `launch=` is asked for
 
 
-def watch(
-    kernel: HandKernel,
-    instance: Instance,
-    arrays: Sequence[Array],
-    constants: Mapping[str, Any],
-    size: str,
-    maps: list[Map] | None = None,
-) -> Watched:
-    """The kernel on these arrays, launched as it says, watched; a map of it is put into `maps`.
+def watch(case: Case, maps: list[Map] | None = None) -> Watched:
+    """The kernel on its arrays, launched as it says, watched; a map of it is put into `maps`.
 
     UnsupportedError where it cannot be; SignatureError where it says no launch; CheckError where a thread raises."""
-    run = FunctionKernel(kernel, instance, constants)
-    outputs = [np.zeros_like(each) for each in empty_outputs(instance, arrays)]
-    before = run.prepared([np.array(each) for each in arrays], outputs)
+    kernel, instance, size = case.kernel, case.instance, case.size
+    run, outputs = FunctionKernel(kernel, instance, case.constants), case.zeroed_outputs()
+    before = run.prepared([np.array(each) for each in case.arrays], outputs)
     positional, named = run.arguments(before, outputs)
     given = _named(kernel, [*positional, *named.values()], instance, before, outputs, run.unset(before, outputs))
     traced = None if maps is None else Traced()

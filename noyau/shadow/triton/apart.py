@@ -18,6 +18,7 @@ from noyau.errors import NoyauError, UnsupportedError
 from noyau.handwritten.isolation import read, write
 from noyau.handwritten.kernels import HandKernel, python_function, settled
 from noyau.handwritten.reloading import Home, home_of, reloaded
+from noyau.shadow.cases import Case
 from noyau.shadow.records import Watched
 from noyau.signatures.binding import bind
 from noyau.timing.workers import Worker
@@ -32,19 +33,20 @@ _LOCAL = "it is watched in a process of its own, which finds its op as a global 
 _WORKERS: dict[str, Worker] = {}  # the one of the last file of which an op was watched
 
 
-def watch_apart(kernel: HandKernel, arrays: Sequence[Array], constants: Mapping[str, Any], size: str) -> Watched:
-    """The kernel on these arrays, watched in another process, which stays for the next one of its op.
+def watch_apart(case: Case) -> Watched:
+    """The kernel on its arrays, watched in another process, which stays for the next one of its op.
 
     UnsupportedError where that process cannot find its op; CheckError where it raises, crashes or does not end."""
+    kernel = case.kernel
     home = home_of(_op_with(kernel))
     if home is None:
         raise UnsupportedError(f"{kernel.called}: {_LOCAL}")
     worker = _worker(home, kernel.called)
     chosen = {n: v for n, v in kernel.usage.constants.items() if isinstance(v, bool | int | float | str)}
-    known = {n: v for n, v in constants.items() if isinstance(v, bool | int | float | str)}
+    known = {n: v for n, v in case.constants.items() if isinstance(v, bool | int | float | str)}
     with tempfile.TemporaryDirectory(prefix="noyau-") as folder:
-        given = [write(Path(folder) / f"{k}.in", np.asarray(array)) for k, array in enumerate(arrays)]
-        told = {"kernel": kernel.name, "chosen": chosen, "constants": known, "size": size}
+        given = [write(Path(folder) / f"{k}.in", np.asarray(array)) for k, array in enumerate(case.arrays)]
+        told = {"kernel": kernel.name, "chosen": chosen, "constants": known, "size": case.size}
         worker.patience_s = _LOADING_S if not worker.is_running else _PATIENCE_S
         worker.ask("open", factory=_FACTORY, home=asdict(home), told=told, given=given, folder=folder)
         return _watched(worker.ask("tell")["told"])
@@ -115,7 +117,8 @@ class Served:
         bound = bind(op.signature, self.arrays, op.known(self.told["constants"]), op.name)
         kernel = op.kernels.get(name) or op.kernels[name.partition(" (")[0]]  # one choice of its constants
         chosen = settled(kernel, tuple(self.told["chosen"].items()))
-        seen = watch_here(chosen, bound.instance, bound.arrays, self.told["constants"], self.told["size"])
+        case = Case(chosen, bound.instance, bound.arrays, self.told["constants"], self.told["size"])
+        seen = watch_here(case)
         return {
             "findings": [{part.name: getattr(each, part.name) for part in fields(each)} for each in seen.findings],
             "accesses": seen.accesses,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,15 +14,14 @@ from noyau.handwritten.calling import FunctionKernel
 from noyau.handwritten.kernels import HandKernel
 from noyau.handwritten.triton_calls import TritonKernel
 from noyau.handwritten.triton_parameters import configs_of
-from noyau.references import empty_outputs
 from noyau.runtimes.torch.arrays import tensor_of
+from noyau.shadow.cases import Case
 from noyau.shadow.engine import Shadow
 from noyau.shadow.mapping import Map, Owner, mapped
 from noyau.shadow.records import Route, Seen, Site, Watched, findings_of, unwritten
 from noyau.shadow.tracing import Traced
 from noyau.shadow.triton.extents import Extents
 from noyau.shadow.triton.hooks import Hooks, hooked
-from noyau.signatures.types import Instance
 
 Array = np.ndarray
 LANGUAGE = "triton"
@@ -38,24 +37,17 @@ _WIDEN = "a product of int32 overflowed on the way: widen it, as in row.to(tl.in
 _ZONE, _ALIGNED = 1 << 16, 64  # bytes around an argument, at least; how it is aligned
 
 
-def watch_here(
-    kernel: HandKernel,
-    instance: Instance,
-    arrays: Sequence[Array],
-    constants: Mapping[str, Any],
-    size: str,
-    maps: list[Map] | None = None,
-) -> Watched:
-    """The kernel on these arrays, watched; a map of it is put into `maps`. UnsupportedError where it cannot be;
+def watch_here(case: Case, maps: list[Map] | None = None) -> Watched:
+    """The kernel on its arrays, watched; a map of it is put into `maps`. UnsupportedError where it cannot be;
     CheckError where it raises, or for what the interpreter does not calculate in."""
+    kernel, instance, size = case.kernel, case.instance, case.size
     if any(value.dtype is DType.BF16 for value in (*instance.inputs, *instance.outputs)):
         raise CheckError("Triton's interpreter takes bfloat16 for integers")
-    run = FunctionKernel(kernel, instance, constants)
-    outputs = [np.zeros_like(each) for each in empty_outputs(instance, arrays)]
-    before = run.prepared([np.array(each) for each in arrays], outputs)
+    run, outputs = FunctionKernel(kernel, instance, case.constants), case.zeroed_outputs()
+    before = run.prepared([np.array(each) for each in case.arrays], outputs)
     unset = run.unset(before, outputs)
     config = sum(extent for array in (*before, *outputs) for extent in array.shape)
-    made = TritonKernel(kernel, instance, constants, config if configs_of(kernel.function) else None)
+    made = TritonKernel(kernel, instance, case.constants, config if configs_of(kernel.function) else None)
     shadow = Shadow() if maps is None else Traced()
     extents = Extents(shadow)
     ends = zip((*instance.inputs, *instance.outputs), (*before, *outputs), strict=True)

@@ -12,7 +12,8 @@ import numpy as np
 
 from noyau.handwritten.attaching import Written, attach_text
 from noyau.handwritten.kernels import Target, Usage
-from noyau.shadow.c.watching import Case, watch_together
+from noyau.shadow.c.watching import watch_together
+from noyau.shadow.cases import Case
 from noyau.shadow.records import Watched
 from noyau.signatures.binding import bind
 from noyau.signatures.parsing import parse
@@ -42,7 +43,7 @@ def case_of(text: str, language: str, place: str, wanted: Wanted) -> Case:
         Written(text, language, place, wanted.entry), Usage(options=options, **usage), target, name, ()
     )
     bound = bind(signature, wanted.arguments, dict(wanted.sizes), name)
-    return Case(kernel, bound.instance, bound.arrays, {}, "")
+    return Case(kernel, bound.instance, bound.arrays, {})
 
 
 def watched(path: Path, wanted: Sequence[Wanted]) -> dict[str, Watched]:

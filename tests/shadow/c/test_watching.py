@@ -90,10 +90,6 @@ def cuda(text, signature="f32[n] -> out: f32[n]", usage=None, entry="f"):
     return case_of(text, "cuda", "a text", Wanted(entry, signature, "x", (X,), usage or {"launch": (1, 64)}))
 
 
-def run(case):
-    return watch(case.kernel, case.instance, case.arrays, case.constants, "")
-
-
 HEAD = "__global__ void f(const float *x, float *out, int n) {\n"
 
 
@@ -112,12 +108,12 @@ HEAD = "__global__ void f(const float *x, float *out, int n) {\n"
 )
 def test_what_cannot_be_watched_is_named_with_its_line(text, message):
     with pytest.raises(UnsupportedError, match=".*" + message.replace("(", r"\(")):
-        run(cuda(text))
+        watch(cuda(text))
 
 
 def test_a_text_that_does_not_compile_is_an_error_of_the_compiler():
     with pytest.raises(BuildError, match=r"kernel.c:2:\d+: error"):
-        run(cuda(HEAD + "out[0] = y;}"))
+        watch(cuda(HEAD + "out[0] = y;}"))
 
 
 @pytest.mark.parametrize(
@@ -133,7 +129,7 @@ def test_a_text_that_does_not_compile_is_an_error_of_the_compiler():
 )
 def test_a_call_that_does_not_fit_is_refused(usage, message):
     with pytest.raises(SignatureError, match=message):
-        run(cuda(HEAD + "out[0] = 1;}", usage=usage or {"launch": None}))
+        watch(cuda(HEAD + "out[0] = 1;}", usage=usage or {"launch": None}))
 
 
 PIECES = """
@@ -151,7 +147,7 @@ void f(const float *x, float *out, int64_t begin, int64_t end) {
 def test_pieces_of_a_range_may_not_meet(beside, kinds):
     text = PIECES.replace("BESIDE", beside)
     case = case_of(text, "c", "a text", Wanted("f", "f32[n] -> out: f32[n]", "x", (X,)))
-    assert {each.kind for each in run(case).findings} == kinds
+    assert {each.kind for each in watch(case).findings} == kinds
 
 
 def test_constants_updates_and_results_that_are_returned():
@@ -159,16 +155,10 @@ def test_constants_updates_and_results_that_are_returned():
         "double f(const float *x, int n) {\n double s = 0;\n for (int i = 0; i < n; i++) s += K * x[i];\n return s; }"
     )
     case = case_of(text, "c", "a text", Wanted("f", "f32[n] -> out: f64[]", "x", (X,), {"constants": {"K": 3}}))
-    seen = run(case)
+    seen = watch(case)
     assert seen.findings == ()
     np.testing.assert_allclose(seen.outputs[0], 3 * X.sum(dtype="f8"), rtol=1e-6)
     text = "void f(float *x, int n) {\n for (int i = 0; i < n; i++) x[i] *= 2; }"
-    seen = run(case_of(text, "c", "a text", Wanted("f", "f32[n] -> out: f32[n]", "x", (X,), {"updates": ("x",)})))
+    seen = watch(case_of(text, "c", "a text", Wanted("f", "f32[n] -> out: f32[n]", "x", (X,), {"updates": ("x",)})))
     assert seen.findings == ()
     np.testing.assert_array_equal(seen.outputs[0], 2 * X)
-
-
-def test_another_language_is_not_watched_here():
-    case = cuda(HEAD + "}")
-    object.__setattr__(case.kernel, "language", "numba")
-    assert run(case) is None

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from noyau.ops import Op
-from noyau.shadow.c.watching import Case, watch_together
+from noyau.shadow.c.watching import watch_together
+from noyau.shadow.cases import Case
 from noyau.signatures.binding import bind
 from tests.shadow.c.cases import told
 
@@ -34,7 +35,7 @@ def case_of(op, kernel):
     if op.name == "handed_over":
         made = (np.ones(1, np.float32),)
     bound = bind(op.signature, made, {}, op.name)
-    return Case(kernel, bound.instance, bound.arrays, {}, "")
+    return Case(kernel, bound.instance, bound.arrays, {})
 
 
 @cache

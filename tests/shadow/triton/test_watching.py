@@ -14,6 +14,7 @@ import triton.language as tl
 import noyau
 from noyau.dispatching.keys import wanted_by
 from noyau.errors import CheckError, UnsupportedError
+from noyau.shadow.cases import Case
 from noyau.shadow.triton.apart import end, watch_apart
 from noyau.shadow.watching import is_watched
 from noyau.signatures.binding import bind
@@ -107,15 +108,16 @@ def test_bfloat16_is_refused():
 
 
 def test_a_process_of_its_own_sees_the_same():
-    kernel = doubled.kernels["far_away"]
+    bound = bind(doubled.signature, [X], {}, doubled.name)
+    instance = wanted_by(doubled.signature, bound, {}).instance
+    case = Case(doubled.kernels["far_away"], instance, [X], {}, "n = 5")
     try:
-        there = watch_apart(kernel, [X], {}, "n = 5")
+        there = watch_apart(case)
     finally:
         end()
-    bound = bind(doubled.signature, [X], {}, doubled.name)
     from noyau.shadow.triton.running import watch_here
 
-    here = watch_here(kernel, wanted_by(doubled.signature, bound, {}).instance, [X], {}, "n = 5")
+    here = watch_here(case)
     assert there.findings == here.findings
     assert (there.accesses, there.notes) == (here.accesses, here.notes)
     np.testing.assert_array_equal(there.outputs[0], here.outputs[0])
@@ -125,8 +127,9 @@ def test_an_op_that_no_other_process_finds_is_refused():
     local = noyau.op("f32[n] -> f32[n]", name="doubled")(lambda x: x + x)
     local.kernel(same_values, launch=lambda n: (1,))
     (kernel,) = local.kernels.values()
+    bound = bind(local.signature, [X], {}, local.name)
     with pytest.raises(UnsupportedError, match="put it into one"):
-        watch_apart(kernel, [X], {}, "")
+        watch_apart(Case(kernel, wanted_by(local.signature, bound, {}).instance, [X], {}))
 
 
 def test_the_door_knows_triton():
