@@ -13,7 +13,7 @@ from noyau.checking import patterns
 from noyau.checking.inputs import Maker, Table, printable
 from noyau.checking.patterns import Floats
 from noyau.checking.undefined import divides_integers, shifts_integers, traps
-from noyau.checking.values import MOVED_RUNS, Case
+from noyau.checking.values import Case
 from noyau.dtypes import DType
 from noyau.errors import InputError
 from noyau.ir.binding import plan
@@ -32,20 +32,18 @@ PRIMES = (5, 3, 7, 2)
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is tried: at most `most` cases, and none once `total` cells were tried in `fewest` of them. A case is
-    done after `runs` unfused runs that are rounded otherwise, where nothing of it is beyond what they allow. Where
+    """How much is tried: at most `most` cases, and none once `total` cells were tried in `fewest` of them. Where
     `few` is given, it is what is tried of many rows that nothing connects: few different ones of them
     (noyau.checking.rows)."""
 
     fewest: int = 3
     most: int = 30
     total: int = 1 << 20
-    runs: int = MOVED_RUNS
     few: Effort | None = None
 
 
 FULL = Effort()
-SMOKE = Effort(1, total=1 << 17, runs=2, few=Effort(2, total=1 << 14, runs=2))  # where somebody waits for a result
+SMOKE = Effort(1, total=1 << 17, few=Effort(2, total=1 << 14))  # where somebody waits for a result
 
 
 @dataclass(frozen=True, slots=True)

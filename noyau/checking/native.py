@@ -10,7 +10,7 @@ import numpy as np
 
 from noyau.builders.native import Order
 from noyau.checking.certificate import Certificate
-from noyau.checking.values import MOVED_RUNS, Case, Spelt, certify
+from noyau.checking.values import Case, Spelt, certify
 from noyau.ir.graph import Graph
 
 PIECES = 3
@@ -30,15 +30,14 @@ def certify_native(
     name: str,
     made_up: bool = False,
     spelt: Spelt | None = None,
-    first_runs: int = MOVED_RUNS,
 ) -> Certificate:
     """The certificate of a kernel that was built for a group's graph.
 
     Each case runs twice between guard zones, on poisoned outputs: whole, and in three pieces, the last first. A kernel
     that touches what it may not, or leaves a cell unwritten, is wrong; so is one of which the two runs differ in a bit.
-    `made_up`: the captured cases come from made-up inputs; `spelt` and `first_runs` as in `certify`."""
+    `made_up`: the captured cases come from made-up inputs; `spelt` as in `certify`."""
     runs = TwoRuns(native)
-    certificate = certify(graph, runs, cases, name=name, made_up=made_up, spelt=spelt, first_runs=first_runs)
+    certificate = certify(graph, runs, cases, name=name, made_up=made_up, spelt=spelt)
     return replace(certificate, order_independent=runs.alike)
 
 

@@ -32,7 +32,7 @@ Arrays = Mapping[str, Array]
 KernelFunction = Callable[[Sequence[Array]], Sequence[Array]]
 Spelt = Callable[[], "Graph | None"]  # the graph of a reference, traced when it is asked for
 
-MOVED_RUNS = 8
+MOVED_RUNS, FIRST_RUNS = 8, 2  # the others are made only where the first allow less than the kernel needs
 # Where a difference cancels, all nine runs happen to be near the truth in about one cell of 10^7; where one rounding
 # alone makes it cancel, as that of 1 + tanh(-30), in one of 2^8. So few wrong cells get a second look, with more runs.
 RARE, MORE_RUNS = 100, 40
@@ -58,16 +58,15 @@ def certify(
     name: str,
     made_up: bool = False,
     spelt: Spelt | None = None,
-    first_runs: int = MOVED_RUNS,
 ) -> Certificate:
     """How the values of a kernel compare with the truth of its group's graph.
 
     `kernel` maps arrays in the order of the graph's inputs to arrays in the order of its outputs. Inputs that the graph
     refuses with an InputError (an index outside its table), the kernel must refuse with one. `made_up`: the captured
     cases come from made-up inputs. `spelt` gives the same computation as a graph of the same inputs and outputs, where
-    `graph` is one Opaque. A case of which every cell is allowed after `first_runs` of the eight moved runs is done with
-    them: more allow no less. The same arguments give the same certificate."""
-    trial = Trial(graph, kernel, spelt, first_runs)
+    `graph` is one Opaque. A case of which every cell is allowed after two of the eight moved runs is done with them:
+    more allow no less. The same arguments give the same certificate."""
+    trial = Trial(graph, kernel, spelt)
     with np.errstate(all="ignore"):
         return Certificate(name, tuple(trial.outcome(case, number) for number, case in enumerate(cases)), made_up)
 
@@ -75,12 +74,10 @@ def certify(
 class Trial:
     """A kernel, and the graph that says what is right."""
 
-    def __init__(
-        self, graph: Graph, kernel: KernelFunction, spelt: Spelt | None = None, first_runs: int = MOVED_RUNS
-    ) -> None:
+    def __init__(self, graph: Graph, kernel: KernelFunction, spelt: Spelt | None = None) -> None:
         self.graph, self.kernel, self.spelt, self.stepped = graph, kernel, spelt, stepped(graph)
         # Of what only jumps, the closest run says what is allowed: there more runs allow less.
-        self.first_runs = MOVED_RUNS if self.stepped.intersection(graph.outputs) else first_runs
+        self.first_runs = MOVED_RUNS if self.stepped.intersection(graph.outputs) else FIRST_RUNS
 
     def outcome(self, case: Case, seed: int) -> Outcome:
         """One case, judged; `seed` draws the moves of its inputs."""

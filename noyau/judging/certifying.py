@@ -90,7 +90,7 @@ def judge(task: Task) -> Certificate:
 def _judged_by(graph: Graph, kernel: GuardedKernel, task: Task, effort: Effort) -> Certificate:
     hints = cases(graph, task.sizes, np.random.default_rng(task.seed), effort)
     tried = [*task.captured, *hints]
-    return certify_native(graph, kernel, tried, name=task.name, made_up=task.made_up, first_runs=effort.runs)
+    return certify_native(graph, kernel, tried, name=task.name, made_up=task.made_up)
 
 
 class Certifiers:

@@ -23,7 +23,7 @@ from noyau.builders.guards import PLAIN, poison_of
 from noyau.checking.adversarial import FULL, Effort
 from noyau.checking.certificate import Certificate, Failure, Outcome
 from noyau.checking.continuity import stepped
-from noyau.checking.values import MORE_RUNS, MOVED_RUNS, RARE, Case, combined, judge_of
+from noyau.checking.values import FIRST_RUNS, MORE_RUNS, MOVED_RUNS, RARE, Case, combined, judge_of
 from noyau.errors import InputError
 from noyau.frontends.torch.dtypes import FROM_TORCH
 from noyau.passes.partition import Group
@@ -87,7 +87,7 @@ class Trial:
         with torch.no_grad():
             drawn = ((pattern, drawer.drawn(pattern, number)) for number, pattern in enumerate(patterns))
             for number, (label, given) in enumerate(chain(drawn, self.elsewhere(drawer.device))):
-                outcome, same = self.outcome(Case(label, ()), given, effort, number)
+                outcome, same = self.outcome(Case(label, ()), given, number)
                 outcomes.append(outcome)
                 alike &= same
         return Certificate(f"{self.call.name}[triton]", tuple(outcomes), made_up=True, order_independent=alike)
@@ -106,7 +106,7 @@ class Trial:
                 continue
             yield f"{PATTERNS[0]}, of other sizes", given
 
-    def outcome(self, case: Case, given: Mapping[str, Any], effort: Effort, seed: int) -> tuple[Outcome, bool]:
+    def outcome(self, case: Case, given: Mapping[str, Any], seed: int) -> tuple[Outcome, bool]:
         """One case, judged, and whether two runs of the kernel gave the same bits."""
         own = [given[name] for name in input_names(self.group)]
         before = [each.clone() for each in own]
@@ -120,7 +120,7 @@ class Trial:
         fault = _unwritten(again, truth)
         if fault:
             return self.failed(case, given, fault), same
-        return self.judged(case, given, results, truth, effort, seed), same
+        return self.judged(case, given, results, truth, seed), same
 
     def run(self, own: Sequence[Tensor], room: Room) -> tuple[Tensor, ...]:
         """The results of the kernel in poisoned memory."""
@@ -156,7 +156,6 @@ class Trial:
         given: Mapping[str, Any],
         results: Sequence[Tensor],
         truth: Sequence[Tensor],
-        effort: Effort,
         seed: int,
     ) -> Outcome:
         """Cells of each output by the rule of all certificates."""
@@ -169,7 +168,11 @@ class Trial:
             judge_of(graph[name], picked(got, where), picked(true, where), skip, name in steps)
             for name, got, true, where, skip in zip(graph.outputs, results, truth, cells, skipped, strict=True)
         ]
-        first, done, outcome = effort.runs, 0, Outcome(case.label, False)
+        first, done, outcome = (
+            MOVED_RUNS if steps.intersection(graph.outputs) else FIRST_RUNS,
+            0,
+            Outcome(case.label, False),
+        )
         for until in (1 + first, 1 + MOVED_RUNS, 1 + MORE_RUNS):
             for run in range(done, until):
                 moves = {name: moved(each, noise) for name, each in given.items()} if run else given

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from noyau.checking import values
-from noyau.checking.values import MOVED_RUNS, Case, certify
+from noyau.checking.values import FIRST_RUNS, MOVED_RUNS, Case, certify
 from tests.checking import groups, kernels
 
 X = np.random.default_rng(0).standard_normal((24, 100)).astype(np.float32)
@@ -25,31 +25,33 @@ def counted(monkeypatch):
     return made
 
 
-def judge(graph, kernel, first_runs=MOVED_RUNS, x=X):
-    return certify(graph, lambda inputs: kernel(*inputs), [Case("it", (x,))], name="k", first_runs=first_runs)
+def judge(graph, kernel, x=X):
+    return certify(graph, lambda inputs: kernel(*inputs), [Case("it", (x,))], name="k")
 
 
-def test_where_few_runs_allow_every_cell_they_are_enough(counted):
-    few = judge(groups.softmax(), kernels.softmax, 2)
-    assert few.ok and len(counted) == 2
+def test_where_few_runs_allow_every_cell_they_are_enough(counted, monkeypatch):
+    few = judge(groups.softmax(), kernels.softmax)
+    assert few.ok and len(counted) == FIRST_RUNS
+    monkeypatch.setattr(values, "FIRST_RUNS", MOVED_RUNS)
     full = judge(groups.softmax(), kernels.softmax)
-    assert len(counted) == 2 + MOVED_RUNS
+    assert len(counted) == FIRST_RUNS + MOVED_RUNS
     assert few.cells == full.cells and few.kernel == full.kernel
     assert few.worst_ratio >= full.worst_ratio  # few allow less
 
 
-def test_where_they_do_not_all_are_made(counted):
+def test_where_they_do_not_all_are_made(counted, monkeypatch):
     def wrong(x):
         (made,) = kernels.softmax(x)
         made[3, 7] *= 1.01
         return [made]
 
-    few = judge(groups.softmax(), wrong, 2)
+    few = judge(groups.softmax(), wrong)
     assert not few.ok
     assert len(counted) > MOVED_RUNS  # a single cell has a second look
+    monkeypatch.setattr(values, "FIRST_RUNS", MOVED_RUNS)
     assert few.to_json() == judge(groups.softmax(), wrong).to_json()
 
 
 def test_of_what_jumps_all_runs_are_seen(counted):
-    assert judge(groups.one_map("floor"), lambda x: [np.floor(x)], 2, X[0]).ok
+    assert judge(groups.one_map("floor"), lambda x: [np.floor(x)], X[0]).ok
     assert len(counted) == MOVED_RUNS
