@@ -12,9 +12,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from noyau.arguments import declare_inputs, declare_record, sizes_of
 from noyau.errors import InputError, OutputError
+
+if TYPE_CHECKING:
+    from noyau.reports.records import Report
 
 # What takes long to import is imported where it is used: Ctrl-C is then answered from the start.
 
@@ -123,7 +127,7 @@ def _optimize(arguments: argparse.Namespace, model: Path, output: Path, *, keep:
     Console().print(made.report)
     if keep:
         print(f"\n{_written(output, made.library is not None)}")
-    return _verdict(made.report.end_to_end.speedup, required)
+    return _verdict(made.report, required)
 
 
 def _on_device(arguments: argparse.Namespace, model: Path, output: Path) -> int:
@@ -155,7 +159,7 @@ def _on_device(arguments: argparse.Namespace, model: Path, output: Path) -> int:
             made.report.write(arguments.json)
     Console().print(made.report)
     print(f"\nWrote {plain(str(output))}; noyau.load({plain(str(output))!r}) is called with the model's inputs.")
-    return _verdict(made.report.end_to_end.speedup, required)
+    return _verdict(made.report, required)
 
 
 def require_places(model: Path, output: Path, record: Path | None) -> None:
@@ -187,11 +191,12 @@ def _written(output: Path, fused: bool) -> str:
     )
 
 
-def _verdict(speedup: float | None, required: float | None) -> int:
+def _verdict(report: Report, required: float | None) -> int:
     """The exit status: 1 where the whole model is not as much faster as was asked."""
+    speedup = report.end_to_end.speedup if report.kept else 1.0
     if required is None or (speedup is not None and speedup >= required):
         return 0
-    reached = "was not timed" if speedup is None else f"is {speedup:.2f}x as fast"
+    reached = "was not timed" if speedup is None else f"is {speedup:.2f}x as fast" if report.kept else "is as it was"
     print(f"noyau: the whole model {reached}; --require asks for {required:.2f}x", file=sys.stderr)
     return 1
 
@@ -207,7 +212,7 @@ def progress() -> Iterator[Callable[[str], None]]:
         yield lambda step: print(f"noyau: {plain(step)}", file=sys.stderr, flush=True)
         return
     with console.status(Text("starting"), refresh_per_second=4) as status:  # nothing that a clock would see
-        yield lambda step: status.update(Text(plain(step)))
+        yield lambda step: status.update(Text(plain(step), no_wrap=True, overflow="ellipsis"))
 
 
 def plain(text: str) -> str:

@@ -18,7 +18,7 @@ from noyau.judging.bindings import Dims, first_of
 from noyau.judging.certifying import MOST_AT_ONCE, Certifiers
 from noyau.judging.deciding import KEEPS
 from noyau.judging.kernels import Judged, certified, compiled, right
-from noyau.judging.rounds import Course, Deadline, raced, told
+from noyau.judging.rounds import Course, Deadline, aloud, raced
 from noyau.judging.tuning import recalled, tuned
 from noyau.judging.whole import LIMIT_S, settled, with_kernels
 from noyau.ops import Op
@@ -169,7 +169,8 @@ def checked(
             judged = list(tuned(judged, seens, options, workers, check_one, wishes.threads))
         elif wishes.tune is None:
             judged = recalled(judged, course.asked, options, wishes.threads)
-        return list(certifiers.each(check_one, told("checking", judged, say)))
+        turn = aloud("checking", len(judged), say, check_one)
+        return list(certifiers.each(turn, enumerate(judged, 1)))
 
 
 def check(wishes: Wishes) -> None:

@@ -78,12 +78,15 @@ def remarks(original: Original, feeds: Feeds, judged: Sequence[Judged], whole: W
 
 
 def left_out(judged: Sequence[Judged], whole: Whole) -> Iterator[str]:
-    """The kernels that are in no ceiling at some binding, for they were out before they were timed there."""
+    """The kernels that are in no ceiling at some bindings, for they were dropped before they were timed there."""
+    without: dict[str, list[str]] = {}
     for timing in whole.timings:
         lost = [one for one in judged if one.timings and all(each.sizes != timing.sizes for each in one.timings)]
         if lost:
             names = ", ".join(one.planned.operator for one in lost)
-            yield f"the ceiling at {spell(timing.sizes)} is without what was out before it was timed there: {names}"
+            without.setdefault(names, []).append(spell(timing.sizes))
+    for names, places in without.items():
+        yield f"{names}: dropped before the times at {'; '.join(places)}, so not in what fusing could gain there"
 
 
 def end_to_end(whole: Whole, judged: Sequence[Judged]) -> EndToEnd:

@@ -58,7 +58,7 @@ def test_who_is_in_no_ceiling_is_told(scene):
     judged = [Judged(plan.kernels[0], timings=(timing(0.5, sizes=FEW),), reason="SLOWER"), Judged(plan.kernels[1])]
     *_, told = remarks(original, feeds, judged, Whole((timing(2, sizes=FEW), timing(2))))
     name = plan.kernels[0].operator
-    assert told == f"the ceiling at rows=100 is without what was out before it was timed there: {name}"
+    assert told == f"{name}: dropped before the times at rows=100, so not in what fusing could gain there"
 
 
 def test_end_to_end():

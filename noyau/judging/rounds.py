@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from noyau.errors import InputError, ModelError
 from noyau.feeding import Feeds
@@ -91,7 +92,8 @@ def raced(bench: Bench, judged: Sequence[Judged], course: Course, deadline: Dead
             continue
         at = replace(bench, seen=seen, sizes=named, cold=not scenes)
         where = f" at {spell(named)}" if named else ""
-        made = [_timed(one, at, deadline, keep) for one in told(f"timing{where}", made, say)]
+        turn = aloud(f"timing{where}", len(made), say, partial(_timed, bench=at, deadline=deadline, keep=keep))
+        made = [turn(each) for each in enumerate(made, 1)]
         scenes += _scene(course.original, seen, named)
     if deadline.passed:
         course.notes.append(f"the whole model is not timed: {deadline.fault}")
@@ -115,12 +117,16 @@ def _timed(judged: Judged, bench: Bench, deadline: Deadline, keep: str) -> Judge
     return replace(judged, kept=keep == "all", reason=f"not timed: {deadline.fault}")
 
 
-def told(doing: str, judged: Sequence[Judged], say: Say) -> Iterator[Judged]:
-    """The kernels, each said aloud as its turn comes while nothing speaks against it."""
-    for number, one in enumerate(judged, 1):
+def aloud(doing: str, count: int, say: Say, step: Callable[[Judged], Judged]) -> Callable[[tuple[int, Judged]], Judged]:
+    """`step` with one of so many kernels and its number, said as its turn comes while nothing speaks against it."""
+
+    def turn(numbered: tuple[int, Judged]) -> Judged:
+        number, one = numbered
         if not one.reason:
-            say(f"{doing}: {one.planned.operator}, {number} of {len(judged)}")
-        yield one
+            say(f"{doing}, {number} of {count}: {one.planned.operator}")
+        return step(one)
+
+    return turn
 
 
 def _scene(original: Original, seen: Seen, sizes: Sizes) -> list[Scene]:

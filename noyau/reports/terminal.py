@@ -49,7 +49,8 @@ def render(report: Report, width: int, *, ascii_only: bool = False) -> Iterator[
     yield Text()
     if report.kernels:
         yield from _kernels(report.kernels, width, show)
-    yield from _end_to_end(report.end_to_end, width, bool(report.kernels))
+    untimed = "not timed" if report.kept else "as it was, for no kernel was kept"
+    yield from _end_to_end(report.end_to_end, width, untimed if report.kernels else "")
     yield from _ceiling(report, width)
     if report.doubts:
         yield from hanging(show(report.doubts[0].upper() + report.doubts[1:] + "."), width, rest="  ", style="yellow")
@@ -138,9 +139,10 @@ def _line(cells: Sequence[tuple[str, str]], columns: Sequence[Column]) -> Text:
     return line
 
 
-def _end_to_end(whole: EndToEnd, width: int, fused: bool) -> Iterator[RenderableType]:
+def _end_to_end(whole: EndToEnd, width: int, fused: str) -> Iterator[RenderableType]:
+    """`fused`: what there is to say of a model that was not timed; nothing where no kernel was made."""
     if whole.before_s is None or whole.after_s is None:
-        yield Text("The whole model: not timed." if fused else "No kernel: nothing in this model could be fused.")
+        yield Text(f"The whole model: {fused}." if fused else "No kernel: nothing in this model could be fused.")
         return
     line = _moved("The whole model: ", whole.before_s, whole.after_s, whole.verdict, whole.speedup)
     line.append(_apart(whole.apart), style="yellow" if (whole.apart or 0.0) > _FAR else "default")
@@ -148,7 +150,7 @@ def _end_to_end(whole: EndToEnd, width: int, fused: bool) -> Iterator[Renderable
     for each in whole.bindings if len(whole.bindings) > 1 else ():
         at = f"  at {spell(each.sizes)}: "
         line = _moved(at, each.before_s or 0.0, each.after_s or 0.0, each.verdict, each.speedup)
-        line.append("" if each.ceiling is None else f" of {_ratio(each.ceiling)} at most")
+        line.append("" if each.ceiling is None else _of_most(each.speedup or 0.0, each.ceiling))
         yield from hanging(line, width, rest="    ")
 
 
@@ -158,6 +160,11 @@ def _moved(head: str, before_s: float, after_s: float, verdict: Verdict | None, 
         line.append(verdict.value, style=_STYLES[verdict])
     line.append("" if speedup is None else f" {_ratio(speedup)}")
     return line
+
+
+def _of_most(speedup: float, ceiling: float) -> str:
+    """What was gained, beside what fusing could gain."""
+    return f" of {_ratio(ceiling)} at most" if speedup < ceiling else f", all of {_ratio(ceiling)} at most"
 
 
 def _apart(apart: float | None) -> str:

@@ -29,7 +29,7 @@ _SAMPLE_S = 1.5e-3
 _SAMPLES = 4
 _MOST_ROUNDS = 1 << 22
 _SIGNATURE = r"^NOYAU_INLINE (\w+) {}\(([^)]*)\)"
-_C_TYPES = {"float": "f4", "double": "f8", "uint16_t": "u2", "uint8_t": "u1"}
+_C_TYPES = {"float": "f4", "double": "f8", "uint32_t": "u4", "uint16_t": "u2", "uint8_t": "u1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +143,8 @@ def scalar_rate(loops: Loops, name: str, threads: int = 1, clock: Clock = second
 def _values(kind: str, seed: int) -> np.ndarray:
     drawn = np.random.default_rng(seed).uniform(0.1, 0.9, VALUES)
     match kind:
+        case "uint32_t":  # two bfloat16
+            return np.repeat(drawn, 2).astype(ml_dtypes.bfloat16).view(np.uint32)
         case "uint16_t":
             return drawn.astype(np.float16).view(np.uint16)
         case "uint8_t":

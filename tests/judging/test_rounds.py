@@ -14,7 +14,7 @@ from noyau.judging import bindings, rounds
 from noyau.judging.benching import Bench
 from noyau.judging.deciding import Timing
 from noyau.judging.kernels import Judged
-from noyau.judging.rounds import Course, Deadline, raced, told
+from noyau.judging.rounds import Course, Deadline, aloud, raced
 from tests.scenes import bench, fed, scene, workers
 from tests.small_models import compared, timed_as
 
@@ -68,7 +68,7 @@ def test_who_loses_a_round_is_out(course, judged, bench, asked):
     made = raced(bench(), judged, course, LONG, "faster", said.append)
     assert sizes(asked[0]) == [1, 1, 128, 128]
     assert {one.reason for one in made.judged} == {"SLOWER at rows=128: 0.50x"}
-    assert said[0] == f"timing at rows=1: {judged[0].planned.operator}, 1 of 2"
+    assert said[0] == f"timing at rows=1, 1 of 2: {judged[0].planned.operator}"
     assert said[-1] == "running the model at rows=1024"
 
 
@@ -131,11 +131,14 @@ def test_what_was_timed_before_the_time_was_over_counts(course, judged, bench, m
     assert not second.kept and "no time is left of the 10 s" in second.reason
 
 
-def test_only_those_in_the_race_are_said(judged):
-    said: list[str] = []
+def test_only_those_in_the_race_are_said_as_their_turn_comes(judged):
+    happened: list[object] = []
     out = Judged(judged[0].planned, reason="no")
-    assert list(told("checking", [out, judged[1]], said.append)) == [out, judged[1]]
-    assert said == [f"checking: {judged[1].planned.operator}, 2 of 2"]
+    turn = aloud("checking", 3, happened.append, lambda one: happened.append(one) or one)
+    numbered = list(enumerate([out, judged[1], judged[0]], 1))
+    assert list(map(turn, numbered)) == [one for _, one in numbered]
+    first, second = (each.planned.operator for each in judged[:2])
+    assert happened == [out, f"checking, 2 of 3: {second}", judged[1], f"checking, 3 of 3: {first}", judged[0]]
 
 
 def test_what_the_whole_model_reads_must_be_known(course, judged, bench, asked, scene):

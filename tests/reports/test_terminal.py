@@ -105,6 +105,8 @@ def test_kernels_of_which_none_is_kept():
     report = dataclasses.replace(REPORT, kernels=(DROPPED,), end_to_end=EndToEnd())
     text = printed(report)
     assert "0 of 1 kernel kept" in text
+    assert "The whole model: as it was, for no kernel was kept." in text
+    text = printed(dataclasses.replace(report, kernels=(KEPT,)))
     assert "The whole model: not timed." in text
     assert "Fusing could gain at most 1.31x here.\n" in text
 
@@ -177,11 +179,13 @@ def test_several_bindings_are_one_line_of_a_kernel_and_one_each_of_the_model():
         for n, verdict, ratio, s in ((1, Verdict.SAME, 1.0, 1e-3), (128, Verdict.FASTER, 2.5, 5e-2))
     )
     kernel = dataclasses.replace(KEPT, bindings=(few, many))
-    whole = dataclasses.replace(REPORT.end_to_end, bindings=(dataclasses.replace(few, ceiling=1.4), many))
+    whole = dataclasses.replace(
+        REPORT.end_to_end, bindings=(dataclasses.replace(few, ceiling=1.4), dataclasses.replace(many, ceiling=2.4))
+    )
     told = printed(dataclasses.replace(REPORT, kernels=(kernel,), end_to_end=whole))
     assert "1.00x to 2.50x" in told
     assert "\n  at batch=1, sequence=1: 1 ms -> 1 ms, SAME 1.00x of 1.40x at most\n" in told
-    assert "\n  at batch=1, sequence=128: 50 ms -> 20 ms, FASTER 2.50x\n" in told
+    assert "\n  at batch=1, sequence=128: 50 ms -> 20 ms, FASTER 2.50x, all of 2.40x at most\n" in told
 
 
 def test_doubts_about_the_machine_are_told():

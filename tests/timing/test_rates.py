@@ -33,12 +33,18 @@ def test_a_copy_copies_and_a_read_reads(built):
     assert other[0] == 5 * one.sum()
 
 
-CASTS = ["noyau_f16_to_f32", "noyau_f64_to_bf16", "noyau_f8e5m2_to_f32"]
+CASTS = ["noyau_f16_to_f32", "noyau_f64_to_bf16", "noyau_f8e5m2_to_f32", "noyau_bf16_low_to_f32"]
 
 
 @pytest.mark.parametrize("name", ["noyau_exp_f32", "noyau_atan2_f64", *CASTS])
 def test_a_scalar_function_has_a_rate(built, name):
     assert 1e4 < scalar_rate(built, name) < 1e13
+
+
+def test_every_function_of_the_language_has_numbers_to_work_on():
+    for result, operands in map(rates._signature, cmath.NAMES):
+        assert result in rates._C_TYPES
+        assert all(rates._values(kind, 0).shape == (rates.VALUES,) for kind in operands)
 
 
 def test_the_loop_of_a_function_computes_it(built):
