@@ -64,7 +64,7 @@ def traced(op: Op[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
     token = op.calls.token
     if not op.is_signed(token):
-        from noyau.runtimes.torch.unsigned import untraced
+        from noyau.runtimes.torch.untraced import untraced
 
         return untraced(op, args, kwargs)
     names, defaults = op.spelt(token)

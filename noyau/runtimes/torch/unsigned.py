@@ -13,7 +13,6 @@ from noyau.dispatching.generating import CPU
 from noyau.dispatching.torch_calls import tensor_calls
 from noyau.dispatching.unsigned import Unsigned
 from noyau.errors import UnsupportedError
-from noyau.ops import Op
 from noyau.references import runs_as_written
 from noyau.runtimes.torch.arrays import tensor_of
 from noyau.runtimes.torch.faking import stand_in
@@ -62,12 +61,6 @@ class UnsignedTensors:
         else:
             made = self.calls.whole(arrays_of(given), constants, {}, None)
         return tuple(map(_tensor, made)) if isinstance(made, tuple) else _tensor(made)
-
-
-@torch.compiler.disable  # type: ignore[untyped-decorator]
-def untraced(op: Op[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The call outside of a compiled graph: without a signature nothing tells its results before it runs."""
-    return op(*args, **kwargs)
 
 
 def _tensor(result: Any) -> torch.Tensor:
