@@ -12,7 +12,7 @@ import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
-from noyau.checking.certificate import SHARE, Outcome
+from noyau.checking.certificate import SHARE, Failure, Outcome
 from noyau.checking.inputs import load_inputs, printable
 from noyau.checking.values import MOVED_RUNS, Case, Trial, spell
 from noyau.dtypes import DType, from_numpy
@@ -129,6 +129,8 @@ class Apart(Record):
                 names = ", ".join(printable(value.name) for value in others[:SHOWN])
                 more = f" and {len(others) - SHOWN} more" if len(others) > SHOWN else ""
                 yield from hanging(f"after it: {names}{more}", width, "  ", "    ")
+            if outputs and all(value.ok for value in each.values if value.is_output):
+                yield Text("  its outputs are alike")
         for note in self.notes:
             yield from hanging(note, width, "  ", "    ")
 
@@ -259,7 +261,8 @@ def compared(one: Side, other: Side, names: Sequence[str], arrays: Arrays, seed:
     ends = set(imported.graph.outputs)
     for name in names:
         if name not in found:
-            found[name] = trial.failed(case, f"is {_spelt(theirs[name])}, not {_spelt(as_it_is[name])}")
+            note = f"is {_spelt(theirs[name])}, not {_spelt(as_it_is[name])}"
+            found[name] = Outcome(case.label, case.captured, failures=(Failure(case.label, told, note),))
     return tuple(Value(name, makers[name], name in ends, found[name]) for name in names)
 
 

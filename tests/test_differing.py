@@ -62,6 +62,7 @@ def test_the_first_value_that_differs_is_named(both):
     assert "b.onnx against a.onnx at rows=4: 16 common values, 1 of them outputs" in told
     assert "the first that differs: n2, made by Mul#14" in told
     assert "after it: y" in told
+    assert "alike" not in told
 
 
 def test_a_change_within_rounding_is_none(tmp_path):
@@ -88,7 +89,19 @@ def test_other_shapes_and_integers_differ(tmp_path):
     assert apart(one, number).runs[0].first.name == "j"
     found = apart(one, shape)
     assert found.runs[0].first.name == "y"
-    assert "is i64[2, 3], not i64[3]" in str(found.runs[0].first)
+    assert "is i64[2, 3], not i64[3]; for i: i64[3] (" in str(found.runs[0].first)
+
+
+def test_outputs_that_are_alike_beside_values_that_are_not_are_told(tmp_path):
+    def model(by: float) -> onnx.ModelProto:
+        tensors = [numpy_helper.from_array(np.float32(number), name) for name, number in (("k", by), ("l", 4 / by))]
+        nodes = [NODE("Mul", ["x", "k"], ["t"]), NODE("Mul", ["t", "l"], ["y"])]
+        return model_of(nodes, [value("x", (3,))], [value("y", (3,))], tensors)
+
+    found = apart(written(model(1), tmp_path, "a.onnx"), written(model(2), tmp_path, "b.onnx"))
+    assert not found.ok
+    assert found.runs[0].first.name == "t"
+    assert "\n  its outputs are alike\n" in printed(found)
 
 
 def test_a_fused_model_is_like_its_original_with_its_kernels(tmp_path):
