@@ -38,8 +38,8 @@ def compiled(name: str) -> Compiled:
 
 
 def build(graph: Graph, name: str) -> Compiled:
-    """A graph as it is, compiled."""
-    made = schedule(lower(graph, name), numba.SCHEDULE)
+    """A graph as it is, compiled for arrays that fit into a cache: Numba takes as long again for larger ones."""
+    made = schedule(lower(graph, name), replace(numba.SCHEDULE, around_bytes=0))
     return Compiled(numba.source(made), made)
 
 

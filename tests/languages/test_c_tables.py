@@ -15,7 +15,7 @@ from noyau.languages import c, cmath
 from noyau.languages.c_tables import INTEGER_FUNCTIONS, TYPES, const_text, integer_function, narrow
 from noyau.languages.spelling import SCALARS
 from noyau.lowering.nest import lower
-from noyau.schedules.choosing import schedule
+from noyau.schedules.choosing import Options, schedule
 from tests.batching import build_many
 from tests.checking.groups import Group
 from tests.languages.values import FLOAT8, NUMBERS, grid, ulps, values
@@ -27,6 +27,7 @@ MAPS = [
     if name != "cast" and dtype.kind in operator.accepts
 ]
 CASTS = list(product(NUMBERS, NUMBERS))
+SMALL = Options(around_bytes=0)  # arrays that fit into a cache: the text is half as long
 EITHER_ZERO = ("maximum", "minimum", "fmax", "fmin")  # of 0.0 and -0.0
 
 
@@ -40,13 +41,13 @@ def mapped(name, dtype, number):
     g = Group()
     given = [g.input(f"x{k}", each, "n") for k, each in enumerate(operands(name, dtype))]
     g.map(name, *given, dtype=dtype_of(name, operands(name, dtype)))
-    return replace(schedule(lower(g.graph(), "kernel")), name=f"map_{number}")
+    return replace(schedule(lower(g.graph(), "kernel"), SMALL), name=f"map_{number}")
 
 
 def cast(source, target, number):
     g = Group()
     g.map("cast", g.input("x", source, "n"), dtype=target)
-    return replace(schedule(lower(g.graph(), "kernel")), name=f"cast_{number}")
+    return replace(schedule(lower(g.graph(), "kernel"), SMALL), name=f"cast_{number}")
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +135,7 @@ def test_constants_are_spelled_to_the_bit():
         x = g.input("x", dtype, "n")
         kept = g.input("kept", DType.BOOL, "n")
         g.map("where", kept, x, g.full(value, x))
-        kernels.append(replace(schedule(lower(g.graph(), "kernel")), name=f"constant_{number}"))
+        kernels.append(replace(schedule(lower(g.graph(), "kernel"), SMALL), name=f"constant_{number}"))
     for (dtype, value), native in zip(CONSTANTS, build_many(kernels), strict=True):
         x = np.zeros(1, dtype.numpy)
         (got,) = native(x, np.array([False]))

@@ -25,8 +25,9 @@ def _small_blocks(monkeypatch):
 
 
 def fault(made: Try, seed: int) -> str | None:
-    """What is wrong with what the kernel gives, in pieces that run in reverse order, or None."""
-    options = replace(numba.SCHEDULE, lanes=LANES[seed % 4], kept=seed % 3 > 0)
+    """What is wrong with what the kernel gives, in pieces that run in reverse order, or None; every second one is
+    written around the caches where it may be, and has no text for that else."""
+    options = replace(numba.SCHEDULE, lanes=LANES[seed % 4], kept=seed % 3 > 0, around_bytes=seed % 2)
     kernel = schedule(made.lowered, options)
     got = of(kernel).call_guarded(*made.arrays(kernel), pieces=1 + seed % 3, order=lambda count: range(count)[::-1])
     return made.wrong(kernel, got)
