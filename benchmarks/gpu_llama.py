@@ -150,13 +150,12 @@ def first(part: str, side: str) -> dict[str, Any]:
 
 def clocked() -> dict[str, float]:
     """The seconds that parts of noyau take from now on, those of several graphs together."""
-    from noyau.torch_modules import device_compiling, device_judging, device_kernels, places
+    from noyau.torch_modules import device_compiling, device_judging, places
 
     spent: dict[str, float] = {}
     for module, name in (
         (places, "traced"),
-        (device_compiling, "cut_for_triton"),
-        (device_kernels, "plan"),
+        (device_compiling, "planned_for_triton"),
         (device_judging, "checked"),
         (device_judging, "timed"),
     ):

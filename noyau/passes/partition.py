@@ -6,8 +6,9 @@ nothing dear is computed again, and no path leaves and comes back. Names of oper
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TypeAlias
 
 from noyau.errors import UnsupportedError
@@ -15,6 +16,7 @@ from noyau.ir.dims import Shape
 from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Map, Node, Opaque, Part, Reduce, Scan, Scatter, View
 from noyau.ir.loops import Kernel
 from noyau.lowering.nest import lower, unbound
+from noyau.passes.alike import Likeness, Told, called
 from noyau.passes.copies import judge_copies
 from noyau.passes.costs import judge_depth, judge_repeats
 from noyau.passes.normal import normalise
@@ -27,18 +29,33 @@ BUFFERS = 16  # inputs and outputs of one kernel
 LARGEST = 96  # operators of one group
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Group:
-    """Operators that become one kernel: what they compute as it was spelt, and in normal form, which the kernel was
+    """Operators that become one kernel: what they compute as it was spelt, and in normal form, which the kernel is
     lowered from; both have their outputs in the order of the kernel's.
 
-    `stand_ins`: values of which others read the shape alone, and outputs of the group that have the same shape."""
+    `stand_ins`: values of which others read the shape alone, and outputs of the group that have the same shape;
+    `by_hand`: the kernel that somebody wrote for it."""
 
     positions: tuple[int, ...]
     original: Graph
     graph: Graph
-    kernel: Kernel
     stand_ins: Mapping[str, str]
+    by_hand: Kernel | None = None
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        """The kernel, lowered when it is first asked for: most groups of a deep model are like others. UnsupportedError
+        where there is none."""
+        return self.by_hand or lower(self.graph, "kernel")
+
+    def at(self, positions: Iterable[int], names: Mapping[str, str], like: Graph) -> Group | None:
+        """The same in another place, where values have these names; None where one of them is not known."""
+        original, graph = called(self.original, names, like), called(self.graph, names, like)
+        if original is None or graph is None:
+            return None
+        stand_ins = {names[name]: names[other] for name, other in self.stand_ins.items()}
+        return Group(tuple(sorted(positions)), original, graph, stand_ins)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -71,7 +88,7 @@ def partition(model: Model, *, alone_too: bool = False, spelt: Spelt | None = No
     """The groups of a model, and the reasons of the cuts between them. `alone_too`: a single operator is a group where
     it is a kernel, though there is nothing to fuse it with; `spelt`: raises UnsupportedError for a kernel that the
     language which is wanted has no schedule or spelling for; `reasons`: whether anybody reads why there are cuts."""
-    work = _Partitioning(model, Wires(model), alone_too, spelt)
+    work = _Partitioning(model, Wires(model), alone_too, spelt, reasons)
     work.start()
     while work.join_all():
         pass
@@ -79,27 +96,35 @@ def partition(model: Model, *, alone_too: bool = False, spelt: Spelt | None = No
     return Partition(groups, tuple(work.reasons()) if reasons else ())
 
 
-def group_of(model: Model, positions: Iterable[int]) -> Group:
+def group_of(model: Model, positions: Iterable[int], wires: Wires | None = None) -> Group:
     """The group of some operators of a model. UnsupportedError where they are no kernel."""
-    return _Partitioning(model, Wires(model), False).group(frozenset(positions))
+    return with_kernel(_Partitioning(model, wires or Wires(model), False).group(frozenset(positions)))
 
 
 @dataclass(slots=True)
 class _Partitioning:
     """`member` has the name of each operator's group, `sets` the operators of each group. `alone` says why an operator
     cannot be a kernel by itself; such a one may still join others, which know its sizes or make what it reads. `lonely`
-    are those that could be one and are not worth it."""
+    are those that could be one and are not worth it. `found` and `made` are what is known of sets by what they are,
+    whichever layer they are in."""
 
     model: Model
     wires: Wires
     alone_too: bool
     spelt: Spelt | None = None
+    told: bool = True
     member: dict[int, int] = field(default_factory=dict)
     sets: dict[int, Positions] = field(default_factory=dict)
     alone: dict[int, str] = field(default_factory=dict)
     lonely: dict[int, str] = field(default_factory=dict)
     judged: dict[Graph, str | None] = field(default_factory=dict)
     refused: dict[Positions, str] = field(default_factory=dict)
+    found: dict[Hashable, str | None] = field(default_factory=dict)
+    made: dict[Hashable, tuple[Told, Group]] = field(default_factory=dict)
+    likeness: Likeness = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.likeness = Likeness(self.wires)
 
     def start(self) -> None:
         """Each operator with a meaning is a group of its own."""
@@ -112,7 +137,7 @@ class _Partitioning:
             ]
             if all(isinstance(kind, Constant | Input) for kind in kinds):
                 continue
-            reason = self.refusal(frozenset({position}), fresh=True)
+            reason = self.refusal(frozenset({position}), fresh=self.told)
             if reason is not None:
                 self.alone[position] = reason
             if reason is None or not any(isinstance(kind, Scan | Scatter | Contract | Opaque | Part) for kind in kinds):
@@ -197,9 +222,18 @@ class _Partitioning:
         """Why operators cannot be one kernel by themselves, or None. Groups that are alike are judged once; `fresh`
         judges again, so that the words name this group's own values."""
         try:
-            graph = self.wires.extract(positions)
+            told = self.likeness.told(positions)
+            if told is not None and told.key in self.found and not (fresh and self.found[told.key]):
+                return self.found[told.key]
+            reason = self.judgement(positions, self.wires.extract(positions), fresh=fresh)
         except UnsupportedError as error:
             return str(error)
+        if told is not None:
+            self.found[told.key] = reason
+        return reason
+
+    def judgement(self, positions: Positions, graph: Graph, *, fresh: bool) -> str | None:
+        """Why operators that compute a graph cannot be one kernel, or None."""
         read = self.wires.free & {self.wires.maker.get(node.output, -1) for node in graph.inputs}
         if read and self.comes_back(positions, read) is not None:
             return "a size of what it makes is among the numbers that it reads"
@@ -223,20 +257,31 @@ class _Partitioning:
             if positions <= self.alone.keys() and len(positions) == 1:
                 continue
             try:
-                if not self.alone_too and not worth(positions, normalise(self.wires.extract(positions))):
-                    self.lonely[min(positions)] = "a single operator: there is nothing to fuse it with"
-                    continue
-                yield self.group(positions)
+                told = self.likeness.told(positions)
+                group = self.like_another(positions, told)
+                if group is None:
+                    group = self.group(positions)
+                    if not self.alone_too and not worth(positions, group.graph):
+                        self.lonely[min(positions)] = "a single operator: there is nothing to fuse it with"
+                        continue
+                    self.made |= {told.key: (told, with_kernel(group))} if told else {}
+                yield group
             except UnsupportedError as error:  # cellwise ones were joined without a look at their kernel
                 self.dissolve(positions, str(error))
 
+    def like_another(self, positions: Positions, told: Told | None) -> Group | None:
+        """The group of some operators, after one that is like it, or None."""
+        if told is None or told.key not in self.made:
+            return None
+        first, group = self.made[told.key]
+        return group.at(positions, dict(zip(first.names, told.names, strict=True)), self.model.graph)
+
     def group(self, positions: Positions) -> Group:
-        """The group of some operators, lowered."""
+        """The group of some operators. UnsupportedError where they compute nothing that noyau knows."""
         extracted = self.wires.extract(positions)
         graph = normalise(extracted)
         original = replace(extracted, outputs=graph.outputs)
-        stand_ins = self.wires.ends(positions)[1]
-        return Group(tuple(sorted(positions)), original, graph, lower(graph, "kernel"), stand_ins)
+        return Group(tuple(sorted(positions)), original, graph, self.wires.ends(positions)[1])
 
     def dissolve(self, positions: Positions, reason: str) -> None:
         """Leave operators as they are after all."""
@@ -262,6 +307,12 @@ class _Partitioning:
     def is_apart(self, position: int) -> bool:
         """Whether an operator is in no group with others."""
         return position not in self.member or len(self.sets[self.member[position]]) == 1
+
+
+def with_kernel(group: Group) -> Group:
+    """The group itself, its kernel lowered. UnsupportedError where there is none."""
+    assert group.kernel.launches
+    return group
 
 
 def worth(positions: frozenset[int], graph: Graph) -> bool:

@@ -159,7 +159,7 @@ def _group(wires: Wires, place: Place, operator: str) -> Group:
     binding = plan([graph[name].shape for name in inputs])
     kernel = Kernel(operator, buffers, binding, (Launch(()),))
     stand_ins = _stand_ins(wires, place)
-    return Group(tuple(sorted(place.path.positions)), graph, graph, kernel, stand_ins)
+    return Group(tuple(sorted(place.path.positions)), graph, graph, stand_ins, by_hand=kernel)
 
 
 def _stand_ins(wires: Wires, place: Place) -> Mapping[str, str]:

@@ -123,7 +123,9 @@ def judged_graph(program: fx.Graph, kind: str, wishes: Wishes, ahead: Ahead) -> 
     if found.device != places.CPU:
         from noyau.torch_modules import device_compiling
 
-        return Compiled(kind, found, *device_compiling.judged_on(found.device, found, wishes, ahead.ready))
+        return Compiled(
+            kind, found, *device_compiling.judged_on(found.device, found, wishes, ahead.ready, reasons=ahead.reasons)
+        )
     sketch = sketch or ahead.sketched(found)
     judged = ahead.judged(sketch)
     clock, rest, made = Clock(wishes.budget_s), running.RIVALS[wishes.rival], list[Judged]()

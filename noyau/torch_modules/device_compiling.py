@@ -11,7 +11,6 @@ import torch
 from noyau.errors import UnsupportedError
 from noyau.ir.loops import Kernel, Role
 from noyau.passes.partition import Partition
-from noyau.passes.rewriting import nameless
 from noyau.planning import Plan
 from noyau.torch_modules import device_judging, device_kernels, places, running
 from noyau.torch_modules.device_inplace import updates
@@ -24,14 +23,19 @@ IN_PLACE = "it updates an argument, where that lies"
 
 
 def judged_on(
-    device: torch.device, found: Traced, wishes: Wishes, ready: Callable[[], None] = lambda: None
+    device: torch.device,
+    found: Traced,
+    wishes: Wishes,
+    ready: Callable[[], None] = lambda: None,
+    *,
+    reasons: bool = True,
 ) -> tuple[Partition, Plan, tuple[Judged, ...]]:
     """The groups of a graph on a device, their kernels, and each of these with its evidence; `ready` waits for what the
-    first kernel needs. BuildError where nothing in Triton runs there."""
+    first kernel needs, `reasons` says whether anybody reads why there are cuts. BuildError where nothing in Triton runs
+    there."""
     device_judging.require_device(device)
     found = with_updates_apart(found)
-    cut = cut_for_triton(found)
-    plan = device_kernels.plan(cut.groups, found)
+    cut, plan = planned_for_triton(found, reasons=reasons)
     ready()
     judged = device_judging.checked(plan.kernels, found, device, log.info, CERTIFICATES[wishes.certificate])
     clock, rest = Clock(wishes.budget_s), running.RIVALS[wishes.rival]
@@ -39,16 +43,15 @@ def judged_on(
     return cut, plan, tuple(made)
 
 
-def cut_for_triton(found: Traced) -> Partition:
-    """The groups of a graph, all of which Triton takes: it is asked for the few kinds that come of it, and at each step
-    to them only where one is refused, which is rare."""
-    cut = places.cut(found, require_inputs)
-    try:
-        for kernel in {nameless(group.graph): group.kernel for group in cut.groups}.values():
-            device_kernels.spelt(kernel)
-    except UnsupportedError:
-        return places.cut(found, device_kernels.spelt)
-    return cut
+def planned_for_triton(found: Traced, *, reasons: bool = True) -> tuple[Partition, Plan]:
+    """The groups of a graph and their kernels, all of which Triton takes: it is asked for the few kinds that come of
+    the cut, and at each step of another cut only where it takes one of them not, which is rare."""
+    cut = places.cut(found, require_inputs, reasons=reasons)
+    plan = device_kernels.plan(cut.groups, found)
+    if plan.refused:
+        cut = places.cut(found, device_kernels.spelt, reasons=reasons)
+        plan = device_kernels.plan(cut.groups, found)
+    return cut, plan
 
 
 def require_inputs(kernel: Kernel) -> None:

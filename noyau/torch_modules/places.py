@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,10 +14,21 @@ from noyau.errors import UnsupportedError
 from noyau.frontends.torch.importing import Imported, import_graph
 from noyau.ir.dims import Dim, index_name
 from noyau.ir.graph import Constant, Graph, Input, Node, View
-from noyau.lowering.nest import lower
+from noyau.passes.alike import Likeness, Told
 from noyau.passes.normal import normalise
-from noyau.passes.partition import Cut, Group, Model, Partition, Place, Spelt, group_of, partition, worth
-from noyau.passes.places import Wires
+from noyau.passes.partition import (
+    Cut,
+    Group,
+    Model,
+    Partition,
+    Place,
+    Spelt,
+    group_of,
+    partition,
+    with_kernel,
+    worth,
+)
+from noyau.passes.places import Positions, Wires
 
 RESULT = "it is what the graph returns"
 _LAID = "_as_laid_out"
@@ -77,20 +88,49 @@ def cut(found: Traced, spelt: Spelt | None = None, *, reasons: bool = True) -> P
     """The groups that are worth a kernel, which writes each value as torch would lay it out. What only shows a value in
     another way stays torch's: there it is free. `spelt`, `reasons`: as `partition` takes them."""
     made = partition(found.model, spelt=spelt, reasons=reasons)
-    groups, cuts, wires = list[Group](), list(made.cuts), Wires(found.model)
+    groups, cuts, laying = list[Group](), list(made.cuts), _Laying(found, Wires(found.model))
     for group in made.groups:
-        positions = trimmed(found, frozenset(group.positions), wires)
+        positions = trimmed(found, frozenset(group.positions), laying.wires)
         reason = "torch shows a value in another way, which is free"
         if positions:
-            whole = group if positions == frozenset(group.positions) else group_of(found.model, positions)
             try:
-                if worth(positions, whole.graph) and not is_shown(whole.graph):
-                    groups.append(as_torch_lays_it(whole, found))
+                whole = laying.group(positions, group)
+                if whole is not None:
+                    groups.append(whole)
                     continue
             except UnsupportedError as error:
                 reason = str(error)
         cuts += [Cut(position, None, reason) for position in group.positions]
     return Partition(tuple(groups), tuple(cuts))
+
+
+class _Laying:
+    """Groups as torch lays them out; one that is like another is made after that."""
+
+    def __init__(self, found: Traced, wires: Wires) -> None:
+        self.found, self.wires, self.likeness = found, wires, Likeness(wires)
+        self.made: dict[Hashable, tuple[Told, Group]] = {}
+
+    def group(self, positions: Positions, whole: Group) -> Group | None:
+        """The group of what is left of a whole one, or None where that is not worth a kernel. UnsupportedError where
+        there is none."""
+        told = self.likeness.told(positions)
+        orders = [order_of(self.found.givers[name].meta["val"]) for name in self.wires.ends(positions)[0]]
+        key = told and (told.key, str(orders))
+        if told and key in self.made:
+            (first, group), graph = self.made[key], self.found.model.graph
+            names = dict(zip(first.names, told.names, strict=True))
+            made = group.at(positions, names | {laid(old): laid(new) for old, new in names.items()}, graph)
+            if made is not None:
+                return made
+        if positions != frozenset(whole.positions):
+            whole = group_of(self.found.model, positions, self.wires)
+        if not worth(positions, whole.graph) or is_shown(whole.graph):
+            return None
+        whole = as_torch_lays_it(whole, self.found)
+        if told:
+            self.made[key] = told, whole
+        return whole
 
 
 def as_torch_lays_it(group: Group, found: Traced) -> Group:
@@ -109,7 +149,7 @@ def as_torch_lays_it(group: Group, found: Traced) -> Group:
         outputs.append(name if order is None else laid(name))
     turned = replace(group.original, nodes=tuple(nodes), outputs=tuple(outputs))
     graph = normalise(turned)
-    return replace(group, original=replace(turned, outputs=graph.outputs), graph=graph, kernel=lower(graph, "kernel"))
+    return with_kernel(replace(group, original=replace(turned, outputs=graph.outputs), graph=graph))
 
 
 def laid(name: str) -> str:
