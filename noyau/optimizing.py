@@ -37,7 +37,7 @@ from noyau.runtimes.bodies import DOMAIN
 from noyau.runtimes.onnxruntime import open_session, version
 from noyau.runtimes.putting_back import fitting
 from noyau.runtimes.saving import save
-from noyau.seeing import Seen, look
+from noyau.seeing import Seen, capturing_of, look
 from noyau.timing.conditions import conditions
 from noyau.timing.onnxruntime_workers import Workers
 
@@ -116,8 +116,9 @@ def optimize(path: str | Path, wishes: Wishes = Wishes(), say: Say = log.info) -
     say("running the model on small inputs and on those asked for")
     graphs = [group.original for kernel in plan.kernels for group in kernel.groups[:1]]
     feeds = feeds_for(original.imported, graphs, first_of(wishes.dims), wishes.inputs, wishes.seed)
-    small, asked = look(original, plan.kernels, feeds)
-    start, course = conditions(), Course(original, feeds, asked, wishes.dims, wishes.seed)
+    capturing = capturing_of(original) if original.prepacked else None  # a session of large weights is not kept
+    small, asked = look(original, plan.kernels, feeds, capturing)
+    start, course = conditions(), Course(original, feeds, asked, wishes.dims, wishes.seed, capturing)
     with Workers() as workers:
         judged = checked(judged, small, course, options, wishes, deadline, workers, say)
         bench = Bench(
@@ -126,7 +127,7 @@ def optimize(path: str | Path, wishes: Wishes = Wishes(), say: Say = log.info) -
         if right(judged):
             bench = with_idle(bench)
         found = raced(with_kernels(bench, right(judged), options), judged, course, deadline, wishes.keep, say)
-        bench = replace(bench, budget_s=3 * wishes.budget_s)
+        bench = replace(bench, budget_s=3 * wishes.budget_s, ambiguous=True)
         limit_s = math.inf if wishes.dims else LIMIT_S
         made = settled(bench, found.judged, found.scenes, options, wishes.keep, limit_s, say)
     sign(made.bench, made.judged, options.target)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from noyau.ir.graph import Graph, names_of
 from noyau.original import Original, foreign
 from noyau.passes.partition import Group
 from noyau.planning import Planned
-from noyau.runtimes.capturing import capture
+from noyau.runtimes.capturing import Capturing
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,35 +43,50 @@ class Seen:
         return {name: size for name, size in found.items() if name in wanted}
 
 
-def look(original: Original, kernels: Sequence[Planned], feeds: Feeds) -> tuple[Seen, Seen]:
+def look(
+    original: Original, kernels: Sequence[Planned], feeds: Feeds, capturing: Capturing | None = None
+) -> tuple[Seen, Seen]:
     """What kernels read with small inputs, in their first and last places, and with those asked for, in their first.
 
-    A model that does not run with small ones is looked at once. ModelError or InputError where it does not run."""
+    A model that does not run with small ones is looked at once; `capturing` may have a session of it. ModelError or
+    InputError where it does not run."""
     try:
-        return _look_twice(original, kernels, feeds)
+        return _look_twice(original, kernels, feeds, capturing or capturing_of(original))
     except InputError as error:
         advice = "other sizes (--dim NAME=N) or arrays of your own (--inputs F.npz) may do"
         raise InputError(f"the model does not run with its inputs: {error}; {advice}") from error
 
 
-def look_again(original: Original, kernels: Sequence[Planned], inputs: Inputs, made_up: bool) -> Seen:
+def look_again(
+    original: Original,
+    kernels: Sequence[Planned],
+    inputs: Inputs,
+    made_up: bool,
+    capturing: Capturing | None = None,
+) -> Seen:
     """What kernels read in their first places, with other inputs. ModelError or InputError where it does not run."""
     first = [kernel.groups[0] for kernel in kernels]
-    return _look(original, first, inputs, foreign(original.model), made_up)
+    return _look(original, first, inputs, capturing or capturing_of(original), made_up)
 
 
-def _look_twice(original: Original, kernels: Sequence[Planned], feeds: Feeds) -> tuple[Seen, Seen]:
-    lost = foreign(original.model)
+def capturing_of(original: Original) -> Capturing:
+    """What captures values of a model, but those that need operators which only a library of the user's own has."""
+    return Capturing(original.model, original.folder, foreign(original.model))
+
+
+def _look_twice(
+    original: Original, kernels: Sequence[Planned], feeds: Feeds, capturing: Capturing
+) -> tuple[Seen, Seen]:
     first = [kernel.groups[0] for kernel in kernels]
     ends = [group for kernel in kernels for group in ends_of(kernel)]
     if feeds.small.sizes != feeds.asked.sizes:
         try:
-            small = _look(original, ends, feeds.small, lost, feeds.made_up)
+            small = _look(original, ends, feeds.small, capturing, feeds.made_up)
         except InputError:
             small = None
         if small is not None:
-            return small, _look(original, first, feeds.asked, lost, feeds.made_up)
-    seen = _look(original, ends, feeds.asked, lost, feeds.made_up)
+            return small, _look(original, first, feeds.asked, capturing, feeds.made_up)
+    seen = _look(original, ends, feeds.asked, capturing, feeds.made_up)
     return seen, seen
 
 
@@ -80,11 +95,11 @@ def ends_of(kernel: Planned) -> tuple[Group, ...]:
     return kernel.groups if len(kernel.groups) < 2 else (kernel.groups[0], kernel.groups[-1])
 
 
-def _look(original: Original, groups: Sequence[Group], inputs: Inputs, lost: Collection[int], made_up: bool) -> Seen:
+def _look(original: Original, groups: Sequence[Group], inputs: Inputs, capturing: Capturing, made_up: bool) -> Seen:
     """What some groups read: captured in a run on these inputs, or tensors of the model."""
     nodes, tensors = original.model.graph.node, original.imported.initializers
     wanted = {name for group in groups for name in group.inputs}
     wanted |= {name for group in groups for position in group.positions for name in nodes[position].input}
-    captured = capture(original.model, original.folder, inputs.arrays, sorted(wanted), lost)
+    captured = capturing.capture(inputs.arrays, sorted(wanted))
     stored = {name: original.imported.load_initializer(name) for name in wanted if name in tensors}
     return Seen({**stored, **inputs.arrays, **captured}, inputs.sizes, made_up)

@@ -3,11 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noyau import planning, seeing
+from noyau import planning
 from noyau.builders import cc
 from noyau.errors import InputError
 from noyau.feeding import feeds_for
 from noyau.original import open_model
+from noyau.runtimes.capturing import Capturing
 from noyau.seeing import Seen, ends_of, look
 from tests.small_models import KINDS, overridable, twice, written
 
@@ -36,14 +37,14 @@ def test_one_look_is_enough_where_the_sizes_are_the_same(tmp_path):
 
 
 def test_a_model_that_takes_no_small_inputs_is_looked_at_as_asked(tmp_path, monkeypatch):
-    capture = seeing.capture
+    capture = Capturing.capture
 
-    def refusing(model, folder, inputs, *rest):
+    def refusing(capturing, inputs, wanted):
         if len(inputs["x"]) < 200:
             raise InputError("too few rows")
-        return capture(model, folder, inputs, *rest)
+        return capture(capturing, inputs, wanted)
 
-    monkeypatch.setattr(seeing, "capture", refusing)
+    monkeypatch.setattr(Capturing, "capture", refusing)
     _, kernels, (small, asked) = looked(twice(), tmp_path, {"rows": 200})
     assert small is asked
     assert small.of(kernels[0].groups[-1].original)[0].shape == (200, 6)

@@ -11,11 +11,17 @@ from typing import Any
 from noyau.builders import cache as disk
 
 _SUFFIX = ".json"
+OLDEST_DAYS = 30
 
 
 def today() -> str:
     """The day, as records have it."""
     return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+def is_recent(day: str) -> bool:
+    """Whether a day, as records have it, is at most 30 days ago: a machine is not what it was. ValueError for none."""
+    return (datetime.date.fromisoformat(today()) - datetime.date.fromisoformat(day)).days <= OLDEST_DAYS
 
 
 def recall(key: str) -> Any:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from noyau.builders.cache import digest
 from noyau.builders.records import today
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import CheckError, InputError, NoyauError
@@ -18,7 +19,7 @@ from noyau.ir.graph import names_of
 from noyau.judging.bindings import spell
 from noyau.judging.deciding import Timing, decide
 from noyau.judging.kernels import Judged
-from noyau.judging.remembering import keep_timing, recall_timing, timing_key
+from noyau.judging.remembering import keep_late, keep_timing, recall_late, recall_timing, timing_key
 from noyau.original import Original
 from noyau.passes.partition import Group
 from noyau.passes.traffic import traffic
@@ -28,7 +29,7 @@ from noyau.runtimes.extract import extract
 from noyau.runtimes.putting_back import value_type
 from noyau.seeing import Seen
 from noyau.timing.bandwidth import floor_s, mistake
-from noyau.timing.comparing import Comparison, Verdict
+from noyau.timing.comparing import DECIDED, Comparison, Verdict
 from noyau.timing.conditions import last_level_bytes
 from noyau.timing.onnxruntime_workers import MOST_BINDINGS, Feed, Job, Workers
 
@@ -57,7 +58,8 @@ class Bench:
     which sizes, by the model's own names.
 
     `workers` are the processes that time it, where there are any yet. `fresh`: no timing of an earlier run is taken.
-    `cold`: kernels are timed with cold caches too, where that matters. `idle_s`: what a run takes that does nothing."""
+    `ambiguous`: one that was AMBIGUOUS is taken as well, for nothing hangs on it. `cold`: kernels are timed with cold
+    caches too, where that matters. `idle_s`: what a run takes that does nothing."""
 
     original: Original
     fused: onnx.ModelProto
@@ -68,6 +70,7 @@ class Bench:
     budget_s: float = 0.6
     sizes: Mapping[str, int] = field(default_factory=dict)
     fresh: bool = False
+    ambiguous: bool = False
     cold: bool = False
     idle_s: float = 0.0
     made: set[str] = field(default_factory=set)  # the keys of what was timed in this run
@@ -94,27 +97,30 @@ class Bench:
         counts. None for a scene, but the first, whose runs would not be done within `limit_s`. UnsupportedError for
         strings, CheckError for a session that crashes, hangs or gives something else when it is timed."""
         contents = tuple(model.SerializeToString() for model in (before, after))
-        parts = (*contents, text, str(self.original.prepacked), *stamps(before, self.original.folder))
+        parts = (digest(*contents), text, str(self.original.prepacked), *stamps(before, self.original.folder))
         keys = [
             [timing_key((str(feed.cold), *parts), feed.arrays, self.threads) for feed in scene.feeds]
             for scene in scenes
         ]
         known = [self._recalled(scene, each) for scene, each in zip(scenes, keys, strict=True)]
-        left = [number for number, timing in enumerate(known) if timing is None]
+        late = [not self.fresh and recall_late(each[0], limit_s) for each in keys]
+        left = [number for number, timing in enumerate(known) if timing is None and not late[number]]
         made = self._surely_measured(contents, [scenes[number] for number in left], limit_s)
         for number, timing in zip(left, made, strict=True):
             known[number] = timing
-            if timing is not None:
-                for key, found in zip(keys[number], filter(None, (timing.hot, timing.cold)), strict=True):
-                    keep_timing(key, found)
-                    self.made.add(key)
+            if timing is None:
+                keep_late(keys[number][0], limit_s)
+                continue
+            for key, found in zip(keys[number], filter(None, (timing.hot, timing.cold)), strict=True):
+                keep_timing(key, found)
+                self.made.add(key)
         return known
 
     def _recalled(self, scene: Scene, keys: Sequence[str]) -> Timing | None:
         """The timing of an earlier run, or of this one, where there is one at each temperature."""
         if self.fresh and not self.made.issuperset(keys):
             return None
-        found = [known for known in map(recall_timing, keys) if known is not None]
+        found = [known for key in keys if (known := recall_timing(key, self.ambiguous)) is not None]
         if len(found) < len(keys):
             return None
         hot, *cold = (each.comparison for each in found)
@@ -141,7 +147,7 @@ class Bench:
             for content, library in zip(contents, (None, self.library), strict=True)
         )
         with self.processes() as workers:
-            found = workers.compare_each(before, after, others, budget_s=self.budget_s, limit_s=limit_s)
+            found = workers.compare_each(before, after, others, budget_s=self.budget_s, limit_s=limit_s, enough=DECIDED)
         comparisons = iter([None if each is None else each[0] for each in found])
         return [_timing(scene, [next(comparisons) for _ in scene.feeds]) for scene in scenes]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ from noyau.ir.graph import Constant, Graph
 from noyau.reports.machine import this_machine
 from noyau.timing.comparing import Comparison, Verdict
 
-OLDEST_DAYS = 30  # a timing is made anew after that: a machine is not what it was
 _JUDGES = ("checking", "ir", "builders/native.py", "builders/guards.py", "dtypes.py")
 _CLOCKS = ("timing",)
 
@@ -81,16 +79,18 @@ def timing_key(parts: Iterable[str | bytes], arrays: Mapping[str, np.ndarray], t
     return disk.digest("timing", _code(_CLOCKS), *where, str(threads), *parts, *shapes)
 
 
-def recall_timing(key: str) -> Recalled | None:
-    """The comparison that was kept, unless it is of more than 30 days ago, or AMBIGUOUS: another moment may tell."""
+def recall_timing(key: str, ambiguous: bool = False) -> Recalled | None:
+    """The comparison that was kept, unless it is of more than 30 days ago, or AMBIGUOUS: another moment may tell.
+    `ambiguous`: such a one is taken as well."""
     told = records.recall(key)
     try:
-        if told is None or _days_ago(told["timed_on"]) > OLDEST_DAYS:
+        if told is None or not records.is_recent(told["timed_on"]):
             return None
         found = told["comparison"]
         before_s, after_s = (tuple(map(float, found[name])) for name in ("before_s", "after_s"))
         made = Comparison(before_s, after_s, found["calls"], found["seed"], found["swapped_at"])
-        return None if made.verdict is Verdict.AMBIGUOUS else Recalled(made, told["timed_on"])
+        useless = made.verdict is Verdict.AMBIGUOUS and not ambiguous
+        return None if useless else Recalled(made, told["timed_on"])
     except (KeyError, TypeError, ValueError):
         return None
 
@@ -100,8 +100,18 @@ def keep_timing(key: str, comparison: Comparison) -> None:
     records.keep(key, {"timed_on": today(), "comparison": dataclasses.asdict(comparison)})
 
 
-def _days_ago(date: str) -> int:
-    return (datetime.date.fromisoformat(today()) - datetime.date.fromisoformat(date)).days
+def recall_late(key: str, limit_s: float) -> bool:
+    """Whether it was kept that what has this key would take longer than so many seconds, at most 30 days ago."""
+    told = records.recall(disk.digest("late", key))
+    try:
+        return told is not None and limit_s <= float(told["limit_s"]) and records.is_recent(told["timed_on"])
+    except (KeyError, TypeError, ValueError):
+        return False
+
+
+def keep_late(key: str, limit_s: float) -> None:
+    """Keep that what has this key would take longer than so many seconds."""
+    records.keep(disk.digest("late", key), {"timed_on": today(), "limit_s": limit_s})
 
 
 def certificate_of(told: Mapping[str, Any]) -> Certificate:

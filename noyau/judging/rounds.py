@@ -13,6 +13,7 @@ from noyau.judging.benching import Bench, Scene, decided, timed
 from noyau.judging.bindings import MOST_BYTES, Dims, bindings, called, inputs_at, largest_bytes, spell
 from noyau.judging.kernels import Judged, right
 from noyau.original import Original
+from noyau.runtimes.capturing import Capturing
 from noyau.seeing import Seen, look_again
 
 Say = Callable[[str], None]
@@ -38,13 +39,16 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What kernels are timed for: a model, its inputs, what flows through it with them, which sizes are asked for."""
+    """What kernels are timed for: a model, its inputs, what flows through it with them, which sizes are asked for.
+
+    `capturing` may have a session that shows what flows through it with others."""
 
     original: Original
     feeds: Feeds
     asked: Seen
     dims: Dims
     seed: int = 0
+    capturing: Capturing | None = None
     notes: list[str] = field(default_factory=list)
 
     def bindings(self) -> list[Sizes]:
@@ -70,7 +74,7 @@ class Course:
             return self.asked
         try:
             inputs = inputs_at(self.original.imported, sizes, self.feeds.missing, self.seed)
-            return look_again(self.original, right(kernels), inputs, self.feeds.made_up)
+            return look_again(self.original, right(kernels), inputs, self.feeds.made_up, self.capturing)
         except (InputError, ModelError) as error:
             self._note(f"not timed at {spell(called(self.original.imported, sizes))}: {error}")
             return None

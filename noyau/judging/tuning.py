@@ -30,9 +30,10 @@ from noyau.reports.machine import this_machine
 from noyau.schedules.choosing import USUAL, Options, schedule
 from noyau.seeing import Seen
 from noyau.timing.cheats import seconds
-from noyau.timing.comparing import Timed, compare_swapped
+from noyau.timing.comparing import Timed
 from noyau.timing.fresh import hot_sets
 from noyau.timing.onnxruntime_workers import FEW_BINDINGS, Workers, WorkerSide, read_array
+from noyau.timing.swapping import compare_swapped
 from noyau.timing.workers import pin
 
 SEARCHED = (

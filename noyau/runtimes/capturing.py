@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from noyau.runtimes.onnxruntime import open_session, run
 
 if TYPE_CHECKING:
     import onnx
+    import onnxruntime
 
 
 def capture(
@@ -27,14 +29,40 @@ def capture(
 
     Values that no node of the model makes (its inputs, initializers) are left out, and those that need a node at one of
     the positions `without`, or an input that is not given. ModelError or InputError if onnxruntime does not run it."""
-    stored = {tensor.name for tensor in model.graph.initializer}
-    absent = {value.name for value in model.graph.input} - inputs.keys() - stored
-    lost = lost_values(model, without, absent)
-    part = part_for(model, (name for name in wanted if name not in lost))
-    if not part.graph.output:
-        return {}
-    session = open_session(part.SerializeToString(), folder=folder, optimized=False, prepacked=False)
-    return run(session, {value.name: inputs[value.name] for value in session.get_inputs()})
+    return Capturing(model, folder, without).capture(inputs, wanted)
+
+
+@dataclass(slots=True)
+class Capturing:
+    """As `capture`, again and again: the session of one capture is that of the next, if it has what is wanted there."""
+
+    model: onnx.ModelProto
+    folder: Path
+    without: Collection[int] = ()
+    _given: frozenset[str] = frozenset()
+    _session: onnxruntime.InferenceSession | None = None
+
+    def capture(self, inputs: Mapping[str, np.ndarray], wanted: Iterable[str]) -> dict[str, np.ndarray]:
+        """The arrays of some values, by name, for these inputs."""
+        stored = {tensor.name for tensor in self.model.graph.initializer}
+        absent = {value.name for value in self.model.graph.input} - inputs.keys() - stored
+        lost = lost_values(self.model, self.without, absent)
+        made = {name for node in self.model.graph.node for name in node.output if name}
+        names = [name for name in dict.fromkeys(wanted) if name not in lost and name in made]
+        if not names:
+            return {}
+        session = self._opened(names, frozenset(inputs))
+        return run(session, {value.name: inputs[value.name] for value in session.get_inputs()}, names)
+
+    def _opened(self, names: Sequence[str], given: frozenset[str]) -> onnxruntime.InferenceSession:
+        session = self._session
+        known = () if session is None or given != self._given else [output.name for output in session.get_outputs()]
+        if session is None or not set(names) <= set(known):
+            self._session = None  # its memory goes first
+            content = part_for(self.model, names).SerializeToString()
+            session = open_session(content, folder=self.folder, optimized=False, prepacked=False)
+            self._session, self._given = session, given
+        return session
 
 
 def part_for(model: onnx.ModelProto, wanted: Iterable[str]) -> onnx.ModelProto:

@@ -151,12 +151,15 @@ def _leave_traces(options: Any, folder: Path) -> None:
         options.add_session_config_entry(f"session.optimized_model_external_initializers_{key}", entry)
 
 
-def run(session: onnxruntime.InferenceSession, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The outputs of a session, by name, for arrays by name; bfloat16 goes in and comes out as ml_dtypes.bfloat16.
+def run(
+    session: onnxruntime.InferenceSession, feeds: Mapping[str, np.ndarray], names: Sequence[str] = ()
+) -> dict[str, np.ndarray]:
+    """The outputs of a session, or those of some names, by name, for arrays by name; bfloat16 goes in and comes out as
+    ml_dtypes.bfloat16.
 
     InputError where onnxruntime refuses the arrays, UnsupportedError where an output is no array that noyau has.
     """
-    names = [output.name for output in session.get_outputs()]
+    names = names or [output.name for output in session.get_outputs()]
     try:
         values = session.run_with_ort_values(names, {name: ort_value(array) for name, array in feeds.items()})
     except UnsupportedError:

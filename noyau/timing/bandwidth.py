@@ -11,7 +11,7 @@ from threading import Barrier
 import numpy as np
 
 from noyau.errors import BuildError
-from noyau.timing.kept import kept_curves
+from noyau.timing.kept import kept_curves, rate_of
 from noyau.timing.rates import memory_loops, memory_rate
 
 Clock = Callable[[], float]
@@ -30,7 +30,7 @@ def copy_rate(moved_bytes: int, threads: int) -> float:
     """Bytes per second of a plain copy that moves so many bytes, what is read and what is written counted.
 
     The same memory is copied again and again, as a kernel's is when it is timed: what fits into a cache is in it.
-    From what `noyau machine` has kept, else measured once a process for each power of two; 256 MiB at most."""
+    From what `noyau machine` has kept, else measured once and kept for each power of two; 256 MiB at most."""
     size_bytes, threads = _size_class(moved_bytes), max(threads, 1)
     known = kept_curves()
     rate = None if known is None else known[0].get(threads, {}).get(size_bytes)
@@ -113,11 +113,15 @@ def measure_read(read_bytes: int, threads: int) -> float:
 
 @cache
 def _read_rate(moved_bytes: int, threads: int) -> float:
-    return measure_read(moved_bytes, threads)
+    return rate_of("read", moved_bytes, threads, measure_read)
 
 
 @cache
 def _copy_rate(moved_bytes: int, threads: int) -> float:
+    return rate_of("copy", moved_bytes, threads, _best_copy)
+
+
+def _best_copy(moved_bytes: int, threads: int) -> float:
     return max(measure_copy(moved_bytes, threads), measure_around(moved_bytes, threads))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import math
+import operator
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from functools import cached_property
 from typing import Protocol
 
 import numpy as np
+
+from noyau.timing.bootstrap import interval_of_median
 
 Function = Callable[[], object]
 Clock = Callable[[], float]
@@ -40,9 +43,7 @@ _SAMPLE_S = 200e-6
 _WINDOW_S = 25e-3
 _LONG = 50  # times a sample: what takes so long need not be called again to see that it fills one
 _AGREE = 0.05
-_NARROW, _NARROW_IF_CLEAR, _CLEAR = 0.02, 0.05, 0.10
-_RESAMPLES = 2000
-_CONFIDENCE = 0.95
+_NARROW, _NARROW_IF_CLEAR, _CLEAR, _NARROW_IF_DECIDED = 0.02, 0.05, 0.10, 0.15
 
 
 class Verdict(Enum):
@@ -104,11 +105,7 @@ class Comparison:
     @cached_property
     def interval(self) -> tuple[float, float]:
         """The 95 % bootstrap interval of the median ratio, over pairs; NaN where a ratio is."""
-        if np.isnan(self.ratios).any():
-            return math.nan, math.nan
-        medians = _resampled_medians(np.sort(self.ratios), np.random.default_rng(self.seed))
-        low, high = np.quantile(medians, [(1 - _CONFIDENCE) / 2, (1 + _CONFIDENCE) / 2])
-        return float(low), float(high)
+        return interval_of_median(self.ratios, self.seed)
 
     @property
     def low(self) -> float:
@@ -136,6 +133,14 @@ class Comparison:
         width = (self.high - self.low) / self.speedup
         clear = self.low > 1 + _CLEAR or self.high < 1 - _CLEAR
         return width <= (_NARROW_IF_CLEAR if clear else _NARROW)
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether more pairs would not change the verdict: the interval is narrow, or at most 15 % wide and farther
+        from what would be another verdict than it is wide. For who wants the verdict, and not the ratio itself."""
+        width = self.high - self.low
+        clear = max(self.low - FASTER_ABOVE, SLOWER_BELOW - self.high) > width
+        return self.is_narrow or (clear and width <= _NARROW_IF_DECIDED * self.speedup)
 
     @property
     def advice(self) -> str:
@@ -175,6 +180,11 @@ class Series:
         return Comparison(before_s, after_s, self.calls[after], self.seed)
 
 
+Enough = Callable[[Comparison], bool]
+NARROW: Enough = operator.attrgetter("is_narrow")
+DECIDED: Enough = operator.attrgetter("is_decided")
+
+
 def compare(
     before: Function | Timed,
     after: Function | Timed,
@@ -182,18 +192,22 @@ def compare(
     budget_s: float = 1.0,
     seed: int = 0,
     fewest: int = FEWEST_PAIRS,
+    enough: Enough = NARROW,
+    warmed_s: tuple[float, float] = (0.0, 0.0),
     clock: Clock = time.perf_counter,
 ) -> Comparison:
-    """Time two callables, or two that time themselves, against each other until the interval is narrow or `budget_s` is
-    spent.
+    """Time two callables, or two that time themselves, against each other until there is `enough`, by default a narrow
+    interval, or `budget_s` is spent.
 
     The budget holds the warm-up, of at most a quarter; slow callables overrun it, since `fewest` pairs are always
-    measured. `clock` gives seconds. What a callable raises is not caught."""
+    measured. `warmed_s`: what a call of each took just before; where the warm-up would be one more of each and no
+    other, there is none. `clock` gives seconds. What a callable raises is not caught."""
     rounds = _Rounds([_timed(before, clock), _timed(after, clock)], np.random.default_rng(seed), clock, alike=True)
     start_s = clock()
     with _uncollected():
-        rounds.settle(start_s + budget_s / 4, math.inf)
-        rounds.measure(start_s + budget_s, seed, fewest)
+        if sum(warmed_s) < budget_s / 4 or min(warmed_s) < _LONG * _SAMPLE_S:
+            rounds.settle(start_s + budget_s / 4, math.inf)
+        rounds.measure(start_s + budget_s, seed, fewest, enough)
     return rounds.series(seed).comparison(0, 1)
 
 
@@ -215,35 +229,8 @@ def compare_all(
     start_s = clock()
     with _uncollected():
         rounds.settle(start_s + budget_s / 4, budget_s / (2 * FEWEST_PAIRS))
-        rounds.measure(max(start_s + budget_s, clock()), seed, FEWEST_PAIRS)
+        rounds.measure(max(start_s + budget_s, clock()), seed, FEWEST_PAIRS, NARROW)
     return rounds.series(seed)
-
-
-def compare_swapped(
-    places: Callable[[bool], tuple[Timed, Timed]],
-    *,
-    budget_s: float = 1.0,
-    seed: int = 0,
-    clock: Clock = time.perf_counter,
-) -> Comparison:
-    """As `compare`, for sides that are each in a place of their own: a process, whose memory and code lie so that all
-    in it runs some percent slower or faster. `places(False)` gives both sides, `places(True)` both in each other's
-    place; each half of the time goes to one of them."""
-    first, second = (half(*places(swapped), budget_s=budget_s, seed=seed, clock=clock) for swapped in (False, True))
-    return joined(first, second)
-
-
-def half(
-    before: Timed, after: Timed, *, budget_s: float, seed: int = 0, clock: Clock = time.perf_counter
-) -> Comparison:
-    """One half of what `compare_swapped` does: with the sides in one place each, in half of the time."""
-    return compare(before, after, budget_s=budget_s / 2, seed=seed, fewest=FEWEST_PAIRS // 2, clock=clock)
-
-
-def joined(first: Comparison, second: Comparison) -> Comparison:
-    """The comparison of two halves, the second with the places swapped."""
-    before_s, after_s = first.before_s + second.before_s, first.after_s + second.after_s
-    return Comparison(before_s, after_s, first.calls, first.seed, first.pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,20 +315,20 @@ class _Rounds:
             self.take(self.quick)
         return tuple(float(np.median(self.took_s[side][first[side] :])) for side in self.quick)
 
-    def measure(self, deadline_s: float, seed: int, fewest: int) -> None:
+    def measure(self, deadline_s: float, seed: int, fewest: int, enough: Enough) -> None:
         look_at, done = _CHECKED_FROM, 0
         while done < fewest or (self.quick and self.clock() < deadline_s and done < _MOST_PAIRS):
             self.take(self.quick if done >= fewest else range(len(self.sides)))
             done += 1
             if done >= look_at:
-                if self.is_narrow(seed):
+                if self.has(enough, seed):
                     return
                 look_at += max(5, look_at // 4)
 
-    def is_narrow(self, seed: int) -> bool:
-        """Whether more rounds would tell nothing new of any side against the first of them."""
+    def has(self, enough: Enough, seed: int) -> bool:
+        """Whether there is enough of each side against the first of them."""
         found, others = self.series(seed), self.quick[1:]
-        return all(found.comparison(self.quick[0], side).is_narrow for side in others)
+        return all(enough(found.comparison(self.quick[0], side)) for side in others)
 
     def take(self, sides: Sequence[int]) -> None:
         """One round of these sides."""
@@ -354,19 +341,6 @@ class _Rounds:
 
     def series(self, seed: int) -> Series:
         return Series(tuple(map(tuple, self.took_s)), tuple(self.calls), seed)
-
-
-def _resampled_medians(ordered: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Medians of resamples of sorted values, f64[_RESAMPLES].
-
-    Nothing is resampled: the middle of n draws of a place is the middle of n uniform numbers, which has a Beta law, and
-    the next above it the least of those that lie above."""
-    count = len(ordered)
-    middle = (count + 1) // 2
-    lower = rng.beta(middle, count - middle + 1, _RESAMPLES)
-    upper = lower if count % 2 else 1 - (1 - lower) * rng.random(_RESAMPLES) ** (1 / (count - middle))
-    places = np.minimum(np.stack([lower, upper]) * count, count - 1).astype(np.int64)
-    return np.asarray(ordered[places].mean(axis=0))
 
 
 def _agree(windows: Sequence[tuple[float, ...]]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -83,6 +83,21 @@ def kept_curves() -> tuple[Curves, Curves] | None:
     """The copies and the reads of what is kept; looked up once a process."""
     found = kept()
     return None if found is None else (found.copy, found.read)
+
+
+def rate_of(kind: str, moved_bytes: int, threads: int, measure: Callable[[int, int], float]) -> float:
+    """Bytes per second of one kind of traffic at one size, as it was measured before on this machine; measured now, and
+    kept, where it never was or is of more than 30 days ago."""
+    key = disk.digest("rate", _key(cc.DEFAULTS), kind, str(moved_bytes), str(threads))
+    told = records.recall(key)
+    try:
+        if told is not None and records.is_recent(told["measured_on"]):
+            return float(told["bytes_per_s"])
+    except (KeyError, TypeError, ValueError):
+        pass
+    rate = measure(moved_bytes, threads)
+    records.keep(key, {"measured_on": records.today(), "bytes_per_s": rate})
+    return rate
 
 
 def _measured_now(options: cc.Options) -> Measured:

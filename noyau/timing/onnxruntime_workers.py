@@ -18,10 +18,11 @@ from noyau.dtypes import DType, from_numpy
 from noyau.errors import CheckError, UnsupportedError
 from noyau.runtimes.onnxruntime import open_session
 from noyau.timing.cheats import seconds
-from noyau.timing.comparing import FEWEST_PAIRS, Comparison, half, joined
+from noyau.timing.comparing import FEWEST_PAIRS, NARROW, Comparison, Enough
 from noyau.timing.fresh import cold_sets, hot_sets
 from noyau.timing.onnxruntime_pairs import BoundRun, bound_run, first_outputs
-from noyau.timing.workers import Worker, pin
+from noyau.timing.swapping import half, joined
+from noyau.timing.workers import Worker, ask_at_once, pin
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -33,7 +34,7 @@ MOST_BINDINGS, FEW_BINDINGS = 256, 4
 _FACTORY = f"{__name__}:served"
 _LEAST_LOOKS = 3
 _LONG_S = 0.1  # from which a run is not repeated just to see whether it gives the same
-_RUNS = FEWEST_PAIRS + 4  # of each side, at the least: those measured, one to warm up and one to see shapes, each twice
+_RUNS = FEWEST_PAIRS + 2  # of each side, at the least: those measured, and in each place one to see shapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,8 @@ class WorkerSide:
         return took_s
 
     def tell(self) -> Told:
-        """`peak_bytes` of the process, and of the timed runs how many were `verified`. CheckError where one of those,
+        """`peak_bytes` of the process, the seconds of its first run, and of the timed runs how many were `verified`.
+        CheckError where one of those,
         chosen at random, gave other outputs than the first run."""
         told = self.worker.ask("tell")
         return {"peak_bytes": told["peak_bytes"], **told["told"]}
@@ -98,11 +100,12 @@ class Workers:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def sides(self, before: Job, after: Job, swapped: bool = False) -> tuple[WorkerSide, WorkerSide]:
-        """Both sessions, opened, each in a process of its own; `swapped`: in the other one. ModelError, InputError and
-        UnsupportedError are those of the sessions."""
+        """Both sessions, opened at once, each in a process of its own; `swapped`: in the other one. ModelError,
+        InputError and UnsupportedError are those of the sessions."""
         places = self.workers[::-1] if swapped else self.workers
-        first, second = (self._open(worker, job) for worker, job in zip(places, (before, after), strict=True))
-        return first, second
+        with self._written(before) as first, self._written(after) as second:
+            ask_at_once(places, "open", [first, second])
+        return WorkerSide(places[0]), WorkerSide(places[1])
 
     def compare(self, before: Job, after: Job, *, budget_s: float, seed: int = 0) -> tuple[Comparison, list[Told]]:
         """`after` against `before`, each half of the time in each of the two processes, and what is told of the four
@@ -120,22 +123,28 @@ class Workers:
         budget_s: float,
         seed: int = 0,
         limit_s: float = math.inf,
+        enough: Enough = NARROW,
     ) -> list[tuple[Comparison, list[Told]] | None]:
-        """As `compare`, on the inputs of the jobs and then on others, each for so long: sessions are opened once for
-        all of them. What fails on one of the inputs fails altogether. None for one of the others where its runs would
-        not be done within `limit_s` from the start."""
-        pin(self.workers, max(before.threads, after.threads) if min(before.threads, after.threads) else 0)
+        """As `compare`, on the inputs of the jobs and then on others, each for so long or until there is `enough`:
+        sessions are opened once for all of them. What fails on one of the inputs fails altogether. None for one of the
+        others where its runs would not be done within `limit_s` from the start."""
+        threads = max(before.threads, after.threads) if min(before.threads, after.threads) else 0
         end_s = seconds() + limit_s
         halves: list[list[Comparison | None]] = []
         told: list[list[Told]] = [[] for _ in (before, *others)]
         for swapped in (False, True):
+            pin(self.workers, 0)
             sides, found = self.sides(before, after, swapped), list[Comparison | None]()
+            pin(self.workers, threads)
             for number, feed in enumerate((None, *others)):
-                left_out = bool(halves) and halves[0][number] is None
-                if left_out or (feed is not None and self._feed(sides, feed) > end_s - seconds() and not halves):
+                if halves and halves[0][number] is None:
                     found.append(None)
                     continue
-                found.append(half(*sides, budget_s=budget_s, seed=seed))
+                first_s = self._fed(sides, feed)
+                if feed is not None and not halves and _RUNS * sum(first_s) > end_s - seconds():
+                    found.append(None)
+                    continue
+                found.append(half(*sides, budget_s=budget_s, seed=seed, enough=enough, warmed_s=first_s))
                 told[number] += [side.tell() for side in sides]
             halves.append(found)
         return [
@@ -143,10 +152,14 @@ class Workers:
             for first, second, said in zip(*halves, told, strict=True)
         ]
 
-    def _feed(self, sides: Sequence[WorkerSide], feed: Feed) -> float:
-        """Other inputs for both sides; the result is in how many seconds a comparison of the two is done, at least."""
-        with self.written(feed.arrays) as (_, inputs):
-            return _RUNS * sum(float(side.worker.ask("feed", inputs=inputs, cold=feed.cold)) for side in sides)
+    def _fed(self, sides: tuple[WorkerSide, WorkerSide], feed: Feed | None) -> tuple[float, float]:
+        """Other inputs for both sides, if there are any; the seconds of a first run of each."""
+        if feed is not None:
+            with self.written(feed.arrays) as (_, inputs):
+                for side in sides:
+                    side.worker.ask("feed", inputs=inputs, cold=feed.cold)
+        first_s, second_s = (float(side.tell()["first_s"]) for side in sides)
+        return first_s, second_s
 
     @contextlib.contextmanager
     def written(self, arrays: Arrays) -> Iterator[tuple[Path, list[dict[str, Any]]]]:
@@ -155,21 +168,21 @@ class Workers:
             folder = Path(name)
             yield folder, [_written(folder / f"{k}.bin", *each) for k, each in enumerate(arrays.items())]
 
-    def _open(self, worker: Worker, job: Job) -> WorkerSide:
+    @contextlib.contextmanager
+    def _written(self, job: Job) -> Iterator[dict[str, Any]]:
+        """What a process is told to open a session."""
         with self.written(job.arrays) as (folder, inputs):
             (folder / "model.onnx").write_bytes(job.content)
-            worker.ask(
-                "open",
-                factory=_FACTORY,
-                model=str(folder / "model.onnx"),
-                inputs=inputs,
-                library=None if job.library is None else str(job.library.absolute()),
-                folder=None if job.folder is None else str(job.folder.absolute()),
-                threads=job.threads,
-                prepacked=job.prepacked,
-                cold=job.cold,
-            )
-        return WorkerSide(worker)
+            yield {
+                "factory": _FACTORY,
+                "model": str(folder / "model.onnx"),
+                "inputs": inputs,
+                "library": None if job.library is None else str(job.library.absolute()),
+                "folder": None if job.folder is None else str(job.folder.absolute()),
+                "threads": job.threads,
+                "prepacked": job.prepacked,
+                "cold": job.cold,
+            }
 
 
 def _written(path: Path, name: str, array: np.ndarray) -> dict[str, Any]:
@@ -212,12 +225,14 @@ def served(
 @dataclass(slots=True)
 class Session:
     """Bound runs of one session, taken in turn; now and then, at random, the outputs of a timed run are looked at.
+    `first_s`: what a first run took on what it is fed.
 
     `expected`: what the first run gave, without what is random by nature; `unsure`: that is not known yet, for a run
     takes long."""
 
     runs: Sequence[Callable[[], None] | BoundRun]
     open_s: float
+    first_s: float = 0.0
     turn: int = 0
     looks: int = 0
     samples: int = 0
@@ -227,23 +242,22 @@ class Session:
     opened: onnxruntime.InferenceSession | None = None
     unsure: bool = False
 
-    def feed(self, inputs: Sequence[Mapping[str, Any]], cold: bool) -> float:
-        """Run on these inputs from now on; the memory of those before goes first. The seconds of a first run."""
+    def feed(self, inputs: Sequence[Mapping[str, Any]], cold: bool) -> None:
+        """Run on these inputs from now on; the memory of those before goes first."""
         assert self.opened is not None
         self.runs, self.turn, self.samples, self.looks = [], 0, 0, 0
         arrays, start_s = {each["name"]: read_array(each) for each in inputs}, seconds()
         outputs = first_outputs(self.opened, arrays)
-        took_s = seconds() - start_s
+        self.first_s = seconds() - start_s
         taken = sum(array.nbytes for array in (*arrays.values(), *outputs.values()))
         count = min(cold_sets(taken), MOST_BINDINGS) if cold else min(hot_sets(taken), FEW_BINDINGS)
         self.runs = [bound_run(self.opened, arrays, outputs) for _ in range(count)]
         self.expected = {name: array.tobytes() for name, array in outputs.items() if not array.dtype.hasobject}
-        self.unsure = took_s > _LONG_S
+        self.unsure = self.first_s > _LONG_S
         if not self.unsure:
             self.runs[0]()
             again = _outputs(self.runs[0])
             self.expected = {name: content for name, content in self.expected.items() if again[name] == content}
-        return took_s
 
     def lasts(self, calls: int) -> float:
         """Seconds of so many calls. Where more than one is asked for, and few places are used, one call on each goes
@@ -266,7 +280,7 @@ class Session:
     def tell(self) -> dict[str, Any]:
         if self.wrong:
             raise CheckError(self.wrong)
-        return {"open_s": self.open_s, "verified": self.looks, "bindings": len(self.runs)}
+        return {"open_s": self.open_s, "first_s": self.first_s, "verified": self.looks, "bindings": len(self.runs)}
 
     def _poison(self, run: Callable[[], None] | BoundRun) -> None:
         if isinstance(run, BoundRun):

@@ -154,6 +154,20 @@ class Worker:
         return f"{how}{f': {last}' if last else ''}"
 
 
+def ask_at_once(workers: Sequence[Worker], command: str, given: Sequence[Mapping[str, Any]]) -> None:
+    """A command to each, all at work at the same time. The first error is raised once all have answered."""
+    for worker, arguments in zip(workers, given, strict=True):
+        worker.begin(command, **arguments)
+    faults = []
+    for worker in workers:
+        try:
+            worker.answer()
+        except NoyauError as fault:
+            faults.append(fault)
+    if faults:
+        raise faults[0]
+
+
 def pin(workers: Sequence[Worker], threads: int) -> None:
     """Let all of them take turns on one core where they have one thread each, else on all cores.
 

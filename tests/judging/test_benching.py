@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 
+from noyau.builders import records
 from noyau.errors import CheckError, UnsupportedError
 from noyau.judging import benching, remembering
 from noyau.judging.benching import Bench, Scene, at_binding, decided, impossible, matters, stamps, timed
@@ -91,6 +92,14 @@ def test_what_was_too_noisy_is_timed_again_in_the_next_run(scene, bench, empty_c
     assert [run.recalled for run in runs] == [False, False, True]
 
 
+def test_what_was_too_noisy_stands_where_nothing_hangs_on_it(scene, bench, empty_cache, monkeypatch):
+    noisy = Comparison((0.5, 2.0) * 5, (1.0,) * 10)
+    monkeypatch.setattr(Workers, "compare_each", lambda *_, **given: [(noisy, [])])
+    assert not at_binding(scene[1][0], bench()).recalled
+    again = at_binding(scene[1][0], dataclasses.replace(bench(), ambiguous=True))
+    assert again.recalled and again.hot == noisy
+
+
 @pytest.mark.parametrize("change", ["fresh", "text", "shape", "threads", "date", "machine", "version"])
 def test_nothing_is_taken_where_anything_differs(change, scene, bench, clear, empty_cache, monkeypatch):
     kernel, made = scene[1][0], bench()
@@ -102,7 +111,7 @@ def test_nothing_is_taken_where_anything_differs(change, scene, bench, clear, em
         x = {"x": np.ones((10, 6), np.float32)}
         made = dataclasses.replace(made, seen=Seen({**made.seen.arrays, **x}, {"rows": 10}, made_up=True))
     if change == "date":
-        monkeypatch.setattr(remembering, "today", lambda: "2100-01-01")
+        monkeypatch.setattr(records, "today", lambda: "2100-01-01")
     if change in ("machine", "version"):
         here = remembering.this_machine()
         other = {"cpu": "another"} if change == "machine" else {"versions": {**here.versions, "onnxruntime": "9"}}
@@ -203,12 +212,17 @@ def test_a_time_without_known_bytes_is_not_doubted(scene, bench):
     assert impossible(scene[1][0], Timing(ROWS, compared(1e9)), bench()) == ""
 
 
-def test_scenes_that_take_too_long_are_left_out_but_the_first(scene, bench, empty_cache):
+def test_scenes_that_take_too_long_are_left_out_but_the_first(scene, bench, empty_cache, monkeypatch):
     made = bench()
     before, after, read = benching.parts(scene[1][0].groups[0], made)
     scenes = [Scene({"rows": rows}, {"x": np.ones((rows, 6), np.float32)}) for rows in (3, 4)]
     first, second = made.compare(before, after, scenes, "text", 0.0)
     assert first.hot.pairs >= 6 and second is None
+    measured = []
+    monkeypatch.setattr(Bench, "_measured", lambda self, *given: measured.extend(given[1]) or [None] * len(given[1]))
+    assert made.compare(before, after, scenes, "text", 0.0)[1] is None and not measured  # that is known now
+    made.compare(before, after, scenes, "text", 1.0)
+    assert len(measured) == 1
     assert set(read) == {"x"}
 
 

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from noyau.builders import cache, records
+from noyau.builders.records import OLDEST_DAYS
 from noyau.judging import remembering
 from noyau.judging.remembering import (
-    OLDEST_DAYS,
     certificate_key,
+    keep_late,
     keep_timing,
     recall_certificate,
+    recall_late,
     recall_timing,
     timing_key,
     today,
@@ -35,20 +37,30 @@ def test_what_was_ambiguous_is_no_answer_and_takes_the_place_of_an_older_one(emp
     keep_timing(KEY, FOUND)
     keep_timing(KEY, Comparison((0.5, 2.0) * 5, (1.0,) * 10))
     assert recall_timing(KEY) is None
+    assert recall_timing(KEY, ambiguous=True).comparison.pairs == 10
+
+
+def test_what_would_take_too_long_does_so_for_as_short_a_time_and_for_a_month(empty_cache, monkeypatch):
+    assert not recall_late(KEY, 5.0)
+    keep_late(KEY, 5.0)
+    assert recall_late(KEY, 5.0) and recall_late(KEY, 4.0)
+    assert not recall_late(KEY, 6.0)
+    monkeypatch.setattr(records, "today", lambda: "2100-01-01")
+    assert not recall_late(KEY, 5.0)
 
 
 @pytest.mark.parametrize(("days", "there"), [(0, True), (OLDEST_DAYS, True), (OLDEST_DAYS + 1, False)])
 def test_an_old_one_is_forgotten(days, there, empty_cache, monkeypatch):
     keep_timing(KEY, FOUND)
     later = datetime.date.fromisoformat(today()) + datetime.timedelta(days)
-    monkeypatch.setattr(remembering, "today", later.isoformat)
+    monkeypatch.setattr(records, "today", later.isoformat)
     assert (recall_timing(KEY) is not None) is there
 
 
 @pytest.mark.parametrize("told", [[], {}, {"timed_on": "x"}, {"timed_on": "2100-01-01", "comparison": {}}, "text", 3])
 def test_what_is_no_record_is_none(told, empty_cache):
     records.keep(KEY, told)
-    assert recall_timing(KEY) is None
+    assert recall_timing(KEY) is None and not recall_late(KEY, 1.0)
     assert recall_certificate(KEY, "it") is None
 
 

@@ -97,10 +97,10 @@ def test_sizes_beyond_the_memory_are_left_out_and_told(course, judged, bench, as
 def test_sizes_that_the_model_does_not_run_with_are_told(course, judged, bench, asked, monkeypatch):
     look = rounds.look_again
 
-    def refusing(original, kernels, inputs, made_up):
+    def refusing(original, kernels, inputs, made_up, capturing):
         if inputs.sizes["rows"] == 128:
             raise InputError("it must be odd")
-        return look(original, kernels, inputs, made_up)
+        return look(original, kernels, inputs, made_up, capturing)
 
     monkeypatch.setattr(rounds, "look_again", refusing)
     made = raced(bench(), judged, course, LONG, "faster", lambda _: None)

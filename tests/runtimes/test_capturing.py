@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from noyau.errors import InputError, ModelError
-from noyau.runtimes.capturing import capture, lost_values, part_for
+from noyau.runtimes import capturing
+from noyau.runtimes.capturing import Capturing, capture, lost_values, part_for
+from noyau.runtimes.onnxruntime import open_session
 from tests.large_model import write_large_model
 from tests.small_models import (
     KINDS,
@@ -26,6 +28,19 @@ def test_values_are_those_that_flow_through_the_model(tmp_path):
     assert list(found) == ["a", "atanh"]
     np.testing.assert_allclose(found["atanh"], np.tanh(X), rtol=1e-6)
     np.testing.assert_allclose(found["a"], 1 / (1 + np.exp(-X * np.tanh(X))), rtol=1e-6)
+
+
+def test_the_session_of_a_capture_is_that_of_the_next_if_it_has_what_is_wanted(tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr(capturing, "open_session", lambda *a, **k: opened.append(a) or open_session(*a, **k))
+    again = Capturing(twice(), tmp_path)
+    assert list(again.capture({"x": X}, ["a", "atanh"])) == ["a", "atanh"]
+    np.testing.assert_array_equal(
+        again.capture({"x": X[:1]}, ["a"])["a"], capture(twice(), tmp_path, {"x": X[:1]}, ["a"])["a"]
+    )
+    assert len(opened) == 2
+    assert list(again.capture({"x": X}, ["b"])) == ["b"]
+    assert len(opened) == 3
 
 
 def test_nothing_runs_where_nothing_is_wanted(tmp_path):

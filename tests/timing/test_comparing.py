@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from noyau.timing.comparing import FEWEST_PAIRS, Comparison, Verdict, compare, compare_all, spell_s
+from noyau.timing.comparing import DECIDED, FEWEST_PAIRS, NARROW, Comparison, Verdict, compare, compare_all, spell_s
 
 Noise = Callable[[np.random.Generator, float], float]
 
@@ -87,15 +87,6 @@ def test_the_interval_holds_the_truth_nine_times_in_ten():
     assert sum(run.low <= 1.2 <= run.high for run in runs) >= 180
 
 
-def test_the_interval_is_that_of_resampling():
-    drawn = np.random.default_rng(3).lognormal(0, 0.1, 31)
-    for count in (31, 30, 7, 6):
-        found = Comparison(tuple(drawn[:count]), (1.0,) * count)
-        picked = np.random.default_rng(4).integers(0, count, (4000, count))
-        low, high = np.quantile(np.median(drawn[picked], axis=1), [0.025, 0.975])
-        assert (found.low, found.high) == pytest.approx((low, high), abs=0.02)
-
-
 def test_the_same_samples_give_the_same_statistics():
     one, other = (Machine(NOISES["bursts"], 5).compare(310e-6, 300e-6, seed=9) for _ in range(2))
     assert one == other
@@ -148,6 +139,31 @@ def test_a_narrow_interval_ends_it_early():
     machine = Machine(NOISES["none"])
     assert machine.compare(300e-6, 300e-6, budget_s=100.0).pairs == 20
     assert machine.now < 1
+
+
+@pytest.mark.parametrize(("low", "high", "decided"), [(1.5, 1.7, True), (1.06, 1.16, False), (0.7, 0.8, True)])
+def test_a_verdict_is_decided_farther_from_another_one_than_the_interval_is_wide(low, high, decided):
+    found = Comparison(tuple(np.linspace(low, high, 40)), (1.0,) * 40)
+    found.__dict__["interval"] = (low, high)
+    assert not found.is_narrow
+    assert found.is_decided is decided
+
+
+def test_a_decided_verdict_ends_it_early():
+    noise = NOISES["five percent"]
+    until = [
+        compare(*(machine.function("it", each) for each in (900e-6, 450e-6)), enough=enough, clock=machine.clock)
+        for machine, enough in ((Machine(noise), NARROW), (Machine(noise), DECIDED))
+    ]
+    assert until[0].pairs > until[1].pairs == 20
+    assert {found.verdict for found in until} == {Verdict.FASTER}
+
+
+@pytest.mark.parametrize(("warmed_s", "calls"), [((3.0, 2.0), 0), ((0.1, 0.1), 1), ((0.5, 1e-3), 1)])
+def test_what_ran_just_before_for_as_long_as_the_warm_up_would_take_is_warm(warmed_s, calls):
+    machine = Machine(NOISES["none"])
+    compare(machine.function("a", 3.0), machine.function("b", 2.0), warmed_s=warmed_s, clock=machine.clock)
+    assert len(machine.called) == 2 * (FEWEST_PAIRS + calls)
 
 
 def test_slow_calls_are_measured_all_the_same():

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from noyau.errors import CheckError, InputError, NoyauError
-from noyau.timing.workers import Worker, pin
+from noyau.timing.workers import Worker, ask_at_once, pin
 
 FACTORY = "tests.timing.candidates:Sleeper"
 
@@ -63,6 +63,16 @@ def test_what_goes_wrong_is_one_reason_and_the_next_side_runs(worker, deed, kind
     if deed == "patch":
         worker.end()
     assert opened(worker).ask("run", calls=2) == pytest.approx(2e-3)
+
+
+def test_commands_given_at_once_are_all_answered_before_one_is_an_error(worker):
+    with Worker("the other", patience_s=30.0) as other:
+        given = [{"factory": FACTORY, "time_s": time_s} for time_s in (1.0, 2.0)]
+        ask_at_once([worker, other], "open", given)
+        assert [each.ask("run", calls=1) for each in (worker, other)] == [1.0, 2.0]
+        with pytest.raises(CheckError, match="the candidate"):
+            ask_at_once([worker, other], "open", [{"factory": "nowhere:it"}, given[1]])
+        assert other.ask("run", calls=1) == 2.0  # its answer is not taken for that of another command
 
 
 def test_what_hangs_is_ended():
