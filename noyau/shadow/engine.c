@@ -1,8 +1,12 @@
 /* The text of engine.h. Before this text stands engine.h. */
 #include <stdlib.h>
 #include <string.h>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 enum { MOST_FINDINGS = 256, IS_SET = 1, IS_WRITTEN = 2 };
+enum { FEW_BYTES = 4 << 20, MANY_BYTES = 1 << 29, PAGE = 1 << 12 };
 
 /* Who touched a cell in one way, since nothing orders them before the present one. `owner` counts from 1; 0 is nobody.
    `other` is the owner before, where there were two; in `block` and `warp` MANY where they were of several. */
@@ -60,6 +64,17 @@ void shadow_free(shadow *s) {
     free(s);
 }
 
+/* In large pages, of which each asks the system once: a shadow is first touched all over. One of very many bytes may not
+   be, and has small ones. */
+static void in_large_pages(char *start, size_t bytes) {
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    char *const from = (char *)(((uintptr_t)start + PAGE - 1) / PAGE * PAGE);
+    if (bytes >= FEW_BYTES && bytes <= MANY_BYTES) madvise(from, (size_t)(start + bytes - from) / PAGE * PAGE, MADV_HUGEPAGE);
+#else
+    (void)start, (void)bytes;
+#endif
+}
+
 int32_t shadow_memory(shadow *s, int64_t cells, int32_t is_set) {
     if (cells < 0 || s->memory_count == INT32_MAX) return -1;
     if (s->memory_count == s->room) {
@@ -71,6 +86,7 @@ int32_t shadow_memory(shadow *s, int64_t cells, int32_t is_set) {
     /* Pages that nobody touches cost nothing: the system gives zeros as they are asked for. */
     cell_shadow *made = calloc(cells ? (size_t)cells : 1, sizeof *made);
     if (!made) return -1;
+    in_large_pages((char *)made, (size_t)cells * sizeof *made);
     s->memories[s->memory_count] = (memory_shadow){made, cells, is_set};
     return (int32_t)s->memory_count++;
 }

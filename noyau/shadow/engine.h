@@ -13,6 +13,9 @@
 #ifndef NOYAU_SHADOW_H
 #define NOYAU_SHADOW_H
 
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE /* of which madvise is */
+#endif
 #include <stdint.h>
 
 #ifndef NOYAU_EXPORT

@@ -75,12 +75,6 @@ class Recorder:
 
     # Notes.
 
-    def touch(self, memory: int, cell: int, access: int, site: int) -> None:
-        notes = self.notes
-        notes.extend((4 * memory + access, cell, self.owner, site))
-        if len(notes) >= NOTES:
-            self.play()
-
     def touch_all(self, memory: int, cells: np.ndarray, access: int, site: int) -> None:
         """Each of these cells, in order."""
         rows = np.empty((cells.size, 4), np.int64)

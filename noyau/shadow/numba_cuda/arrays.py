@@ -13,7 +13,7 @@ import numpy as np
 
 from noyau.errors import UnsupportedError
 from noyau.shadow.engine import Event, Kind, Shadow
-from noyau.shadow.recording import Recorder, Recording
+from noyau.shadow.recording import NOTES, Recorder, Recording
 from noyau.shadow.records import Access, Memory, Site
 
 _READ, _WRITE, _ATOMIC, _SAME = (int(Access[name]) for name in ("READ", "WRITE", "ATOMIC", "SAME_WRITE"))
@@ -71,32 +71,38 @@ class Launched(Recorder):
 class DeviceArray(Recording):
     """An array in a kernel. Numbers that are read compute as on the device: whole ones up to 63 bits in 64."""
 
-    __slots__ = ("number", "size")
+    __slots__ = ("is_plain", "number", "size")
 
     def __init__(self, recorder: Recorder, memory: int, data: np.ndarray, cells: np.ndarray) -> None:
         super().__init__(recorder, memory, data, cells)
         self.number, self.size = _number_of(data.dtype), int(data.size)
+        self.is_plain = data.dtype.names is None
 
     def __getitem__(self, key: Any) -> Any:
-        cell, recorder, frame = self.cell(key), self.recorder, sys._getframe(1)
-        site = recorder._sites.get((frame.f_code.co_filename, frame.f_lineno))
+        recorder, frame = self.recorder, sys._getframe(1)
+        site = recorder.placed.get((id(frame.f_code), frame.f_lasti))
         if site is None:
-            site = recorder.site(frame)
-        if self.data.dtype.names is not None and self.inside(key, _READ, site) is not None:
-            return Record(self, key) if cell >= 0 else self._like(self.picked(key, site))
-        if cell >= 0:
-            recorder.touch(self.memory, cell, _READ, site)
+            site = recorder.place(frame)
+        cell = self.start + key * self.step if type(key) is int and 0 <= key < self.length else self.cell(key)
+        if cell >= 0 and self.is_plain:
+            notes = recorder.notes
+            notes += (self.noted, cell, recorder.owner, site)  # of a read, which is 0
+            if len(notes) >= NOTES:
+                recorder.play()
             return self.number(self.data[key])
+        if not self.is_plain and self.inside(key, _READ, site) is not None:
+            return Record(self, key) if cell >= 0 else self._like(self.picked(key, site))
         found = self.picked(key, site)
         if isinstance(found, np.ndarray):  # outside: zeros of that shape
             return found
         return self._like(found) if isinstance(found, Recording) else self.number(found)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        cell, recorder, frame = self.cell(key), self.recorder, sys._getframe(1)
-        site = recorder._sites.get((frame.f_code.co_filename, frame.f_lineno))
+        recorder, frame = self.recorder, sys._getframe(1)
+        site = recorder.placed.get((id(frame.f_code), frame.f_lasti))
         if site is None:
-            site = recorder.site(frame)
+            site = recorder.place(frame)
+        cell = self.start + key * self.step if type(key) is int and 0 <= key < self.length else self.cell(key)
         if isinstance(value, Record):
             for name in value._array.data.dtype.names or ():
                 self.field(name)[key] = value[name]
@@ -146,7 +152,11 @@ class DeviceArray(Recording):
             data[key] = fitted(value, data.dtype)
         if access == _WRITE and before == data[key]:
             access = _SAME
-        self.recorder.touch(self.memory, cell, access, site)
+        recorder = self.recorder
+        notes = recorder.notes
+        notes += (self.noted + access, cell, recorder.owner, site)
+        if len(notes) >= NOTES:
+            recorder.play()
 
     def _viewed(self, view: Callable[[np.ndarray], np.ndarray]) -> Recording:
         return self._like(super()._viewed(view))

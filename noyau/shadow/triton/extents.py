@@ -55,7 +55,7 @@ class Extents:
         """Note one access of `size` bytes at each address; which of them lie inside an argument. `values`: what a
         write puts there, as many."""
         inside = np.zeros(addresses.size, bool)
-        places = addresses.astype(np.int64)
+        places = addresses.view(np.int64) if addresses.dtype.itemsize == 8 else addresses.astype(np.int64)
         if not places.size or not self._extents:
             return inside
         bits = None if values is None else np.ascontiguousarray(values).view(_BITS[values.itemsize])
@@ -87,14 +87,19 @@ class Extents:
     ) -> Array:
         """Accesses that count for one argument."""
         offsets = places - extent.start
-        inside: Array = (offsets >= 0) & (places + size <= extent.end)
-        cells = offsets // extent.item
-        ends = (offsets + (size - 1)) // extent.item
-        widest = int((ends - cells).max()) + 1
+        inside: Array = (offsets >= 0) & (places <= extent.end - size)
+        shift = extent.item.bit_length() - 1  # items are of 1, 2, 4 or 8 bytes
+        cells = offsets >> shift
+        is_one = size == extent.item and not (offsets & (size - 1)).any()
+        ends = cells if is_one else (offsets + (size - 1)) >> shift
+        widest = 1 if is_one else int((ends - cells).max()) + 1
         changed = None
         if values is not None and widest == 1 and size == extent.item:
-            changed = np.ones(cells.size, bool)
-            changed[inside] = extent.bits[cells[inside]] != values[inside]
+            if inside.all():
+                changed = extent.bits[cells] != values
+            else:
+                changed = np.ones(cells.size, bool)
+                changed[inside] = extent.bits[cells[inside]] != values[inside]
         self.shadow.touch_many(extent.memory, cells, access, site, changed)
         for more in range(1, widest):
             wide = cells + more

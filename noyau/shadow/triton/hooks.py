@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -176,17 +177,16 @@ class Hooks:
             raise TooManyError
         element = pointers.get_element_ty()
         size = max(1, int(element.primitive_bitwidth) // 8)
-        shape = np.broadcast_shapes(pointers.data.shape, np.shape(mask))
-        lanes = np.broadcast_to(mask, shape).astype(bool)
-        addresses = np.broadcast_to(pointers.data, shape)
-        if access is not Access.WRITE:
-            values = None
-        if values is not None:
-            values = np.broadcast_to(values, shape)
+        addresses, values = pointers.data, values if access is Access.WRITE else None
+        lanes = mask if mask.dtype == bool else mask.astype(bool)
+        shape = np.broadcast_shapes(addresses.shape, lanes.shape)
+        if not addresses.shape == lanes.shape == (shape if values is None else values.shape):
+            addresses, lanes = np.broadcast_to(addresses, shape), np.broadcast_to(lanes, shape)
+            values = None if values is None else np.broadcast_to(values, shape)
         if lanes.all():
             given = None if values is None else values.reshape(-1)
             return self.extents.touch(addresses.reshape(-1), size, access, self.site(), given).reshape(shape)
-        given = None if values is None else values[lanes]
+        given, lanes = None if values is None else values[lanes], lanes.copy()
         lanes[lanes] = self.extents.touch(addresses[lanes], size, access, self.site(), given)
         return lanes
 
@@ -222,7 +222,7 @@ def hooked(extents: Extents, most: int) -> Iterator[Hooks]:
     for name, function in made.items():
         setattr(builder, name, function)
     try:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), _hastened(builder):
             yield hooks
     finally:
         if patch is not None:
@@ -232,6 +232,38 @@ def hooked(extents: Extents, most: int) -> Iterator[Hooks]:
                 delattr(builder, name)
             else:
                 setattr(builder, name, old)
+
+
+@contextmanager
+def _hastened(builder: Any) -> Iterator[None]:
+    """The interpreter without two things that take it most of its time: it makes a table of all dtypes whenever it asks
+    for one, and says of each sum whether it overflowed, for assertions that it makes only where it debugs."""
+    plain: Any = getattr(interpreter, "_get_np_dtype", None)
+    options: Any = getattr(builder, "options", None)
+    known: dict[Any, Any] = {}
+
+    def recalled(dtype: Any) -> Any:
+        if isinstance(dtype, interpreter.tl.pointer_type):
+            return plain(dtype)
+        element = dtype.element_ty if isinstance(dtype, interpreter.tl.block_type) else dtype
+        if isinstance(element, interpreter.tl.pointer_type):
+            return plain(dtype)
+        found = known.get(element)
+        if found is None:
+            found = known[element] = plain(dtype)
+        return found
+
+    if plain is not None:
+        interpreter._get_np_dtype = recalled
+    if getattr(options, "sanitize_overflow", False) and not getattr(options, "debug", True):
+        builder.options = replace(options, sanitize_overflow=False)
+    try:
+        yield
+    finally:
+        if plain is not None:
+            interpreter._get_np_dtype = plain
+        if options is not None:
+            builder.options = options
 
 
 def _index(tensor: Any) -> int:
