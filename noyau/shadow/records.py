@@ -122,7 +122,7 @@ class Seen:
 class Route:
     """How a route spells the numbers of what was seen: its sites and memories, and an owner in words (`iteration 3`,
     `thread 5 of block 2`). `remedies`, `messages`: what mends a kind, and what is said of it, where that is not as
-    everywhere."""
+    everywhere; a race of two blocks, and one of a cell that several update, may have remedies of their own."""
 
     language: str
     sites: Sequence[Site]
@@ -151,6 +151,8 @@ def findings_of(seen: Iterable[Seen], route: Route, op: str, kernel: str, size: 
     """The findings of a run, one for each kind and pair of lines, and notes on those that marks in the source allow."""
     kept: dict[str, Finding] = {}
     allowed: dict[str, None] = {}
+    seen = list(seen)
+    updates = _updates(seen)
     for each in seen:
         site, other = route.site(each.site), route.site(each.other_site)
         marks = [(place, place.allows(each.kind)) for place in (site, other)]
@@ -158,13 +160,28 @@ def findings_of(seen: Iterable[Seen], route: Route, op: str, kernel: str, size: 
         if reason is not None:
             allowed[f"{each.kind} allowed at {reason[0].place}: {reason[1]}"] = None
             continue
-        finding = finding_of(each, route, op, kernel, size)
+        finding = finding_of(each, route, op, kernel, size, (each.site, each.other_site, each.memory) in updates)
         kept.setdefault(f"{finding.id}", finding)
     return list(kept.values()), list(allowed)
 
 
-def finding_of(seen: Seen, route: Route, op: str, kernel: str, size: str) -> Finding:
-    """One finding of the record, in words."""
+def _updates(seen: Sequence[Seen]) -> set[tuple[int, int, int]]:
+    """The lines, twice, and memories of which several owners read a cell and write it, all on that line: x[0] += 1."""
+    alone = [each for each in seen if each.kind == "race" and each.site == each.other_site]
+    one, both = ({(each.site, each.site, each.memory) for each in alone if each.writes == writes} for writes in (1, 2))
+    return one & both
+
+
+def _remedy(seen: Seen, route: Route, owners: Sequence[str], is_update: bool) -> str:
+    kinds = [seen.kind]
+    if seen.kind == "race":
+        blocks = {owner.partition(" of block ")[2] for owner in owners}
+        kinds = ["update"] * is_update + ["race of blocks"] * (len(blocks) > 1) + kinds
+    return next((route.remedies[kind] for kind in kinds if kind in route.remedies), REMEDIES.get(seen.kind, ""))
+
+
+def finding_of(seen: Seen, route: Route, op: str, kernel: str, size: str, is_update: bool = False) -> Finding:
+    """One finding of the record, in words; `is_update`: of a line on which several owners update a cell."""
     site, other = route.site(seen.site), route.site(seen.other_site)
     memory = route.memories.get(seen.memory, _UNNAMED)
     is_index = seen.kind in ("out-of-bounds", "negative-index")
@@ -183,7 +200,7 @@ def finding_of(seen: Seen, route: Route, op: str, kernel: str, size: str) -> Fin
         other_place=other.place if other.line else "",
         owners=tuple(owners),
         digest=digest(seen.kind, kernel, site.text, other.text),
-        mend=route.remedies.get(seen.kind, REMEDIES.get(seen.kind, "")),
+        mend=_remedy(seen, route, owners, is_update),
     )
 
 

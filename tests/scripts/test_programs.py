@@ -101,6 +101,7 @@ def test_a_program_of_openmp_runs_with_its_own_main(tmp_path, capfd):
     assert "thread 3 of 4 writes y at 20, which has 20 cells" in told["out-of-bounds"].message
     assert "a variable on the stack, written by thread 0 of 4 on the same line" in told["race"].message
     assert told["race"].owners == ("thread 1 of 4", "thread 0 of 4")
+    assert "#pragma omp atomic" in told["race"].remedy
     assert str(found).startswith("prog: watched in 2 runs, ")
     assert checked(tmp_path, "prog.c", OPENMP, "7").fault == "it ended with status 3"
     crashed = checked(tmp_path, "prog.c", OPENMP)
@@ -121,6 +122,7 @@ def test_a_program_of_cuda_runs_without_a_gpu(tmp_path, capfd):
     told = {each.kind: each for each in found.findings}
     assert "thread 36 of block 1 reads da at 100" in told["out-of-bounds"].message
     assert set(told["race"].owners) <= {f"thread {n} of block {b}" for n in range(64) for b in range(2)}
+    assert told["race"].remedy.startswith("put a __syncthreads() between them")
     assert "threads took turns: 256 in 2 launches" in str(found)
     assert seen(checked(tmp_path, "prog.cu", CUDA, launch=((1,), (32,)))) == [("race", 16)]
 
@@ -220,3 +222,20 @@ int main() {
 """
     names = [array.name for each in checked(tmp_path, "rows.cpp", text, maps=True).maps for array in each.arrays]
     assert names == ["memory of line 5", "memory of line 5 (2)"]
+
+
+def test_what_mends_a_program_names_no_op(tmp_path, capfd):
+    text = """#include <cstdio>
+__global__ void sum(const float *x, float *out, int n) { if (threadIdx.x == 0) *out += x[blockIdx.x]; }
+int main() {
+    float *x, *out;
+    cudaMalloc(&x, 8);
+    cudaMalloc(&out, 4);
+    cudaMemset(x, 0, 8);
+    sum<<<2, 32>>>(x, out, 2);
+    cudaDeviceSynchronize();
+}
+"""
+    remedies = {each.kind: each.remedy for each in checked(tmp_path, "sum.cu", text).findings}
+    assert remedies["uninitialised"] == "write each cell before it is read, on every path that leads there"
+    assert remedies["race"] == "no barrier orders two blocks: give each thread its own cells, or use atomicAdd"

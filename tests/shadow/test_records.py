@@ -70,3 +70,18 @@ def test_a_route_may_word_a_kind_itself():
     route = Route("cuda", (WRITE, READ), {}, str, {"race": "wait"}, {"race": lambda seen, _: f"{seen.owner} hurries"})
     ((finding,), _) = findings_of([RACE], route, "op", "kernel", "")
     assert (finding.message, finding.remedy) == ("2 hurries", "wait")
+
+
+def test_what_mends_a_race_follows_who_races():
+    remedies = {"race": "a barrier", "race of blocks": "an atomic", "update": "an update"}
+
+    def mend(*seen: Seen, blocks: int = 1) -> str:
+        route = Route("cuda", (WRITE, READ), {}, lambda n: f"thread {n} of block {n % blocks}", remedies)
+        return findings_of(seen, route, "op", "kernel", "")[0][0].remedy
+
+    read = replace(RACE, access=Access.READ, other_access=Access.WRITE, other_site=0)
+    both = replace(read, access=Access.WRITE)
+    assert (mend(RACE), mend(RACE, blocks=2)) == ("a barrier", "an atomic")
+    assert (mend(read), mend(both), mend(read, both)) == ("a barrier", "a barrier", "an update")
+    assert mend(RACE, read, both) == "a barrier"  # of two lines
+    assert mend(read, replace(both, memory=1)) == "a barrier"

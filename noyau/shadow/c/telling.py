@@ -19,10 +19,15 @@ _REMEDIES = {
     "cpp": {"race": "give each thread its own cells, or use a mutex, an atomic or a reduction"},
     "cuda": {
         "race": "put a __syncthreads() between them, give each thread its own cells, or use atomicAdd",
+        "race of blocks": "no barrier orders two blocks: give each thread its own cells, or use atomicAdd",
         "divergent-barrier": "let every thread of the block, and each lane of the mask, reach it; guard the work alone",
         "out-of-bounds": "compare the index with the size before the access: if (i < n)",
         "unwritten": "let the grid cover every cell, or loop with a stride of the grid",
     },
+}
+_OF_PROGRAMS = {  # there is no op that could say what an output holds
+    "uninitialised": "write each cell before it is read, on every path that leads there",
+    "unwritten": "let the loop reach the last cells",
 }
 _WARPS = {
     "ended": "waits at a barrier which {other} never reaches: it has returned{line}",
@@ -118,7 +123,7 @@ def findings(runs: Sequence[Ran], lines: Lines, told: Told) -> tuple[tuple[Findi
         numbers.sites,
         numbers.memories,
         lambda owner: numbers.owners[owner] if 0 <= owner < len(numbers.owners) else "it",
-        _REMEDIES[told.language],
+        (_OF_PROGRAMS if told.entry == "main" else {}) | _REMEDIES[told.language],
         messages,
     )
     plain, allowed = findings_of((each for each in seen if each not in freed), route, told.op, told.kernel, told.size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -79,17 +80,18 @@ def is_scan(races: Sequence[Seen]) -> bool:
     return len(reads) == len(races) and all(each.owner > each.other_owner for each in reads)
 
 
-def remedy_of(race: Seen, races: Sequence[Seen]) -> str:
+def remedy_of(race: Seen, races: Sequence[Seen], sites: Sequence[Site]) -> str:
     """What mends a race, by what meets: an update of one cell, what an earlier iteration made, an old value."""
     if is_scan(races):
         return REMEDIES["scan"]
     pairs = {(each.access, each.other_access) for each in races if each.site == race.site == each.other_site}
     if {(Access.READ, Access.WRITE), (Access.WRITE, Access.WRITE)} <= pairs:
-        return REMEDIES["reduction"] if _is_one_cell(race, races) else REMEDIES["index"]
+        return REMEDIES["reduction"] if _is_one_cell(race, sites) else REMEDIES["index"]
     if not any(each.access is each.other_access is Access.WRITE for each in races):
         return REMEDIES["copy"]
     return REMEDIES["index"]
 
 
-def _is_one_cell(race: Seen, races: Sequence[Seen]) -> bool:
-    return len({each.cell for each in races if each.memory == race.memory}) == 1
+def _is_one_cell(race: Seen, sites: Sequence[Site]) -> bool:
+    """Whether the line updates a cell that it names by numbers alone, as in c[0] += 1: one for all iterations."""
+    return re.search(r"\[[\s\d,()-]*\]\s*[^\s\w=]{1,2}=", sites[race.site].text) is not None

@@ -210,7 +210,7 @@ def _findings(
     allowed: dict[str, None] = {}
     for group in _grouped(seen):
         races = [each for each in seen if each.kind == "race" and each.memory == group[0].memory]
-        remedies = {"race": remedy_of(group[0], races)} if group[0].kind == "race" else {}
+        remedies = {"race": remedy_of(group[0], races, route.sites)} if group[0].kind == "race" else {}
         made, marks = findings_of(group[:1], replace(route, remedies=remedies), op, kernel, size)
         found |= {each.id: each for each in made if each.id not in found}
         allowed |= dict.fromkeys(marks)

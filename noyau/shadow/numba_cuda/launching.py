@@ -196,7 +196,9 @@ MESSAGES: dict[str, Callable[[Seen, Route], str]] = {
 
 
 REMEDIES = {
-    "race": "within a block put cuda.syncthreads() between the two; else give each cell one thread, or use cuda.atomic",
+    "race": "put cuda.syncthreads() between the two, give each cell one thread, or use cuda.atomic",
+    "race of blocks": "no barrier orders two blocks: give each cell one thread, or use cuda.atomic",
+    "update": "use cuda.atomic, as in cuda.atomic.add(counts, index, 1), or give each cell one thread",
     "uninitialised": "let some thread write each cell, and each lane take part, before it is read",
 }
 

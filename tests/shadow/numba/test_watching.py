@@ -82,6 +82,7 @@ def test_the_remedy_fits_the_race():
     assert "earlier one made" in mend("running sum")
     assert "another array" in mend("shifted in place")
     assert "one iteration" in mend("neighbours")
+    assert "loop over the cells" in mend("histogram")
     assert "assign the name" in mend("carried name")
 
 
