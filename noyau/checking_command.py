@@ -70,6 +70,9 @@ def run_check(arguments: argparse.Namespace) -> int:
         return _check_op(arguments)
     target = Path(arguments.target)
     _require_of_models(arguments, target)
+    if arguments.against is None and target.suffix != ".onnx":
+        known = "MODEL.onnx --against B.onnx, FILE.py::OP, SCRIPT.py, BOOK.ipynb, PROGRAM.c, .cpp or .cu"
+        raise InputError(f"{target} is nothing that can be checked; there are: {known}")
     if arguments.against is None:
         raise InputError(f"{target} is checked against another model: noyau check {target} --against B.onnx")
     if arguments.json is not None:
@@ -98,10 +101,9 @@ def _require_of_models(arguments: argparse.Namespace, target: Path) -> None:
 
 def _check_op(arguments: argparse.Namespace) -> int:
     """Every kernel of an op, or of each op of a file, against its reference."""
-    from rich.console import Console
-
     from noyau.checking.findings import LIMITS, together
     from noyau.checking.sarif import sarif
+    from noyau.reports.wrapping import print_lines
     from noyau.reports.writing import write_json
 
     if arguments.against is not None or arguments.inputs is not None:
@@ -118,7 +120,7 @@ def _check_op(arguments: argparse.Namespace) -> int:
     if arguments.sarif is not None:
         write_json(sarif([finding for each in found for finding in each.findings]), arguments.sarif)
     told = "\n".join([*map(str, found), *map(str, maps), *(f"limits: {limit}" for limit in LIMITS)])
-    Console(soft_wrap=True).print(plain_lines(told), markup=False, highlight=False)
+    print_lines(told)
     is_warned = arguments.strict and any(check.findings for check in found)
     status = 0 if all(check.ok for check in found) and not is_warned else 1
     draw(maps, drawing_of(arguments.map), path, status)
@@ -199,12 +201,3 @@ def _require_sizes(sizes: Mapping[str, int], known: Collection[str], target: str
     if unknown is not None:
         told = ", ".join(sorted(known)) or "none"
         raise InputError(f"{option} {unknown}: no op of {target} has such a size; there are: {told}")
-
-
-def plain_lines(text: str) -> str:
-    """The lines of a text, each safe to print, and with the spaces that it has."""
-    return "\n".join(_plain(line.expandtabs(4)) for line in text.splitlines())
-
-
-def _plain(line: str) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in line)

@@ -12,6 +12,8 @@ from typing import Any
 from noyau.errors import InputError, NoyauError
 from noyau.ops import Op
 
+_OPS = "an op is a function under @noyau.op"
+
 
 def load_op(target: str) -> Op[Any, Any]:
     """The op of "path.py::name", or of "path.py" where it has one alone; the file is run, under a name of its own.
@@ -20,9 +22,11 @@ def load_op(target: str) -> Op[Any, Any]:
     place, _, wanted = target.partition("::")
     path = Path(place)
     if not path.is_file():
-        raise InputError(f"there is no file {place!r}; give PATH.py::OP")
+        raise InputError(f"there is no file {place!r}")
     found = {name: value for name, value in _run(path).items() if isinstance(value, Op)}
-    known = ", ".join(found) or "none"
+    known = ", ".join(found)
+    if not found:
+        raise InputError(f"{place} has no op{f' {wanted!r}' if wanted else ''}; {_OPS}")
     if wanted and wanted not in found:
         raise InputError(f"{place} has no op {wanted!r}; its ops are: {known}")
     if not wanted and len(found) != 1:
@@ -39,7 +43,7 @@ def load_ops(target: str) -> list[Op[Any, Any]]:
         return [load_op(target)]
     found = {id(value): value for value in _run(Path(place)).values() if isinstance(value, Op)}
     if not found:
-        raise InputError(f"{place} has no op; an op is a function under @noyau.op")
+        raise InputError(f"{place} has no op; {_OPS}")
     return list(found.values())
 
 
@@ -55,7 +59,7 @@ def load_ops_or_functions(
         return load_op(target), None
     path, names = Path(place), wanted.split(",")
     if not path.is_file():
-        raise InputError(f"there is no file {place!r}; give PATH.py::OP or PATH.py::f,g")
+        raise InputError(f"there is no file {place!r}")
     found = _run(path)
     missing = next((name for name in names if not callable(found.get(name))), None)
     if missing is not None:

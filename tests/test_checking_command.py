@@ -156,6 +156,10 @@ def test_a_file_that_seems_to_have_an_op(tmp_path, capsys):
     ("arguments", "told"),
     [
         (["no.py::norm"], "there is no file 'no.py'"),
+        (
+            ["notes.txt::norm"],
+            "notes.txt::norm is nothing that can be checked; there are: MODEL.onnx --against",
+        ),
         (["--against", "b.onnx"], "--against and --inputs are of models"),
         (["--inputs", "f.npz"], "--against and --inputs are of models"),
     ],

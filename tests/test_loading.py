@@ -42,8 +42,9 @@ def test_an_op_by_its_name_or_alone(folder):
     ("text", "target", "told"),
     [
         (FILE, "path.py::triple", "has no op 'triple'; its ops are: double"),
-        (FILE, "nowhere.py::double", r"there is no file '.*nowhere\.py'; give PATH\.py::OP"),
-        ("x = 1", "path.py", r"has 0 ops \(none\); say which"),
+        (FILE, "nowhere.py::double", r"there is no file '.*nowhere\.py'$"),
+        ("x = 1", "path.py", "path.py has no op; an op is a function under @noyau.op"),
+        ("def f(): 1", "path.py::f", "path.py has no op 'f'; an op is a function under @noyau.op"),
         (
             FILE + FILE.replace("double", "again").replace("again.kernel", "# "),
             "path.py",

@@ -1,8 +1,9 @@
-"""Paragraphs that hang from their first line, without spaces at the ends of lines."""
+"""Paragraphs that hang from their first line, without spaces at the ends of lines; and lines as they are printed."""
 
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator
 
 from rich.cells import cell_len
@@ -10,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 _CONSOLE = Console(file=io.StringIO(), color_system=None)
+_SOURCE = re.compile(r"\s*(\d+ \||-->)")  # a line of a text, or its place
 
 
 def hanging(text: str | Text, width: int, first: str = "", rest: str | None = None, style: str = "") -> Iterator[Text]:
@@ -22,3 +24,31 @@ def hanging(text: str | Text, width: int, first: str = "", rest: str | None = No
         line.rstrip()
         if line or not number:
             yield Text(rest if number else first) + line
+
+
+def print_lines(text: str) -> None:
+    """Print a report on stdout, safe to print. What a terminal has no room for goes on below, but lines of source."""
+    console = Console(soft_wrap=True)
+    lines = plain_lines(text).splitlines()
+    if console.is_terminal:
+        lines = [each for line in lines for each in _folded(line, console.width)]
+    console.print("\n".join(lines), markup=False, highlight=False)
+
+
+def _folded(line: str, width: int) -> Iterator[str]:
+    """The line, as several where it is longer, at words; those after the first lie further in."""
+    if cell_len(line) <= width or _SOURCE.match(line):
+        yield line
+        return
+    body = line.lstrip()
+    indent = line[: len(line) - len(body)]
+    yield from (each.plain for each in hanging(body, width, indent, f"{indent}    "))
+
+
+def plain_lines(text: str) -> str:
+    """The lines of a text, each safe to print, and with the spaces that it has."""
+    return "\n".join(_plain(line.expandtabs(4)) for line in text.splitlines())
+
+
+def _plain(line: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in line)

@@ -79,7 +79,7 @@ def drawing_of(wish: str | None) -> Path | None:
 def draw(maps: Sequence[Map], place: Path | None, path: Path, status: int) -> None:
     """Write the drawing. Where no launch is small enough, or there is none, InputError; a line where `status` says
     already that something is wrong with the kernels, which counts for more."""
-    from noyau.checking_command import plain_lines
+    from noyau.reports.wrapping import plain_lines
 
     try:
         _draw(maps, place, path)
@@ -104,11 +104,9 @@ def _draw(maps: Sequence[Map], place: Path | None, path: Path) -> None:
 def check_and_print(arguments: argparse.Namespace) -> int:
     """0 where the script ended well and nothing speaks against its kernels, else 1; also 1 for warnings that are to
     count."""
-    from rich.console import Console
-
     from noyau.checking.findings import LIMITS
     from noyau.checking.sarif import sarif
-    from noyau.checking_command import plain_lines
+    from noyau.reports.wrapping import print_lines
     from noyau.reports.writing import write_json
 
     path = Path(arguments.target)
@@ -127,7 +125,7 @@ def check_and_print(arguments: argparse.Namespace) -> int:
     if arguments.sarif is not None:
         write_json(sarif(found.findings), arguments.sarif)
     told = "\n".join([str(found), *map(str, found.maps), f"limits: {LIMITS[0]}"])
-    Console(soft_wrap=True).print(plain_lines(told), markup=False, highlight=False)
+    print_lines(told)
     status = 0 if found.ok and not (arguments.strict and found.findings) else 1
     draw(found.maps, drawing_of(arguments.map), path, status)
     return status

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from rich.text import Text
 
-from noyau.reports.wrapping import hanging
+from noyau.reports.wrapping import hanging, print_lines
 
 
 def lines(*arguments: object, **named: str) -> list[str]:
@@ -32,3 +32,35 @@ def test_the_head_is_not_styled():
 @pytest.mark.parametrize("text", ["[red]x[/red]", "[/]", "[link=a]b"])
 def test_markup_is_text(text):
     assert lines(text, 40) == [text]
+
+
+REPORT = """\
+sums: race: iteration 1 writes out[0], written by iteration 0 on the same line
+   --> a_folder_of_some_length/sums_by_columns.py:20
+ 20 |             out[j] += a[i, j] * weights[i]
+    = mend: give each cell one iteration: loop over the cells instead\x1b[2J
+"""
+
+
+def test_in_a_terminal_a_report_goes_on_below_but_for_lines_of_source(monkeypatch, capsys):
+    for name, value in (("TTY_COMPATIBLE", "1"), ("COLUMNS", "40"), ("NO_COLOR", "1")):
+        monkeypatch.setenv(name, value)
+    print_lines(REPORT)
+    head, *source = capsys.readouterr().out.split("   -->")
+    assert head.splitlines() == [
+        "sums: race: iteration 1 writes",
+        "    out[0], written by iteration 0 on",
+        "    the same line",
+    ]
+    assert source[0].splitlines() == [
+        " a_folder_of_some_length/sums_by_columns.py:20",
+        " 20 |             out[j] += a[i, j] * weights[i]",
+        "    = mend: give each cell one",
+        "        iteration: loop over the cells",
+        "        instead?[2J",
+    ]
+
+
+def test_elsewhere_the_lines_stay_whole(capsys):
+    print_lines(REPORT)
+    assert capsys.readouterr().out == REPORT.replace("\x1b", "?")
