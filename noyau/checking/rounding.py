@@ -7,12 +7,14 @@ is exact nothing is rounded, so counters and masks in floats stay what they are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from noyau.checking.floats import PATTERN, moved, repeated
+from noyau.checking.orders import TURNS, bracketed, contracted, summed
 from noyau.dtypes import DType
 from noyau.ir.binding import bind
 from noyau.ir.evaluation import Evaluator
@@ -25,30 +27,34 @@ Arrays = Mapping[str, np.ndarray]
 ROUNDED = frozenset({"add", "subtract", "multiply", "divide", "sqrt", "reciprocal"})
 BELOW_ONE = frozenset({"tanh", "erf", "sigmoid"})  # 1 is a rounding of them, with however many bits
 SUMS = frozenset({"sum", "prod"})
+LONG = (DType.F32, DType.F64)
 
 
-def otherwise_rounded(graph: Graph, inputs: Arrays, rng: np.random.Generator) -> dict[str, np.ndarray]:
+def otherwise_rounded(graph: Graph, inputs: Arrays, rng: np.random.Generator, turn: int = 0) -> dict[str, np.ndarray]:
     """The outputs of an unfused run with each float input moved by -1, 0 or +1 ulp, and each float32 or float64 result
-    that is not exact rounded up or down at random. Shorter floats are rounded coarsely enough as it is.
+    that is not exact rounded up or down at random. Shorter floats are rounded coarsely enough as it is. `turn`: the
+    order of sums that overflow, or meet an infinity, and of chains of products; 0 is that of the graph.
 
     InputError where an index leaves its table."""
+    graph = bracketed(graph, turn)
     names = [node.output for node in graph.inputs]
     sizes = bind([node.shape for node in graph.inputs], [np.shape(inputs[name]) for name in names], names)
-    return RandomRounding(sizes, rng).run(graph, inputs)
+    return RandomRounding(sizes, rng, turn).run(graph, inputs)
 
 
 class RandomRounding(Evaluator):
     """An evaluation that rounds up or down at random."""
 
-    def __init__(self, sizes: Mapping[str, int], rng: np.random.Generator) -> None:
+    def __init__(self, sizes: Mapping[str, int], rng: np.random.Generator, turn: int = 0) -> None:
         super().__init__(False, sizes)
-        self.rng = rng
+        self.rng, self.turn = rng, turn
+        self.overflows: dict[str, np.ndarray] = {}  # of products: which cells are infinite for their size alone
 
     def value(self, node: Node, operands: Sequence[Any], inputs: Arrays) -> Any:
-        result = super().value(node, operands, inputs)
+        result = self.in_turn(node, super().value(node, operands, inputs), operands)
         if isinstance(node.kind, Input) and node.dtype.is_float:
             return moved(result, self.rng)
-        if node.dtype not in (DType.F32, DType.F64) or not is_rounded(node):
+        if node.dtype not in LONG or not is_rounded(node):
             return result
         longer = [x.astype(LONGER[x.dtype]) if x.dtype in LONGER else x for x in operands]
         exact = Longer(self.wide, self.sizes).value(node, longer, inputs)
@@ -56,6 +62,25 @@ class RandomRounding(Evaluator):
             reached = (np.abs(exact) == 1) & np.isfinite(operands[0])
             exact = np.where(reached, exact * np.nextafter(exact.dtype.type(1), exact.dtype.type(0)), exact)
         return self.rounded(result, exact)
+
+    def in_turn(self, node: Node, result: Any, operands: Sequence[Any]) -> Any:
+        """The result, of sums in the order of this run."""
+        if self.turn % TURNS == 0 or node.dtype not in LONG:
+            return result
+        match node.kind:
+            case Map("multiply") if np.isinf(result).any():
+                self.overflows[node.output] = np.isinf(result) & np.isfinite(operands[0]) & np.isfinite(operands[1])
+            case Contract(equation):
+                return contracted(equation, result, operands, self.turn)
+            case Reduce("sum", axes):
+                infinite = np.isinf(operands[0]) & ~self.overflows.get(node.inputs[0], np.array(False))
+                count = math.prod(operands[0].shape[axis] for axis in axes)
+                last, shape = tuple(range(-len(axes), 0)), (*result.shape, count)
+                terms, always = (np.moveaxis(x, axes, last).reshape(shape) for x in (operands[0], infinite))
+                return summed(result, terms, always, self.turn)
+            case _:
+                pass
+        return result
 
     def rounded(self, result: np.ndarray, exact: np.ndarray) -> np.ndarray:
         """The result, or the neighbour of it on the other side of the exact one."""

@@ -128,9 +128,9 @@ class Trial:
     def moved_runs(self, inputs: Arrays, seed: int, count: int) -> Iterator[Arrays]:
         """Unfused runs that are rounded otherwise; without those in which an index leaves its table."""
         rng = np.random.default_rng([seed, count])
-        for _ in range(count):
+        for turn in range(count):
             with suppress(InputError):
-                yield otherwise_rounded(self.graph, inputs, rng)
+                yield otherwise_rounded(self.graph, inputs, rng, turn)
 
     def spelt_runs(self, spelt: Graph, inputs: Arrays, truth: Arrays, seed: int, count: int) -> Iterator[Arrays]:
         """Runs of the traced graph that are rounded otherwise, moved by how far its truth is from that of the
@@ -138,9 +138,9 @@ class Trial:
         rng = np.random.default_rng([seed, count])
         with suppress(InputError):
             own = evaluate(spelt, inputs, wide=True)
-            for _ in range(count):
+            for turn in range(count):
                 with suppress(InputError):
-                    run = otherwise_rounded(spelt, inputs, rng)
+                    run = otherwise_rounded(spelt, inputs, rng, turn)
                     yield {name: beside(run[name], own[name], truth[name]) for name in self.graph.outputs}
 
     def refused(self, case: Case, refusal: InputError) -> Outcome:

@@ -38,8 +38,8 @@ _RULES = (
     "float16 and bfloat16 are stored so and computed in float32. Between the operators of one kernel values stay in "
     "float32; what is written is rounded once, to nearest, ties to even.",
     "A float8 is moved, and cast from and to float32, to nearest, ties to even, whatever stands around the cast. What "
-    "lies beyond its range becomes infinity in f8e5m2, and NaN in the others, as ml_dtypes has it; clip what is to "
-    "become the largest number.",
+    "lies beyond its range becomes infinity in f8e5m2, and NaN in the others, as ml_dtypes has it (torch differs for "
+    "f8e4m3fn); clip what is to become the largest number.",
     "NaN: `maximum`, `minimum`, and the monoids max, min, argmax and argmin keep it; `fmax` and `fmin` prefer a "
     "number. Nothing equals NaN, and every comparison with it but `not_equal` is false.",
     "Ties: the first of equal values wins in argmax and argmin.",
@@ -48,7 +48,9 @@ _RULES = (
     "Infinities are ordinary values: masks are full of -inf, and no language may assume that there are none.",
     "`a * b + c` may be rounded once instead of twice.",
     "Sums run in fixed lanes and blocks that are merged in order, so that bits do not depend on the number of threads. "
-    "They may differ in the last bits from a sum in the order of the index.",
+    "They may differ in the last bits from a sum in the order of the index. Whether a sum that overflows on its way, "
+    "or meets infinities, ends as inf, -inf or NaN depends on its order, and in chains of matrix products on their "
+    "brackets: what some order ends as is right.",
     "`power` on float32 goes through float64; to the powers 2, 3 and -1 it is products and a reciprocal.",
     "Integers wrap around; a cast to a narrower integer keeps the low bits; every number but 0 is true as a bool.",
     "An index that is looked up (Gather, Scatter) is checked: outside its table it ends the run with an error, "

@@ -1,0 +1,134 @@
+"""How sums end whose terms come in another order, as a kernel may add them up and a library does.
+
+Where no sum overflows, order is a matter of rounding. Where one does on its way, or meets an infinity, it ends as inf,
+-inf or NaN as the order has it: -1e308 - 1e308 + 1e308 + 1e308 is 0, -inf, inf or NaN. A term that overflows alone may
+be finite to a sum that multiplies and adds at once. A chain of products multiplies other numbers by an infinity in each
+bracketing. No order is more right than another, so each is an unfused run like any other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from string import ascii_letters
+
+import numpy as np
+
+from noyau.ir.dims import Dim
+from noyau.ir.graph import Contract, Graph, Node
+
+Array = np.ndarray
+TURNS = 4  # as it is; what is above 0 first; what is below 0 first; each by itself, then both
+BRACKETS = 3  # of a chain of products: from the left, from the right, in pairs
+CELLS = 1 << 22  # of all terms of a product; of more the order is left as it is
+
+
+def summed(result: Array, terms: Array, infinite: Array, turn: int) -> Array:
+    """`result`, the sums over the last axis of terms, as they end in another order. `infinite`: terms of infinite
+    operands, which are infinite in every order; others overflow, or do not."""
+    turn = turn % TURNS
+    if turn == 0 or not may_overflow([terms], terms.shape[-1]):
+        return result
+    with np.errstate(all="ignore"):
+        above, below = (np.where(part, terms, 0).sum(-1, dtype=terms.dtype) for part in (terms > 0, terms < 0))
+        up, down = ((infinite & part).any(-1) for part in (terms > 0, terms < 0))
+        ends = [above - np.where(down, np.inf, 0), below + np.where(up, np.inf, 0), above + below][turn - 1]
+    lost = [np.isinf(above), np.isinf(below), np.isinf(above) | np.isinf(below)][turn - 1]
+    return np.where(lost & ~np.isnan(terms).any(-1), ends, result).astype(result.dtype)
+
+
+def contracted(equation: str, result: Array, operands: Sequence[Array], turn: int) -> Array:
+    """`result`, the einsum of two operands, as its sums end in another order."""
+    (first, second), kept = equation.partition("->")[0].split(","), equation.partition("->")[2]
+    extents = {
+        letter: size
+        for term, x in zip((first, second), operands, strict=True)
+        for letter, size in zip(term, x.shape, strict=True)
+    }
+    added = "".join(letter for letter in extents if letter not in kept)
+    terms = math.prod(extents[letter] for letter in added)
+    if turn % TURNS == 0 or math.prod(extents.values()) > CELLS or not may_overflow(operands, terms):
+        return result
+    every = f"{first},{second}->{kept}{added}"
+    shape = (*result.shape, terms)
+    with np.errstate(all="ignore"):
+        products = np.einsum(every, *operands).reshape(shape)
+        infinite = np.einsum(every, *(np.isinf(x).astype(np.int8) + 1 for x in operands)).reshape(shape) > 1
+    return summed(result, products, infinite, turn)
+
+
+def may_overflow(operands: Sequence[Array], terms: int) -> bool:
+    """Whether sums of so many products of the numbers of some arrays may leave the range of their dtype."""
+    with np.errstate(all="ignore"):
+        most = math.prod(float(np.abs(each).max(initial=0)) for each in operands) * terms
+    return not most < float(np.finfo(operands[0].dtype).max)  # NaN is not less
+
+
+def bracketed(graph: Graph, turn: int) -> Graph:
+    """A graph in which chains of products, ((a b) c) d, are as they are, a (b (c d)) or (a b) (c d), in turns; the same
+    graph where there are none."""
+    if turn % BRACKETS == 0:
+        return graph
+    made = _Rightwards(dict(graph.by_name), once=turn % BRACKETS == 2)
+    nodes = [each for node in graph.nodes for each in made.with_fresh(node)]
+    return replace(graph, nodes=tuple(nodes)) if len(nodes) > len(graph.nodes) else graph
+
+
+@dataclass(slots=True)
+class _Rightwards:
+    """The nodes by name, as they are by now, and those that the last one needs before it. `once`: a product changes
+    places with its left operand alone, not with what that has become."""
+
+    nodes: dict[str, Node]
+    once: bool
+    fresh: list[Node] = field(default_factory=list)
+
+    def with_fresh(self, node: Node) -> list[Node]:
+        """The node, after those that it needs."""
+        self.fresh = []
+        placed = self.placed(node)
+        if not self.once:
+            self.nodes[node.output] = placed
+        return [*self.fresh, placed]
+
+    def placed(self, node: Node) -> Node:
+        """The node, as a product whose left operand is none."""
+        left = self.nodes[node.inputs[0]] if isinstance(node.kind, Contract) else node
+        if not isinstance(node.kind, Contract) or not isinstance(left.kind, Contract) or left.dtype is not node.dtype:
+            return node
+        terms = three_terms(left.kind.equation, node.kind.equation)
+        if terms is None:
+            return node
+        first, second, third, kept = terms
+        sizes = {
+            letter: dim
+            for term, name in ((first, left.inputs[0]), (second, left.inputs[1]), (third, node.inputs[1]))
+            for letter, dim in zip(term, self.nodes[name].shape, strict=True)
+        }
+        inner = "".join(dict.fromkeys(letter for letter in second + third if letter in first + kept))
+        shape = tuple[Dim, ...](sizes[letter] for letter in inner)
+        name = f"{node.output}, from the right, {len(self.fresh)}"
+        later = Node(name, Contract(f"{second},{third}->{inner}"), (left.inputs[1], node.inputs[1]), node.dtype, shape)
+        later = later if self.once else self.placed(later)
+        self.fresh.append(later)
+        self.nodes[name] = later
+        return replace(node, kind=Contract(f"{first},{inner}->{kept}"), inputs=(left.inputs[0], name))
+
+
+def three_terms(inner: str, outer: str) -> tuple[str, str, str, str] | None:
+    """The letters of a, b, c and the result of two einsums, of which the first is the left operand of the second, with
+    one name for each axis. None where a term has an axis twice, or there are not enough letters."""
+    (first, second), made = inner.partition("->")[0].split(","), inner.partition("->")[2]
+    (taken, third), kept = outer.partition("->")[0].split(","), outer.partition("->")[2]
+    if any(len(set(term)) < len(term) for term in (first, second, made, taken, third, kept)):
+        return None
+    free = iter([letter for letter in ascii_letters if letter not in outer])
+    names: Mapping[str, str] = dict(zip(made, taken, strict=True))
+    for letter in dict.fromkeys(first + second):
+        if letter not in names:
+            names = {**names, letter: next(free, "")}
+    if not all(names.values()):
+        return None
+    renamed = ["".join(names[letter] for letter in term) for term in (first, second)]
+    return renamed[0], renamed[1], third, kept
