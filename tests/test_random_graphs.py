@@ -31,6 +31,8 @@ from tests.trying import MOST, Try, attempt, steps
 BATCH = 100
 BATCHES = 25  # 2,500 graphs, of which more than 2,000 have a kernel
 FEW = 400  # graphs within which each planted bug is found
+# The first graph that these show in is a late one: the search begins with it.
+LATE = {"a_guard_forgotten": 263, "a_lost_transpose": 150, "a_wrong_position": 85, "views_composed_the_wrong_way": 117}
 AS_SHIPPED = (0, 13)  # the batches that are built as kernels are; the others are built quickly, from the same texts
 
 
@@ -54,11 +56,6 @@ def test_a_seed_gives_the_same_graph_and_inputs():
     assert first.graph == again.graph
     assert all(first.inputs[name].tobytes() == again.inputs[name].tobytes() for name in first.inputs)
     assert first.graph != generate(8).graph
-
-
-def test_most_graphs_lower():
-    tries = [attempt(seed) for seed in range(10_000, 10_400)]
-    assert sum(made is not None for made in tries) >= 0.6 * len(tries)
 
 
 @pytest.mark.parametrize("start", range(0, 400, BATCH))
@@ -171,12 +168,13 @@ def test_a_planted_bug_is_found(plant, monkeypatch):
     """Within a few hundred graphs, by a wrong number or by an error of the interpreter."""
     plant(monkeypatch)
     _simplify.cache_clear()
-    assert first_fault(FEW) is not None
+    start = LATE.get(plant.__name__, 0)
+    assert first_fault((*range(start, FEW), *range(start))) is not None
 
 
-def first_fault(count: int) -> str | None:
-    """The first thing that is wrong with the kernels of so many graphs, or None."""
-    for seed in range(count):
+def first_fault(seeds: Iterable[int]) -> str | None:
+    """The first thing that is wrong with the kernels of the graphs of these seeds, or None."""
+    for seed in seeds:
         made = Try(generate(seed), seed)
         try:
             kernels = made.lowered, made.scheduled
