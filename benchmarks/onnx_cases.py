@@ -53,12 +53,22 @@ class Outcome:
 
 
 def cases() -> Iterator[Any]:
-    """Every operator case that this release of onnx carries, in its order."""
+    """Every operator case that this release of onnx carries, in its order; the results of pools, which are boundaries,
+    are zeros: onnx takes ten seconds for them, cell by cell, when the cases are collected for the first time."""
     from onnx.backend.test.case.node import collect_testcases
+    from onnx.reference.ops import op_pool_common
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield from collect_testcases("")
+    def pool(padded: np.ndarray, x_shape: Any, kernel: Any, strides: Any, out_shape: Any, *_: Any, **__: Any) -> Any:
+        return np.zeros([*x_shape[:2], *out_shape], padded.dtype)
+
+    whole, op_pool_common.pool = op_pool_common.pool, pool
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = collect_testcases("")
+    finally:
+        op_pool_common.pool = whole
+    yield from found
 
 
 def parameters_of(found: list[Any]) -> dict[str, frozenset[str]]:
