@@ -15,10 +15,12 @@ import threading
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from noyau.builders import cc
+from noyau.checking.adversarial import Effort
 
 # Where there is no GPU, Triton interprets: it asks for that when it is imported, which torch may do first.
 if not Path("/proc/driver/nvidia").exists():
@@ -65,6 +67,7 @@ def pytest_collection() -> Generator[None, object, object]:
 # The same texts are built in a quarter of the time; that the compiler is right is not what most tests ask.
 SHIPPED = cc._FLAGS
 QUICK = tuple("-Og" if flag == "-O3" else flag for flag in SHIPPED)
+FEW = Effort(total=1 << 16)
 _begun: set[Path] = set()
 
 
@@ -178,13 +181,26 @@ def _workers() -> Iterator[object]:
         yield made
 
 
-@pytest.fixture
-def lasting_workers(_workers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The main job has the processes that earlier tests have started, on all cores again: a start takes a second."""
+@pytest.fixture(scope="module")
+def lasting_workers(_workers) -> Iterator[None]:
+    """The main job has the processes that earlier tests have started, on all cores again: a start takes a second.
+
+    They try fewer awkward inputs, but for tests marked as_shipped: those of tests/checking ask what inputs find."""
+    from noyau.judging import certifying, kernels
     from noyau.timing.workers import pin
 
-    pin([worker for worker in _workers.workers if worker.is_running], threads=0)
-    monkeypatch.setattr("noyau.optimizing.Workers", lambda: nullcontext(_workers))
+    def lasting() -> nullcontext[object]:
+        pin([worker for worker in _workers.workers if worker.is_running], threads=0)
+        return nullcontext(_workers)
+
+    def task(*given: Any, **named: Any) -> certifying.Task:
+        effort = certifying.FULL if cc._FLAGS is SHIPPED else FEW
+        return certifying.Task(*given, **{"effort": effort, **named})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("noyau.optimizing.Workers", lasting)
+        patch.setattr(kernels, "Task", task)
+        yield
 
 
 @pytest.fixture
