@@ -70,9 +70,8 @@ static OrtStatus *run_launches(const node_state *state, OrtKernelContext *contex
         if (pieces == 1) {
             run_piece(&work, 0);
         } else {
-            /* As many batches as pieces: threads take one after the other. By default each has its share from the
-               start, and the one that is asleep when the work begins, or that shares its core, ends last. */
-            OrtStatus *failure = state->api->KernelContext_ParallelFor(context, run_piece, pieces, pieces, &work);
+            /* Each thread begins with a share of the pieces, and then takes what is left of the others' shares. */
+            OrtStatus *failure = state->api->KernelContext_ParallelFor(context, run_piece, pieces, 0, &work);
             if (failure) return failure;
         }
         const int status = atomic_load(&work.status);

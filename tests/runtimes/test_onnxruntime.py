@@ -81,6 +81,41 @@ def test_bits_do_not_depend_on_the_number_of_threads(library: Path) -> None:
     assert len(found) == 1
 
 
+WAITS = """
+/* out[i] = 1; the piece of cell 0 ends once all others have, or after ten seconds with 0. */
+#include <stdatomic.h>
+#include <time.h>
+static atomic_int done;
+static int32_t bind(const int64_t *const *shapes, int64_t *sizes) { return sizes[0] = shapes[0][0], 0; }
+static void shape(const int64_t *sizes, int32_t output, int64_t *dims) { dims[0] = sizes[0]; }
+static int64_t scratch_bytes(const int64_t *sizes, int32_t index) { return 0; }
+static int64_t extent(const int64_t *sizes, int32_t launch) { return sizes[0]; }
+static int64_t item_bytes(const int64_t *sizes, int32_t launch) { return 1 << 20; }
+static int32_t run(const noyau_call *call, int64_t begin, int64_t end) {
+    const time_t start = time(0);
+    for (int64_t i = begin; i < end; i++) {
+        while (i == 0 && atomic_load(&done) < call->sizes[0] - 1 && time(0) - start < 10) {}
+        ((float *)call->buffers[1])[i] = i > 0 || atomic_load(&done) == call->sizes[0] - 1;
+        if (i > 0) atomic_fetch_add(&done, 1);
+    }
+    return NOYAU_OK;
+}
+static const int32_t dtypes[] = {1, 1}, ranks[] = {1, 1};
+const noyau_kernel NAME_kernel = {
+    "NAME", 1, 1, 0, 1, 1, dtypes, ranks, bind, shape, scratch_bytes, extent, item_bytes, run,
+};
+"""
+
+
+def test_threads_take_the_pieces_of_a_launch_in_turn(tmp_path: Path) -> None:
+    """A thread that is slow at one piece keeps no other piece waiting: none has a share of its own from the start."""
+    runtime.build_library({"waits_1f": kernel_text(WAITS, "waits_1f")}, tmp_path / "waits.so")
+    ends = [helper.make_tensor_value_info(name, F32, ["n"]) for name in ("x", "out")]
+    model = model_of([helper.make_node("waits_1f", ["x"], ["out"], domain="noyau")], ends[:1], ends[1:])
+    found = run(model, {"x": np.zeros(16, np.float32)}, tmp_path / "waits.so", threads=2)
+    assert_array_equal(found["out"], np.ones(16, np.float32))
+
+
 def test_an_operator_of_another_models_library_is_not_picked_up(marked: Path) -> None:
     feeds, wanted = scale_add()
     model = STAND_INS["scale_add"].fused("scale_add_2e")
