@@ -17,7 +17,7 @@ from noyau.advice.c_text import statements, types_of
 from noyau.advice.dialects import C, Numba, Triton, as_type
 from noyau.advice.meanings import Float, Sum, Touch, Value
 from noyau.advice.remarks import Remark
-from noyau.advice.situations import Situation
+from noyau.advice.situations import Situation, Three
 from noyau.advice.spans import INT32_END, Span
 from noyau.advice.walking import Dialect, Walk
 from noyau.errors import UnsupportedError
@@ -102,6 +102,24 @@ def sums_of_call(function: Callable[..., Any], args: Sequence[Any]) -> list[Rema
     return [saturated(text.file, each, "") for each in walk.sums if each.terms > SATURATED]
 
 
+def offsets_of_launch(
+    function: Callable[..., Any], grid: Three, arguments: Mapping[str, Any], constants: Mapping[str, Any], size: str
+) -> list[Remark]:
+    """What is said of a launch of a kernel of Triton: offsets into its arrays that overflow 32 bits on the way.
+    `constants`: those of its arguments that the compiler knows."""
+    if max((each.size for each in arguments.values() if isinstance(each, np.ndarray)), default=0) <= INT32_END:
+        return []
+    try:
+        text = of_function(function)
+    except (OSError, SyntaxError, TypeError):
+        return []
+    given = {name: _given(each, "triton", "") for name, each in arguments.items() if name not in constants}
+    walk = Walk(Triton(grid, (1, 1, 1), {**text.names, **constants}), given)
+    walk.walk(text.body)
+    lost = {each.lost.line: each for each in walk.touches if each.array.size > INT32_END}
+    return [_lost(text, line, each, size, "", "triton") for line, each in lost.items()]
+
+
 def _given(value: Any, language: str, kind: str) -> Value:
     """What a parameter is to a walk."""
     if isinstance(value, np.ndarray) and value.ndim:
@@ -143,12 +161,16 @@ def lost(text: Text, situation: Situation) -> dict[int, Touch]:
 def _overflow(
     text: Text, situation: Situation, line: int, found: Touch, again: Callable[[Mapping[str, int]], Situation | None]
 ) -> Remark:
-    told = f"{found.lost.text} reaches {found.lost.value} for {situation.told}, and int32 ends at {INT32_END - 1}"
     least = _least(text, situation, line, again)
     where = f"; it overflows from {least} on" if least else ""
-    mend = _WIDEN.get(situation.kernel.language, "compute it in int64: without int32(...)")
+    return _lost(text, line, found, situation.told, where, situation.kernel.language)
+
+
+def _lost(text: Text, line: int, found: Touch, size: str, where: str, language: str) -> Remark:
+    told = f"{found.lost.text} reaches {found.lost.value} for {size}, and int32 ends at {INT32_END - 1}{where}"
+    mend = _WIDEN.get(language, "compute it in int64: without int32(...)")
     other = found.line if found.line != line else 0
-    return Remark("precision", text.file, line, told + where, mend, size=situation.told, other_line=other)
+    return Remark("precision", text.file, line, told, mend, size=size, other_line=other)
 
 
 def _least(text: Text, situation: Situation, line: int, again: Callable[[Mapping[str, int]], Situation | None]) -> str:

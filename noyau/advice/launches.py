@@ -52,7 +52,7 @@ class Launch:
         return math.prod(self.shape)
 
     def __str__(self) -> str:
-        return f"[{_short(self.grid)}, {_short(self.block)}]"
+        return f"[{_short(self.grid)}]" if self.is_of_programs else f"[{_short(self.grid)}, {_short(self.block)}]"
 
 
 def is_free(text: str) -> bool:
@@ -102,7 +102,8 @@ def _of_the_machine(launch: Launch) -> Advice | None:
     if launch.cells < WORK_CELLS or not launch.sm_count or 2 * launch.blocks > launch.sm_count:
         return None
     left = launch.sm_count - launch.blocks
-    told = f"{launch} has {launch.blocks} blocks for {launch.cells} cells: of {launch.sm_count} multiprocessors"
+    owners = f"{'program' if launch.is_of_programs else 'block'}{'s' * (launch.blocks != 1)}"
+    told = f"{launch} has {launch.blocks} {owners} for {launch.cells} cells: of {launch.sm_count} multiprocessors"
     return (
         f"{told} {left} have nothing to do",
         "launch 2 to 4 blocks a multiprocessor: launch=lambda device: (4 * device.sm_count, 128)",

@@ -67,7 +67,7 @@ def hooked(session: Session, launch: Any = None) -> Iterator[None]:
             patch(undone, cuda, name, word)
         for name in ("device_array", "device_array_like"):  # what the host fills by itself holds values
             patch(undone, cuda, name, hooks.empty(getattr(simulator, name)))
-        undone.enter_context(numba_ufuncs.stood_in())
+        undone.enter_context(numba_ufuncs.stood_in(session.note))
         for name in ("copy_to_device", "__setitem__"):
             patch(undone, FakeCUDAArray, name, hooks.filled(getattr(FakeCUDAArray, name)))
         patch(undone, FakeCUDAArray, "copy_to_host", hooks.copied(FakeCUDAArray.copy_to_host))

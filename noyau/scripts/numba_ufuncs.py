@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import wraps
 from typing import Any
 
 import numba
@@ -17,24 +18,38 @@ from noyau.errors import InputError
 from noyau.scripts.patching import patch
 
 Plain = Callable[..., Any]
+Note = Callable[[str], None]
+_NUMBERS = "of numbers, which touches no memory: called cell by cell"
+_ARRAYS = "of arrays, called for each of them in Python: its accesses are not seen"
 
 
 @contextmanager
-def stood_in() -> Iterator[None]:
-    """Within, both decorators make functions for target="cuda" that need no GPU."""
+def stood_in(note: Note) -> Iterator[None]:
+    """Within, both decorators make functions for target="cuda" that need no GPU. `note` takes a line for a report on
+    each that is called."""
     with ExitStack() as undone:
-        patch(undone, numba, "vectorize", _decorator(numba.vectorize, _elementwise))
-        patch(undone, numba, "guvectorize", _decorator(numba.guvectorize, _generalised))
+        patch(undone, numba, "vectorize", _decorator(numba.vectorize, _elementwise, note, _NUMBERS))
+        patch(undone, numba, "guvectorize", _decorator(numba.guvectorize, _generalised, note, _ARRAYS))
         yield
 
 
-def _decorator(plain: Plain, make: Callable[..., Plain]) -> Plain:
+def _decorator(plain: Plain, make: Callable[..., Plain], note: Note, what: str) -> Plain:
+    def noting(function: Plain, *given: Any) -> Plain:
+        made, line = make(function, *given), function.__code__.co_firstlineno
+
+        @wraps(made)
+        def called(*args: Any, **named: Any) -> Any:
+            note(f"{function.__name__} (line {line}) is a function {what}")
+            return made(*args, **named)
+
+        return called
+
     def decorator(*given: Any, **options: Any) -> Any:
         if options.get("target") != "cuda":
             return plain(*given, **options)
         if given and hasattr(given[0], "__code__"):
-            return make(given[0])
-        return lambda function: make(function, *given)
+            return noting(given[0])
+        return lambda function: noting(function, *given)
 
     return decorator
 

@@ -153,6 +153,11 @@ class Session:
         if self.keep is not None and (known.calls == 0 or len(told) > len(known.findings)):
             self.keep()
 
+    def note(self, told: str) -> None:
+        """A line for the report, once."""
+        if told not in self.notes:
+            self.notes.append(told)
+
     def find(self, name: str, place: str, finding: Finding) -> None:
         """A finding on a kernel that was added before."""
         known = self.kernels[name, place]

@@ -21,6 +21,7 @@ from noyau.scripts import torch_devices, triton_host
 from noyau.scripts.patching import patch
 from noyau.scripts.records import Session, shapes_told
 from noyau.shadow.records import digest
+from noyau.shadow.triton.advising import advised
 from noyau.shadow.triton.calling import Fresh, launched
 from noyau.shadow.triton.running import LANGUAGE, MOST, REMEDIES, map_of
 
@@ -37,7 +38,7 @@ def hooked(session: Session, grid: Sequence[int] | None = None) -> Iterator[None
     to interpret in this process."""
     hooks = _Hooks(session, grid)
     with ExitStack() as undone:
-        undone.enter_context(triton_host.stood_in(hooks.note))
+        undone.enter_context(triton_host.stood_in(session.note))
         undone.enter_context(torch_devices.stood_in(hooks.look))
         patch(undone, InterpretedFunction, "run", hooks.running(InterpretedFunction.run))
         yield
@@ -86,10 +87,6 @@ class _Hooks:
     def __init__(self, session: Session, grid: Sequence[int] | None) -> None:
         self.session, self.grid, self.empties = session, grid, _Empties()
 
-    def note(self, told: str) -> None:
-        if told not in self.session.notes:
-            self.session.notes.append(told)
-
     def running(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         """The `run` of a kernel that is interpreted."""
 
@@ -97,16 +94,20 @@ class _Hooks:
         def run(function: Any, *args: Any, grid: Any, warmup: bool = False, **named: Any) -> Any:
             if not warmup:
                 chosen = self.grid or grid
-                self.launch(partial(plain, function, grid=chosen, warmup=False), function, args, named)
+                self.launch(partial(plain, function, grid=chosen, warmup=False), function, args, named, chosen)
             return triton_host.Compiled(partial(run, function))
 
         return run
 
-    def launch(self, run: Callable[..., Any], function: Any, args: Sequence[Any], named: dict[str, Any]) -> None:
+    def launch(
+        self, run: Callable[..., Any], function: Any, args: Sequence[Any], named: dict[str, Any], grid: Any
+    ) -> None:
         session, name, place = self.session, python_function(function).__name__, place_of(function)
         names = list(inspect.signature(python_function(function)).parameters)
         own = {each: value for each, value in named.items() if each in names}
         shapes = shapes_told([*names[: len(args)], *own], [*args, *own.values()])
+        said = advised(function, args, own, grid, session.script, shapes)
+        session.advice |= {each.id: each for each in said if each.id not in session.advice}
         fresh = dict(self.fresh([*args, *own.values()], name, place))
         traced = session.traced(name, place)
         try:

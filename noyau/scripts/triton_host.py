@@ -6,6 +6,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from copy import copy
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +17,7 @@ from triton import testing
 from triton.backends.compiler import GPUTarget
 from triton.runtime import autotuner
 
+from noyau.errors import MissingExtraError
 from noyau.scripts.patching import patch
 from noyau.scripts.torch_devices import GPU, PROPERTIES
 
@@ -86,22 +89,52 @@ def bench_once(
     return [took_ms] if return_mode == "all" else took_ms
 
 
-def _marks(note: Note) -> Callable[..., None]:
-    """The run of a triton.testing.perf_report: of the sizes of each benchmark the first."""
+def _marks(note: Note, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """The run of a triton.testing.perf_report: of the sizes of each benchmark the first, of which nothing is drawn or
+    kept. Where a data frame is asked for, `plain`, Triton's own run, makes it.
 
-    def run(mark: Any, *wishes: Any, **named: Any) -> None:
-        others = {"show_plots", "print_data", "save_path", "return_df", "diff_col", "save_precision"}
-        own = {name: value for name, value in named.items() if name not in others}
-        for each in mark.benchmarks if isinstance(mark.benchmarks, list | tuple) else [mark.benchmarks]:
+    MissingExtraError where it cannot be made."""
+
+    def run(
+        mark: Any,
+        show_plots: bool = False,
+        print_data: bool = False,
+        save_path: str = "",
+        return_df: bool = False,
+        **named: Any,
+    ) -> Any:
+        is_one = not isinstance(mark.benchmarks, list | tuple)
+        frames = []
+        for each in [mark.benchmarks] if is_one else mark.benchmarks:
             first = next(iter(each.x_vals))
             values = first if isinstance(first, list | tuple) else [first] * len(each.x_names)
             sizes = dict(zip(each.x_names, values, strict=True))
             told = ", ".join(f"{name} = {value}" for name, value in sizes.items())
             note(f"of benchmark {each.plot_name or mark.fn.__name__} only its first size was run ({told})")
+            if return_df:
+                _require_frames()
+                short = copy(each)
+                short.x_vals, short.plot_name = [first], ""
+                frames.append(plain(type(mark)(mark.fn, short), return_df=True, **named))
+                continue
+            own = {name: value for name, value in named.items() if name not in ("diff_col", "save_precision")}
             for line in each.line_vals:
                 mark.fn(**sizes, **{each.line_arg: line}, **each.args, **own)
+        if not return_df:
+            return None
+        return frames[0] if is_one else frames
 
     return run
+
+
+def _require_frames() -> None:
+    """MissingExtraError where Triton cannot make a data frame."""
+    missing = [name for name in ("pandas", "matplotlib") if find_spec(name) is None]
+    if missing:
+        told = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
+        raise MissingExtraError(
+            f"perf_report(...).run(return_df=True) gives a data frame, and {told}; run: pip install {' '.join(missing)}"
+        )
 
 
 def _pruned(plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -122,6 +155,6 @@ def stood_in(note: Note) -> Iterator[None]:
         for name in ("do_bench", "do_bench_cudagraph", "do_bench_proton", "do_bench_cudagraph_proton"):
             if hasattr(testing, name):
                 patch(undone, testing, name, bench_once)
-        patch(undone, testing.Mark, "run", _marks(note))
+        patch(undone, testing.Mark, "run", _marks(note, testing.Mark.run))
         patch(undone, autotuner.Autotuner, "prune_configs", _pruned(autotuner.Autotuner.prune_configs))
         yield

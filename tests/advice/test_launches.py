@@ -50,7 +50,7 @@ def test_grids_that_leave_multiprocessors_idle():
     assert told(128, 128, 10_000_000) == []
     assert told(4, 128, 10_000_000, sm_count=0) == []
     assert told(2, 1, 10_000_000, is_of_programs=True) == [
-        "[2, 1] has 2 blocks for 10000000 cells: of 132 multiprocessors 130 have nothing to do"
+        "[2] has 2 programs for 10000000 cells: of 132 multiprocessors 130 have nothing to do"
     ]
     assert told(100_000, 1, 10_000_000, is_of_programs=True) == []
 

@@ -16,7 +16,8 @@ def plus(a, b):
 
 
 def test_functions_of_numbers_cell_by_cell():
-    with stood_in():
+    notes = []
+    with stood_in(notes.append):
         typed = numba.vectorize(["float32(float32, float32)", "float64(float64, float64)"], target="cuda")(plus)
         bare = numba.vectorize(target="cuda")(plus)
         plain = numba.vectorize(plus)
@@ -26,6 +27,8 @@ def test_functions_of_numbers_cell_by_cell():
     assert typed(np.ones((2, 1)), np.ones(3), out=(out := np.zeros((2, 3)))) is out
     assert out.sum() == 18
     assert plain(1.0, 2.0) == 5
+    line = plus.__code__.co_firstlineno
+    assert set(notes) == {f"plus (line {line}) is a function of numbers, which touches no memory: called cell by cell"}
 
 
 def test_functions_of_arrays_over_what_is_around_them():
@@ -35,7 +38,8 @@ def test_functions_of_arrays_over_what_is_around_them():
     def total(x, s):
         s[0] = x.sum()
 
-    with stood_in():
+    notes = []
+    with stood_in(notes.append):
         types = ["void(float64[:,:], float64[:,:], float64[:,:])"]
         many = numba.guvectorize(types, "(m,n),(n,p)->(m,p)", target="cuda")(product)
         one = numba.guvectorize([(numba.float32[:], numba.float32[:])], "(n)->()", target="cuda")(total)
@@ -44,12 +48,13 @@ def test_functions_of_arrays_over_what_is_around_them():
     many(a, b, out := np.zeros((5, 3, 3)))
     assert np.allclose(out, a @ b)
     assert one(np.ones((2, 4), np.float32)).tolist() == [4, 4]
+    assert notes[0].startswith("product (line ") and notes[0].endswith("in Python: its accesses are not seen")
     with pytest.raises(InputError, match=r"^total takes 1 arrays: \(n\)->\(\)$"):
         one()
 
 
 def test_all_is_as_before_afterwards():
     before = numba.vectorize, numba.guvectorize
-    with stood_in():
+    with stood_in(print):
         assert numba.vectorize is not before[0]
     assert (numba.vectorize, numba.guvectorize) == before

@@ -7,6 +7,10 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+from types import SimpleNamespace
+
+from noyau.errors import MissingExtraError
+from noyau.scripts import triton_host
 from noyau.scripts.running import check_script
 
 SCRIPT = """
@@ -52,3 +56,29 @@ def test_what_a_script_says_beside_its_launches(tmp_path):
     assert [(each.name, each.calls) for each in found.kernels] == [("double", 3)]
     assert found.notes == ("of benchmark doubles only its first size was run (n = 8)",)
     assert found.ok
+
+
+class Mark:
+    def __init__(self, fn, benchmarks):
+        self.fn, self.benchmarks = fn, benchmarks
+
+
+def shown(mark, monkeypatch, *, missing=()):
+    """What a run gives of which a data frame is asked for, where Triton's own tells what it is asked."""
+    monkeypatch.setattr(triton_host, "find_spec", lambda name: None if name in missing else True)
+    plain = lambda mark, **named: (mark.benchmarks.x_vals, mark.benchmarks.plot_name, named)  # noqa: E731
+    return triton_host._marks(lambda told: None, plain)(mark, True, True, "somewhere", return_df=True, diff_col=True)
+
+
+def test_data_frames_are_tritons_own_of_the_first_size(monkeypatch):
+    bench = SimpleNamespace(x_vals=[8, 9], x_names=["n"], plot_name="it")
+    row = ([8], "", {"return_df": True, "diff_col": True})
+    assert shown(Mark(print, bench), monkeypatch) == row
+    assert shown(Mark(print, [bench, bench]), monkeypatch) == [row, row]
+    assert bench.x_vals == [8, 9]
+
+
+def test_data_frames_that_cannot_be_made_are_refused(monkeypatch):
+    bench = SimpleNamespace(x_vals=[8], x_names=["n"], plot_name="it")
+    with pytest.raises(MissingExtraError, match=r"pandas is not installed; run: pip install pandas$"):
+        shown(Mark(print, bench), monkeypatch, missing=("pandas",))
