@@ -149,7 +149,8 @@ class Replaying:
 
     def record(self, lies: list[Place], arguments: Sequence[Any]) -> None:
         """Record the function; where that fails, it is launched as before."""
-        self.tries, self.recorded = self.tries + 1, None
+        self.forget()
+        self.tries += 1
         fixed = {at: now for at, now in zip(self.places, lies, strict=True) if at not in self.moving}
         try:
             self.recorded = recording(self.known, arguments, sorted(self.moving), fixed, self.places)
@@ -157,10 +158,17 @@ class Replaying:
             self.drop(next(iter(str(error).splitlines()), type(error).__name__))
 
     def drop(self, reason: str) -> None:
-        """Record nothing any more."""
+        """Record nothing any more, and give back what a recording held."""
         log.info("a graph is launched step by step: %s", reason)
-        self.recorded, self.is_over = None, True
+        self.forget()
+        self.is_over = True
         self.before, self.clock = [], Clock()
+
+    def forget(self) -> None:
+        """Let go of what was recorded, and of its memory, which torch would keep for other recordings alone."""
+        recorded, self.recorded = self.recorded, None
+        if recorded is not None:
+            recorded.close()
 
 
 class Clock:
@@ -210,6 +218,12 @@ class Recorded:
         """Whether all that is not copied lies where it lay, on the stream on which it was recorded."""
         return [lies[number] for number in self.numbers] == self.lay and stream_now() == self.stream
 
+    def close(self) -> None:
+        """Give the memory of the recording back to the device: no other recording has a part in it."""
+        self.results, self.rooms = (), {}
+        self.graph.reset()
+        torch.cuda.empty_cache()
+
     def again(self, arguments: list[Any]) -> Any:
         """What the function gives for these arguments."""
         for at, room in self.rooms.items():
@@ -235,11 +249,15 @@ def recording(
     own = {each.untyped_storage().data_ptr() for each in given if isinstance(each, Tensor)}
     made = Recorded(torch.cuda.CUDAGraph(), rooms, fixed, places)
     held = torch.cuda.memory_reserved(device)  # what other threads take meanwhile is counted too: then it is dropped
-    made.results = captured(made.graph, known, given, device)
-    held = torch.cuda.memory_reserved(device) - held
-    require_apart(tensors_in(made.results), own)
-    if held > MOST_HELD:
-        raise RuntimeError(f"its recording holds {held} bytes")
+    try:
+        made.results = captured(made.graph, known, given, device)
+        require_apart(tensors_in(made.results), own)
+        held = torch.cuda.memory_reserved(device) - held
+        if held > MOST_HELD:
+            raise RuntimeError(f"its recording holds {held} bytes")
+    except BaseException:
+        made.close()
+        raise
     return made
 
 

@@ -16,26 +16,30 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from noyau.errors import DeviceError
 from noyau.torch_modules.device_inplace import changed, update_in_place
 from noyau.torch_modules.device_kernels import DeviceCall
 from noyau.torch_modules.device_replaying import Replaying, is_repeatable, is_small
 from noyau.torch_modules.device_simplifying import join_updates
 from noyau.torch_modules.device_text import Text
-from noyau.torch_modules.running import Boxed, eager
+from noyau.torch_modules.running import Boxed, copied, eager
 
 
 def flat(module: fx.GraphModule, inputs: Sequence[Any], replays: bool = True) -> Boxed:
     """A graph as a function of a list of tensors, which it empties. Where sizes are names, node by node. `replays`:
-    whether its launches are recorded once they are known, and given to the GPU again as one."""
+    whether its launches are recorded once they are known, and given to the GPU again as one. The function raises
+    torch.OutOfMemoryError, and DeviceError where the device's context is lost."""
     update_in_place(module.graph)
     join_updates(module.graph)
-    if not is_static(module.graph):
-        return eager(module, inputs)
-    made = Flat(module, replays)
+    made = Flat(module, replays) if is_static(module.graph) else eager(module, inputs)
 
     def run(arguments: list[Any]) -> Any:
-        return made(arguments)
+        try:
+            return made(arguments)
+        except Exception:
+            from noyau.runtimes.torch.cuda_errors import told
+
+            with told("a compiled graph", "the GPU"):  # one line each
+                raise
 
     run._boxed_call = True  # type: ignore[attr-defined]  # AOTAutograd asks for it
     run.flat = made  # type: ignore[attr-defined]
@@ -63,20 +67,12 @@ class Flat:
     def __init__(self, module: fx.GraphModule, replays: bool = True) -> None:
         self.module: fx.GraphModule | None = module  # until it is known
         self.replays = replays and is_repeatable(module.graph)
-        self.slowly = eager(fx.GraphModule(module, _copied(module.graph)), [])
+        self.slowly = eager(fx.GraphModule(module, copied(module.graph)), [])
         self.known: Callable[[list[Any]], Any] | None = None
         self.text = ""
 
     def __call__(self, arguments: list[Any]) -> Any:
-        if self.known is None:
-            return self.first(arguments)
-        try:
-            return self.known(arguments)
-        except RuntimeError as error:
-            told = self.fault(error)
-            if told is None:
-                raise
-            raise told from error
+        return self.first(arguments) if self.known is None else self.known(arguments)
 
     def first(self, arguments: list[Any]) -> Any:
         """A call that is noted."""
@@ -92,22 +88,6 @@ class Flat:
         self.known = Replaying(known, given, changed(module.graph)) if self.replays and is_small(results) else known
         self.module = None
         return results
-
-    def fault(self, error: RuntimeError) -> RuntimeError | None:
-        """An error that says what became of the device, where one is that."""
-        from noyau.runtimes.torch.cuda_errors import fault_of, short_of_memory
-
-        if isinstance(error, torch.OutOfMemoryError):
-            short: RuntimeError = torch.OutOfMemoryError(short_of_memory("a compiled graph", "the GPU", (), error))
-            return short
-        told = fault_of(error, "a compiled graph", "the GPU")
-        return None if told is None else DeviceError(told)
-
-
-def _copied(graph: fx.Graph) -> fx.Graph:
-    made = fx.Graph()
-    made.output(made.graph_copy(graph, {}))
-    return made
 
 
 class Noting(fx.Interpreter):  # type: ignore[misc]  # torch's class has no types

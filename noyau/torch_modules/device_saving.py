@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree as pytree
 
 from noyau.checking.inputs import printable
 from noyau.dispatching.layouts import Layout, Order
@@ -15,6 +18,8 @@ from noyau.ir.loops import Kernel, Launch
 from noyau.planning import Planned
 from noyau.torch_modules.device_judging import require_device
 from noyau.torch_modules.device_kernels import DeviceCall
+from noyau.torch_modules.device_running import flat
+from noyau.torch_modules.running import Boxed
 
 _MOST_LAUNCHES = 1000
 
@@ -26,6 +31,37 @@ class Calling:
 
     launches: int
     axes: tuple[tuple[int, ...], ...]
+
+
+def noted_later(program: fx.Graph) -> Boxed:
+    """A graph of a file, whose sizes are numbers, as a function of a list of tensors, which it empties. The first call
+    goes node by node and finds what each of them makes; from the second on it is one flat function (device_running)."""
+    module, made = fx.GraphModule(torch.nn.Module(), program), list[Boxed]()
+
+    def run(arguments: list[Any]) -> Any:
+        if made:
+            return made[0](arguments)
+        given = list(arguments)
+        arguments.clear()
+        results = Measuring(module).run(*given)
+        made.append(flat(module, ()))
+        return results
+
+    return run
+
+
+class Measuring(fx.Interpreter):  # type: ignore[misc]  # torch's class has no types
+    """The nodes of a graph one by one, what each makes kept beside it, without its cells, as tracing would."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__(module)
+        self.fakes = FakeTensorMode()
+
+    def run_node(self, n: fx.Node) -> Any:
+        """A node, measured."""
+        made = super().run_node(n)
+        n.meta["val"] = pytree.tree_map_only(torch.Tensor, self.fakes.from_tensor, made)
+        return made
 
 
 def calling_of(planned: Planned, call: DeviceCall) -> Calling:

@@ -11,7 +11,7 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from noyau.errors import InputError, UnsupportedError
-from noyau.torch_modules.running import eager
+from noyau.torch_modules.running import Boxed, copied, eager
 
 Tensors = Mapping[str, torch.Tensor]
 
@@ -91,7 +91,21 @@ def _tensors(found: Any) -> dict[str, torch.Tensor]:
 def runnable(program: fx.Graph, layout: Layout, tensors: Tensors) -> Callable[..., Any]:
     """The graph as a function that takes what the module took. It raises InputError for arguments of another form or
     shape; tensors of the module that it changes are changed."""
-    run = eager(fx.GraphModule(torch.nn.Module(), program), [])
+    slowly, known = eager(fx.GraphModule(torch.nn.Module(), copied(program)), []), dict[torch.device, Boxed]()
+    repeats = all(each is not None and None not in each for each in layout.extents)
+
+    def run(arguments: list[Any]) -> Any:
+        """By the launches that were noted, where all is on a GPU and of one size."""
+        devices = {each.device for each in arguments if isinstance(each, torch.Tensor)}
+        device = devices.pop() if len(devices) == 1 else None
+        if device is None or device.type != "cuda" or not repeats:
+            return slowly(arguments)
+        if device not in known:
+            from noyau.torch_modules.device_saving import noted_later  # many modules, which nobody needs without a GPU
+
+            known[device] = noted_later(copied(program))
+        return known[device](arguments)
+
     takes, gives = pytree.treespec_loads(layout.takes), pytree.treespec_loads(layout.gives)
 
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,8 @@ class Optimized:
         return self.whole is None or self.whole.verdict is not Verdict.SLOWER
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return (self.compiled if self.wins else self.module)(*args, **kwargs)
+        with devices_told(self.module, (args, kwargs)):
+            return (self.compiled if self.wins else self.module)(*args, **kwargs)
 
     @property
     def report(self) -> Report:
@@ -122,13 +124,35 @@ def optimize(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = 
 
     compiled = torch.compile(module, backend=backend, dynamic=dynamic)
     with torch.no_grad():
-        compiled(*given)
+        with devices_told(module, given):
+            compiled(*given)
         whole = None
         if any(graph.kept for graph in record.graphs):
             budget_s = min(WHOLE_S, wanted.budget_s)
             whole = compare(to_its_end(module, given), to_its_end(compiled, given), budget_s=budget_s)
     notes = [_described(at, each) for at, each in enumerate(given)]
     return Optimized(module, compiled, given, wanted, record, bool(dynamic), whole, tuple(notes))
+
+
+@contextmanager
+def devices_told(module: Callable[..., Any], given: Any) -> Iterator[None]:
+    """InputError in place of torch's error where a module and what it is given are on devices that do not go
+    together."""
+    try:
+        yield
+    except RuntimeError as error:
+        own = _devices((*module.parameters(), *module.buffers())) if isinstance(module, torch.nn.Module) else set[str]()
+        others = _devices(given)
+        if own == others or not own or not others or "device" not in str(error):
+            raise
+        one, other = (" and ".join(sorted(each)) for each in (own, others))
+        raise InputError(f"the module is on {one}, and its inputs are on {other}; move them to one device") from error
+
+
+def _devices(nested: Any) -> set[str]:
+    """Where the tensors in something nested are."""
+    leaves = torch.utils._pytree.tree_leaves(nested)
+    return {str(each.device) for each in leaves if isinstance(each, torch.Tensor)}
 
 
 def to_its_end(run: Callable[..., Any], given: Sequence[Any]) -> Callable[[], Any]:

@@ -31,6 +31,13 @@ def eager(module: fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
     return _boxed(fx.GraphModule(module, graph).forward)
 
 
+def copied(graph: fx.Graph) -> fx.Graph:
+    """A graph of the same nodes."""
+    made = fx.Graph()
+    made.output(made.graph_copy(graph, {}))
+    return made
+
+
 def shorten(graph: fx.Graph) -> None:
     """Let torch make in one call what the graph spells in several: what there is already is not made again, and a
     product with a transposed matrix is a linear layer, which calls the same function of BLAS."""

@@ -32,7 +32,10 @@ class Graph:
     """What a CUDA graph would do again: the function on what it was recorded with."""
 
     def __init__(self, known, given):
-        self.known, self.given, self.replays = known, given, 0
+        self.known, self.given, self.replays, self.resets = known, given, 0, 0
+
+    def reset(self):
+        self.resets += 1
 
     def replay(self):
         self.replays += 1
@@ -118,6 +121,14 @@ def test_what_goes_wrong_is_launched_as_before(recorded, monkeypatch):
     run = Replaying(known, [CACHE, WEIGHT, CACHE], frozenset({2}))
     calls(run, [torch.empty(3)], 9)
     assert run.is_over
+
+
+def test_a_recording_that_is_dropped_is_taken_apart(recorded):
+    run = Replaying(known, [CACHE, WEIGHT, CACHE], frozenset({2}))
+    calls(run, [torch.empty(3)], 9)
+    ((_, graph),) = recorded
+    run.drop("it is tried")
+    assert graph.resets == 1 and run.recorded is None
 
 
 def test_nothing_is_recorded_where_the_gpu_takes_longer_or_a_capture_runs(recorded, monkeypatch):

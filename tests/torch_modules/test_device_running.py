@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from noyau.errors import DeviceError  # noqa: E402
-from noyau.torch_modules.device_running import Flat  # noqa: E402
+from noyau.torch_modules.device_running import Flat, flat  # noqa: E402
 
 
 @pytest.fixture
@@ -15,14 +15,27 @@ def made():
     return Flat(torch.fx.symbolic_trace(lambda x: torch.relu(x)))
 
 
-@pytest.mark.parametrize(("words", "kind"), [("illegal memory access", DeviceError), ("something", RuntimeError)])
-def test_an_error_says_what_became_of_the_device(words, kind, made):
+@pytest.mark.parametrize("when", ["first", "known"])
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (RuntimeError("illegal memory access"), DeviceError, "a compiled graph: .* started again"),
+        (RuntimeError("something"), RuntimeError, "something"),
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried 2 GiB. Of"),
+            torch.OutOfMemoryError,
+            "^a compiled graph needs more memory than the GPU has",
+        ),
+    ],
+)
+def test_an_error_says_what_became_of_the_device(when, error, kind, words):
     def fails(arguments):
-        raise RuntimeError(words)
+        raise error
 
-    made.known = fails
+    run = flat(torch.fx.symbolic_trace(lambda x: torch.relu(x)), [])
+    setattr(run.flat, when, fails)
     with pytest.raises(kind, match=words) as caught:
-        made([])
+        run([])
     assert caught.value.__cause__ is not caught.value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import noyau  # noqa: E402
-from noyau.torch_modules import device_running  # noqa: E402
+from noyau.torch_modules import device_running, device_saving  # noqa: E402
+from noyau.torch_modules.device_replaying import Replaying  # noqa: E402
 from tests.torch_modules.modules import ALL, Block, compiled  # noqa: E402
 
 pytestmark = [
@@ -52,7 +54,8 @@ def test_other_layouts_of_arguments_and_streams():
         torch.cuda.synchronize()
 
 
-def test_a_module_is_optimised_saved_and_loaded(tmp_path):
+def test_a_module_is_optimised_saved_and_loaded(tmp_path, monkeypatch):
+    flats = []
     module, x = Block(64).cuda(), torch.randn(3, 17, 64, device="cuda")
     made = noyau.optimize(module, x, keep="all", certificate="smoke")
     assert {one.language for one in made.report.kernels} == {"triton"}
@@ -60,7 +63,13 @@ def test_a_module_is_optimised_saved_and_loaded(tmp_path):
         want = module(x)
         assert max(map(off, made(x), want)) < 1e-5
         made.save(tmp_path / "m.noyau")
-        assert max(map(off, noyau.load(tmp_path / "m.noyau")(x), want)) < 1e-5
+        loaded = noyau.load(tmp_path / "m.noyau")
+        flat = device_running.flat
+        monkeypatch.setattr(device_saving, "flat", lambda *given: flats.append(flat(*given)) or flats[-1])
+        for scale in range(8):  # and is recorded meanwhile
+            assert max(map(off, loaded(x * scale), module(x * scale))) < 1e-5
+    assert ".data_ptr(), " in flats[0].flat.text
+    assert flats[0].flat.known.recorded is not None
 
 
 class Counting(torch.nn.Module):
@@ -108,6 +117,33 @@ def recordings_of(function, *given, calls=8):
             moving = [each(number) if callable(each) else each for each in given]
             assert torch.equal(run(*moving), function(*moving))
     return getattr(made[0].flat.known, "recorded", None)
+
+
+def test_a_recording_that_is_dropped_gives_its_memory_back():
+    w, x = torch.randn(512, 512, device="cuda"), torch.randn(512, 512, device="cuda")
+    run = Replaying(lambda given: (torch.tanh(given[0] @ given[1]) @ given[1],), [x, w])
+    with torch.no_grad():
+        for _ in range(8):
+            run([x, w])
+    assert run.recorded is not None
+    gc.collect()
+    held = len(pools())
+    run.drop("it is tried")
+    assert len(pools()) < held and run.recorded is None
+
+
+def pools():
+    """Memory that is held for recordings."""
+    return [each for each in torch.cuda.memory_snapshot() if tuple(each["segment_pool_id"]) != (0, 0)]
+
+
+def test_memory_that_runs_out_is_told():
+    run, _ = compiled(lambda x: torch.softmax(x, -1).unsqueeze(0) + torch.zeros(1 << 12, 1, 1, device="cuda"))
+    with (
+        torch.no_grad(),
+        pytest.raises(torch.OutOfMemoryError, match=r"^a compiled graph needs more memory than the GPU has"),
+    ):
+        run(torch.randn(1 << 12, 1 << 14, device="cuda"))
 
 
 def test_a_number_on_the_host_that_changes_is_read_in_each_call():

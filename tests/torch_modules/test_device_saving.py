@@ -14,7 +14,7 @@ from noyau.builders.triton import interprets  # noqa: E402
 from noyau.errors import ModelError  # noqa: E402
 from noyau.torch_modules import device_compiling, places, saving  # noqa: E402
 from noyau.torch_modules.compiling import Compiled, swaps_of  # noqa: E402
-from noyau.torch_modules.device_saving import reopened  # noqa: E402
+from noyau.torch_modules.device_saving import noted_later, reopened  # noqa: E402
 from noyau.torch_modules.exporting import export  # noqa: E402
 from noyau.torch_modules.optimizing import _piece  # noqa: E402
 from noyau.torch_modules.rewriting import rewritten  # noqa: E402
@@ -53,6 +53,15 @@ def test_a_module_comes_back_with_its_kernels(tmp_path, monkeypatch):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert torch.equal(plain(x), want)
+
+
+def test_a_graph_of_a_file_is_flat_from_its_second_call_on():
+    run = noted_later(torch.fx.symbolic_trace(lambda x, w: (torch.relu(x @ w), x)).graph)
+    for _ in range(3):
+        x, w = torch.randn(2, 3), torch.randn(3, 3)
+        given = [x, w]
+        made, same = run(given)
+        assert torch.equal(made, torch.relu(x @ w)) and same is x and not given
 
 
 def test_what_cannot_be_read_is_said():

@@ -91,6 +91,12 @@ def test_what_is_not_dense_stays_with_torch():
         assert optimized.report.inputs == (f"argument 0: {what}, not dense: what reads it stays with torch",)
 
 
+def test_devices_that_do_not_go_together():
+    torch._dynamo.reset()
+    with pytest.raises(InputError, match="the module is on meta, and its inputs are on cpu; move them to one device"):
+        noyau.optimize(torch.nn.LayerNorm(4, device="meta"), torch.ones(2, 4))
+
+
 def test_a_function_is_not_saved(tmp_path):
     optimized = noyau.optimize(torch.neg, torch.ones(2))
     with pytest.raises(UnsupportedError, match=r"make it the forward of a torch\.nn\.Module"):

@@ -162,15 +162,16 @@ class TensorCalls:
     def on_device(self, given: tuple[Any, ...], constants: Constants, device: str) -> Any:
         """The whole way on a GPU, where the reference never runs: UnsupportedError where nothing else may, or while a
         CUDA graph is captured."""
-        from noyau.runtimes.torch.cuda_errors import require_free
+        from noyau.runtimes.torch.cuda_errors import require_free, told
 
-        require_free(self.called)
-        chosen, cells = self.chosen(given, constants, device)
-        door, choice = self.door(chosen, constants), chosen.at(cells)
-        if door is None or choice.made is None:
-            raise UnsupportedError(refused(self.called, device, chosen))
-        made = door(given)
-        return insisting(door, given) if made is MISS else made
+        with told(self.called, device):
+            require_free(self.called)
+            chosen, cells = self.chosen(given, constants, device)
+            door, choice = self.door(chosen, constants), chosen.at(cells)
+            if door is None or choice.made is None:
+                raise UnsupportedError(refused(self.called, device, chosen))
+            made = door(given)
+            return insisting(door, given) if made is MISS else made
 
     def chosen(self, given: Given, constants: Constants, device: str) -> tuple[Chosen, int]:
         """What runs for tensors on a device, and how many cells the largest of them has."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import torch
 
-from noyau.errors import DeviceError, UnsupportedError
+from noyau.errors import DeviceError, NoyauError, UnsupportedError
 
 _TRAPPED = re.compile(
     r"illegal memory access|misaligned address|device-side assert|unspecified launch failure|illegal instruction"
@@ -26,6 +26,8 @@ def told(called: str, device: object, results: Sequence[tuple[Sequence[int], tor
     their bytes; DeviceError for a launch beyond a limit, and for a context that is lost."""
     try:
         yield
+    except NoyauError:
+        raise
     except torch.OutOfMemoryError as error:
         raise torch.OutOfMemoryError(short_of_memory(called, device, results, error)) from error
     except Exception as error:
@@ -41,9 +43,11 @@ def short_of_memory(
     """`softmax needs 4.0 GiB on cuda:0 for f32[...]; ...`."""
     sizes = [torch.Size(shape).numel() * dtype.itemsize for shape, dtype in results]
     kinds = ", ".join(f"{str(dtype).removeprefix('torch.')}{list(shape)}" for shape, dtype in results)
-    needed = f"needs {_bytes(sum(sizes))} ({sum(sizes)} bytes) on {device} for {kinds}" if sizes else f"on {device}"
     first = " ".join(str(error).split(". ")[0].split())
-    return f"{called} {needed}, and they are not there ({first}); free tensors, or give it a part at a time"
+    lacks = f"needs more memory than {device} has"
+    if sizes:
+        lacks = f"needs {_bytes(sum(sizes))} ({sum(sizes)} bytes) on {device} for {kinds}, and they are not there"
+    return f"{called} {lacks} ({first}); free tensors, or give it a part at a time"
 
 
 def fault_of(error: Exception, called: str, device: object) -> str | None:
