@@ -55,6 +55,7 @@ LAYERS = {
 
 # Test files that are about no single file of the package.
 CROSS_CUTTING = {
+    "test_defects_table.py",
     "test_gallery.py",
     "test_readme.py",
     "test_structure.py",

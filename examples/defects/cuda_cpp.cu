@@ -158,6 +158,25 @@ __global__ void rare_mended(const float *x, float *out, int n) {
     if (i < n) out[i] = i == n / 2 - 1 ? x[i + 1] + 1 : x[i];
 }
 
+// Rows that are read four numbers at a time, whatever is left: each ends in the next, the last one beyond the matrix.
+__global__ void row_sums_broken(const float *x, float *out, int rows, int cols) {
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    float sum = 0;
+    for (int j = 0; j < cols; j += 4) {
+        const float *at = x + row * cols + j;
+        sum += at[0] + at[1] + at[2] + at[3]; // defect: out-of-bounds
+    }
+    out[row] = sum;
+}
+__global__ void row_sums_mended(const float *x, float *out, int rows, int cols) {
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    float sum = 0;
+    for (int j = 0; j < cols; ++j) sum += x[row * cols + j];
+    out[row] = sum;
+}
+
 // The host's side: a vector in four streams, a quarter each, and nobody does the rest.
 void streams_broken(const float *x, float *out, int n) { // defect: unwritten
     float *dx, *dout;

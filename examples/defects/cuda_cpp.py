@@ -74,6 +74,11 @@ def middle(x):
     return out
 
 
+@noyau.op("f32[rows, cols] -> out: f32[rows]", inputs=lambda rng, rows=5, cols=13: (np.ones((rows, cols), np.float32),))
+def row_sums(x):
+    return x.sum(-1)
+
+
 for op, name, usage in (
     (add, "add", {"launch": blocks}),
     (count, "count", {"launch": (4, 64), "init": {"total": 0}}),
@@ -84,6 +89,7 @@ for op, name, usage in (
     (total, "warp_sum", {"launch": blocks, "init": {"out": 0}}),
     (total_by_blocks, "last_block", {"launch": (4, 32)}),
     (middle, "rare", {"launch": blocks}),
+    (row_sums, "row_sums", {"launch": (1, 32)}),
     (twice, "streams", {}),
 ):
     op.kernel(FILE, entry=f"{name}_broken", **usage)

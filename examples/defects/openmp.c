@@ -143,6 +143,26 @@ void counts_mended(const int *x, int *out, int n) {
     free(bins);
 }
 
+/* A barrier that one thread does not come to. */
+void waits_broken(const float *x, float *out, int n) {
+#pragma omp parallel
+    {
+        int t = omp_get_thread_num(), threads = omp_get_num_threads();
+        for (int i = t; i < n; i += threads) out[i] = 2 * x[i];
+        if (t > 0) {
+#pragma omp barrier /* defect: divergent-barrier */
+        }
+    }
+}
+void waits_mended(const float *x, float *out, int n) {
+#pragma omp parallel
+    {
+        int t = omp_get_thread_num(), threads = omp_get_num_threads();
+        for (int i = t; i < n; i += threads) out[i] = 2 * x[i];
+#pragma omp barrier
+    }
+}
+
 /* Eight at a time, whatever is left: each row ends in the next, and the last one beyond the matrix. */
 __attribute__((target("avx"))) void row_sums_broken(const float *x, float *out, int rows, int cols) {
     for (int i = 0; i < rows; i++) {

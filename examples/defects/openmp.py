@@ -73,6 +73,11 @@ def row_sums(x):
     return x.sum(-1)
 
 
-for op in (total, squares, sums_so_far, rare, two_loops, locks, counts, differences, fours, row_sums):
+@noyau.op("f32[n] -> out: f32[n]", inputs=values)
+def waits(x):
+    return 2 * x
+
+
+for op in (total, squares, sums_so_far, rare, two_loops, locks, counts, differences, fours, waits, row_sums):
     for twin in ("broken", "mended"):
         op.kernel(FILE, entry=f"{op.name}_{twin}", options=FLAGS, init={"hist": 0} if op is locks else {})

@@ -207,6 +207,37 @@ def long_total_mended(x, out):
 
 
 # %%
+# Memory that nobody set
+# ----------------------
+# ``np.empty`` gives what was there before: often zeros, in a test that runs alone.
+
+
+@noyau.op("f64[n] -> f64[n]")
+def pairs(x):
+    return x + np.append(x[1:], np.zeros(min(len(x), 1)))
+
+
+@pairs.kernel
+@njit(parallel=True)
+def pairs_from_nothing(x, out):
+    for i in prange(x.shape[0]):
+        own = np.empty(1)
+        for j in range(i, min(i + 2, x.shape[0])):
+            own[0] += x[j]  # defect: uninitialised
+        out[i] = own[0]
+
+
+@pairs.kernel
+@njit(parallel=True)
+def pairs_mended(x, out):
+    for i in prange(x.shape[0]):
+        own = np.zeros(1)
+        for j in range(i, min(i + 2, x.shape[0])):
+            own[0] += x[j]
+        out[i] = own[0]
+
+
+# %%
 # The address of the first cell
 # -----------------------------
 # A kernel that takes ``&x[0, 0]`` for the whole of the array is wrong on a transposed or sliced one.

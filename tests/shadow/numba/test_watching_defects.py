@@ -41,7 +41,7 @@ def seen(op, kernel):
     return watched(by_hand(kernel, op.description.reference.constants), some, inputs, 1.0)
 
 
-@pytest.mark.parametrize("name", ["total", "positive", "running", "add", "shifted", "long_total", "doubled"])
+@pytest.mark.parametrize("name", ["total", "positive", "running", "add", "shifted", "long_total", "pairs", "doubled"])
 def test_each_defect_is_found_where_it_is_marked(ops, name):
     op = ops[name]
     for kernel in op.kernels.values():

@@ -1,0 +1,154 @@
+"""Which defect is shown in which language by which example of examples/defects, as a document.
+
+`python -m tests.defects_table > docs/defects.md` writes it again; a test holds the two, and the examples, together.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tests.defects import FOLDER
+
+LANGUAGES = {"c": "C, C++", "numba": "Numba", "numba_cuda": "Numba-CUDA", "cuda": "CUDA C++", "triton": "Triton"}
+
+# Why an example is not there: by a letter, which stands in the table.
+REASONS = {
+    "a": "cannot be: the language has no vectors that a kernel loads by itself.",
+    "b": "cannot be: a kernel is given arrays that know their strides.",
+    "c": "cannot be: noyau hands such a kernel packed arrays of its dtypes, and refuses others at its door; a call of "
+    "one's own by an address is the row on addresses.",
+    "d": "cannot be: it is called, not launched, and has ended when it returns.",
+    "e": "is not a defect of a kernel: the host's line is the same whatever the language, and is shown once.",
+    "f": "the same arithmetic, which the reference of the op shows in any language: it is shown once.",
+    "g": "cannot be: owners have no barriers, shuffles or memory of their own.",
+    "h": "cannot be: lanes of a program are one statement, which the compiler orders.",
+    "i": "cannot be: a variable belongs to its iteration or its thread, unless it is an array.",
+    "j": "depends on the machine: it is warned of where a measurement on this one shows it "
+    "(`noyau/advice/sharing.py`), so that no example can promise it.",
+    "k": "the same as the row on one cell that all add to.",
+    "l": "cannot be: offsets are computed in 64 bits unless they are cast, which the example of Numba-CUDA does.",
+    "m": "warned of in the same way, by the text of the kernel (`tests/advice`).",
+    "n": "cannot be: the sum of a block is a tree, so that a lane adds few numbers.",
+    "o": "cannot be: the language has no locks, and no loops that do not wait for each other.",
+    "p": "warned of where the grid leaves a GPU idle (`tests/shadow/triton`); its blocks are Triton's.",
+    "q": "found by the same shadow as any race, however rarely it happens: shown in two languages.",
+    "r": "cannot be: the compiler refuses it.",
+    "s": "not found: the text of a host in C++ is not read for its clocks and launches.",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A defect: where it is shown by language, or the letter of the reason why not."""
+
+    title: str
+    cells: Mapping[str, str]
+
+
+def row(title: str, c: str, numba: str, numba_cuda: str, cuda: str, triton: str) -> Row:
+    return Row(title, dict(zip(LANGUAGES, (c, numba, numba_cuda, cuda, triton), strict=True)))
+
+
+def host(title: str, example: str) -> Row:
+    """What a host in Python does, shown once."""
+    return row(title, "r", "e", example, "r", "e")
+
+
+OMP, CU, PR, NC, TR, HO, LA, TH, IF = (
+    *("openmp.c", "cuda_cpp.cu", "prange.py", "numba_cuda.py", "triton_kernels.py"),
+    *("host.py", "large.py", "threads.cpp", "interfaces.py"),
+)
+ROWS = (
+    row("rows are read several cells at a time, also past their end",
+        f"{OMP}::row_sums_broken", "a", "a", f"{CU}::row_sums_broken", f"{TR}::lanes_broken"),
+    row("all add to one cell", f"{OMP}::total_broken {TH}::total_broken",
+        f"{PR}::total_in_one_cell {PR}::total_by_threads {PR}::positive_in_one_cell", f"{NC}::counter_broken",
+        f"{CU}::count_broken", f"{TR}::sum_broken"),
+    row("a sum in float32 of more than 2^24 numbers", "m", f"{PR}::long_total_in_float32 {LA}::sum_broken",
+        f"{LA}::atomics_broken", "m", "n"),
+    row("a strided array is taken for a packed one", "c", f"{PR}::doubled_as_if_packed", "b", "c",
+        f"{TR}::stride_broken"),
+    row("an address is taken for packed float32 (a binding)", f"{IF}::address_broken", "b", "b", "c", "c"),
+    row("a gradient that forgets what comes from behind", *5 * [f"{IF}::gradient_broken"]),
+    row("work is dealt in parts, and nobody does the rest", f"{OMP}::fours_broken", f"{PR}::add_without_tail",
+        f"{NC}::quarters_broken", f"{CU}::streams_broken", f"{TR}::grid_broken"),
+    row("a block for each cell", "d", "d", f"{NC}::strided_broken {HO}::launched_broken", f"{CU}::strided_broken", "p"),
+    row("a clock around a launch that nobody waits for", "d", "d", f"{HO}::timed_broken", "s", "e"),
+    row("a benchmark that compares different products", *5 * [f"{IF}::panels_broken"]),
+    host("a method is named and not called: `t.is_contiguous`", f"{HO}::packed_broken"),
+    host("a method is named and not called: `cuda.synchronize`", f"{HO}::waited_broken"),
+    row("no guard: past the end", f"{OMP}::differences_broken", f"{PR}::add_without_guard {PR}::shifted_too_far",
+        f"{NC}::add_broken", f"{CU}::add_broken", f"{TR}::mask_broken {TR}::tail_broken"),
+    row("a grid that is too small: the tail is unwritten", "d", "d", f"{NC}::double_broken", f"{CU}::twice_broken",
+        f"{TR}::grid_broken"),
+    row("a histogram whose bins are added to without an atomic", "k", "k", f"{NC}::privatised_broken",
+        f"{CU}::histogram_broken", "k"),
+    row("bins by truncation, towards zero", "f", "f", f"{NC}::truncated_broken", "f", "f"),
+    row("totals of threads that share a cache line", *5 * ["j"]),
+    row("blocks that are no multiple of a warp, or are one", "d", "d",
+        f"{HO}::in_warps_broken {HO}::in_hundreds_broken", "s", "p"),
+    row("what a neighbour wrote is read without waiting", f"{OMP}::sums_so_far_broken {TH}::half_broken",
+        f"{PR}::running_at_once", f"{NC}::halves_broken {NC}::halo_broken", f"{CU}::sum_broken", "h"),
+    row("a barrier that not all threads reach", f"{OMP}::waits_broken", "g",
+        f"{NC}::early_broken {NC}::branch_broken", f"{CU}::smooth_broken", "g"),
+    row("a shuffle that not all lanes reach", "g", "g", f"{NC}::shuffle_broken", f"{CU}::warp_sum_broken", "g"),
+    row("memory is read that nobody set", f"{OMP}::counts_broken", f"{PR}::pairs_from_nothing",
+        f"{NC}::tile_broken", f"{CU}::reversed_broken", f"{TR}::empty_broken"),
+    row("a result is handed on without a fence", f"{TH}::handed_over_broken", "o", f"{NC}::ticket_broken",
+        f"{CU}::last_block_broken", "o"),
+    row("a temporary that threads share", f"{OMP}::squares_broken", "i", "i", "i", "i"),
+    row("two loops of which one does not wait, two locks for one array",
+        f"{OMP}::two_loops_broken {OMP}::locks_broken", *4 * ["o"]),
+    row("a race that touches one cell in many", f"{OMP}::rare_broken", "q", "q", f"{CU}::rare_broken", "q"),
+    row("an offset in 32 bits", "m", "l", f"{LA}::place_broken", "m", "m"),
+)  # fmt: skip
+
+
+def kind_of(example: str) -> str:
+    """The kind that the line of an example's defect says. KeyError where there is none."""
+    file, name = example.split("::")
+    lines = (FOLDER / file).read_text(encoding="utf-8").splitlines()
+    first = next(k for k, line in enumerate(lines) if re.search(rf"\b{name}\(", line))
+    while first and lines[first - 1].startswith("@"):
+        first -= 1
+    for line in lines[first:]:
+        found = re.search(r"defect: ([\w-]+)", line)
+        if found:
+            return found[1]
+        if re.search(r"_mended\(", line):
+            break
+    raise KeyError(example)
+
+
+def shown(cell: str) -> str:
+    """A cell of the table: the kind and the names, or the letter of a reason."""
+    if cell in REASONS:
+        return f"({cell})"
+    return ", ".join(
+        f"{kind_of(each)}: [`{each.split('::')[1]}`](../examples/defects/{each.split('::')[0]})"
+        for each in cell.split()
+    )
+
+
+def document() -> Iterator[str]:
+    """The lines of docs/defects.md."""
+    yield "# Which defect is shown where"
+    yield ""
+    yield "This file is generated: `python -m tests.defects_table > docs/defects.md`. Each defect of"
+    yield "[examples/defects](../examples/defects) stands beside its mended twin; tests assert kind and line of each,"
+    yield "and silence on each twin. A letter says why a language has no example of its own."
+    yield ""
+    yield f"| defect | {' | '.join(LANGUAGES.values())} |"
+    yield f"|---|{'---|' * len(LANGUAGES)}"
+    for each in ROWS:
+        yield f"| {each.title} | {' | '.join(shown(each.cells[name]) for name in LANGUAGES)} |"
+    yield ""
+    for letter, reason in REASONS.items():
+        yield f"- ({letter}) {reason}"
+
+
+if __name__ == "__main__":
+    sys.stdout.write("\n".join(document()) + "\n")
