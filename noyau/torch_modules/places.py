@@ -179,8 +179,11 @@ def order_of(fake: torch.Tensor) -> list[int] | None:
 
 
 def hinted(size: Any) -> int:
-    """A size as the number that it was when torch traced."""
-    return int(size) if isinstance(size, int) else int(size.node.hint)
+    """A size as the number that it was when torch traced. UnsupportedError for one that depends on values."""
+    number = size if isinstance(size, int) else size.node.hint
+    if number is None:
+        raise UnsupportedError(f"the size {size} depends on values: torch has no number for it when it traces")
+    return int(number)
 
 
 def trimmed(found: Traced, positions: frozenset[int], wires: Wires) -> frozenset[int]:

@@ -115,6 +115,19 @@ def test_data_dependent_shapes_are_a_boundary():
     assert any("nonzero" in reason for reason in graph.found.imported.opaque.values())
 
 
+def test_a_kernel_of_a_size_that_depends_on_values_is_not_kept():
+    def picked(x):
+        return x[x > 0.5].exp() * 2 + 1
+
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        function, record = compiled(picked)
+        x = torch.linspace(0, 1, 20)
+        assert same(function(x), picked(x))
+    (judged,) = record.graphs[0].judged
+    assert not judged.kept
+    assert "depends on values: torch has no number for it when it traces" in judged.reason
+
+
 def test_what_noyau_does_not_know_is_left_to_torch():
     function, record = compiled(lambda x: x * 2 + 1)
     x = torch.zeros(3, dtype=torch.complex64)

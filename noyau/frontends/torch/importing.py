@@ -202,13 +202,15 @@ class _Importing:
         return self.tape.shaped(self.tape.cast(value, dtype_of(meta.dtype)), shape_from(meta))
 
     def boundary(self, node: fx.Node) -> Made:
-        """An operator that torch evaluates, over the tensors among its arguments."""
+        """An operator that torch evaluates, over the tensors among its arguments; None where it makes none."""
         found = [self.values[each] for each in node.all_input_nodes]
         operands = list({value.output: value for value in found if isinstance(value, Node)}.values())
         kind = Opaque(str(node.target), evaluator(node, operands, dict(self.values)), (repr(_plain(node)),))
         results = node.meta["val"]
         if isinstance(results, torch.Tensor):
             return self.tape.emit(kind, operands, _dtype(results), shape_from(results))
+        if results is None:
+            return None
         whole = self.tape.emit(kind, operands, DType.OTHER, shape_of([]))
         return tuple(
             self.tape.emit(Part(at), [whole], _dtype(one), shape_from(one)) if isinstance(one, torch.Tensor) else None

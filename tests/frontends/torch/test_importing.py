@@ -54,6 +54,12 @@ def test_what_has_no_meaning_here_is_a_boundary_that_torch_evaluates():
     compare(lambda x: F.conv1d(x, x[:, :, :2]) + 1, numbers(2, 2, 5), opaque=True)
 
 
+def test_what_only_requires_something_makes_no_value():
+    made = imported(lambda x: (x[x > 0].exp(), x.nonzero().shape[0]), [numbers(4)])
+    assert [name for name in made.opaque if "assert_scalar" in name]
+    assert not {value for value, giver in made.made_by.items() if "assert_scalar" in giver}
+
+
 def test_a_result_that_is_an_input_or_given_twice():
     compare(lambda x: (x, x + 1, x), numbers(3))
 
