@@ -38,15 +38,19 @@ class Sketch:
 
 class Ahead:
     """Graphs of one module that was captured, and the checks of their kernels. Use it in a `with`, which ends what
-    still runs; what is known by then stays known. Once `closed`, who begins something ends it."""
+    still runs; what is known by then stays known. Once `closed`, who begins something ends it. `waits`: whether kernels
+    are wanted at once."""
 
-    def __init__(self, wishes: Wishes, say: Say, *, reasons: bool = True, on_gpu: bool = False) -> None:
+    def __init__(
+        self, wishes: Wishes, say: Say, *, reasons: bool = True, on_gpu: bool = False, waits: bool = True
+    ) -> None:
         self.checks, self.say = Checks(CERTIFICATES[wishes.certificate]), say
         self.reasons = reasons
         self.closed = False
         self._sketches: dict[str, Sketch] = {}
         # The C that calls kernels takes a compiler half a second; Triton, twice that for what calls the driver.
-        self._doors = Thread(target=triton_begun if on_gpu else library, daemon=True)
+        begun = (triton_begun if on_gpu else library) if waits else None
+        self._doors = Thread(target=begun, daemon=True)
 
     def __enter__(self) -> Ahead:
         self._doors.start()

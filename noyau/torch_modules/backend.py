@@ -40,14 +40,16 @@ def through(module: fx.GraphModule, inputs: Sequence[Any], wishes: Wishes, recor
     """As `backend`; what becomes of each graph is told to `record`."""
 
     on_gpu = any(getattr(each, "is_cuda", False) for each in inputs)
-    with Ahead(wishes, log.info, reasons=not record.forgets, on_gpu=on_gpu) as ahead:
+    waits = not (on_gpu and wishes.prompt and record.forgets)
+    with Ahead(wishes, log.info, reasons=not record.forgets, on_gpu=on_gpu, waits=waits) as ahead:
 
         def compiler(graph: fx.GraphModule, examples: Sequence[Any], kind: str) -> Callable[..., Any]:
             return compile_graph(graph, examples, kind, wishes, record, ahead)
 
         def partition(*args: Any, **kwargs: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
             forward, backward = in_two(*args, **kwargs)
-            gc.collect()  # what was cut, and the network that said where, are in cycles
+            if not on_gpu:  # there, memory of the host is not what is short
+                gc.collect()  # what was cut, and the network that said where, are in cycles
             for graph in (forward.graph, backward.graph):
                 ahead.begin(graph)
             return forward, backward

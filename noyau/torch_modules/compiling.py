@@ -73,16 +73,40 @@ def compile_graph(
 ) -> Boxed:
     """A graph of ATen operators as a function of a list of tensors, which it empties: kernels of noyau's where they are
     right and win, and the rest as is wished. `ahead`: what is known of the graph already."""
+    if is_prompt(module.graph, wishes, record):
+        from noyau.torch_modules.device_prompt import prompt
+
+        return prompt(module, lambda: compiled_now(module, (), kind, wishes, record))
+    return compiled_now(module, inputs, kind, wishes, record, ahead)
+
+
+def is_prompt(program: fx.Graph, wishes: Wishes, record: Record) -> bool:
+    """Whether the first result of a graph does not wait for its kernels: on a GPU, where nobody reads the record."""
+    wished = wishes.prompt and wishes.rest == "eager" and record.forgets
+    return wished and places.device_of(program) != places.CPU and running.is_static(program)
+
+
+def compiled_now(
+    module: fx.GraphModule,
+    inputs: Sequence[Any],
+    kind: str,
+    wishes: Wishes,
+    record: Record,
+    ahead: Ahead | None = None,
+) -> Boxed:
+    """As `compile_graph`, its kernels made."""
+    on_gpu = places.device_of(module.graph) != places.CPU
     try:
         with contextlib.ExitStack() as stack:
-            known = ahead or stack.enter_context(Ahead(wishes, log.info, reasons=not record.forgets))
+            known = ahead or stack.enter_context(Ahead(wishes, log.info, reasons=not record.forgets, on_gpu=on_gpu))
             if known.closed:  # torch may ask for a backward late: the processes that are started for it end here
                 stack.callback(known.checks.__exit__)
             return _compiled(module, inputs, kind, wishes, record, known)
     finally:
         ranges.forget()
-        gc.collect()  # torch's graphs are in cycles
-        give_back()
+        if not on_gpu:  # there, memory of the host is not what is short
+            gc.collect()  # torch's graphs are in cycles
+            give_back()
 
 
 def _compiled(

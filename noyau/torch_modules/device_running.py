@@ -13,7 +13,6 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, fx
 
 from noyau.torch_modules.device_inplace import changed, update_in_place
@@ -21,7 +20,7 @@ from noyau.torch_modules.device_kernels import DeviceCall
 from noyau.torch_modules.device_replaying import Replaying, is_repeatable, is_small
 from noyau.torch_modules.device_simplifying import join_updates
 from noyau.torch_modules.device_text import Text
-from noyau.torch_modules.running import Boxed, copied, eager
+from noyau.torch_modules.running import Boxed, copied, eager, is_static, told_as
 
 
 def flat(module: fx.GraphModule, inputs: Sequence[Any], replays: bool = True) -> Boxed:
@@ -32,32 +31,9 @@ def flat(module: fx.GraphModule, inputs: Sequence[Any], replays: bool = True) ->
     join_updates(module.graph)
     made = Flat(module, replays) if is_static(module.graph) else eager(module, inputs)
 
-    def run(arguments: list[Any]) -> Any:
-        try:
-            return made(arguments)
-        except Exception:
-            from noyau.runtimes.torch.cuda_errors import told
-
-            with told("a compiled graph", "the GPU"):  # one line each
-                raise
-
-    run._boxed_call = True  # type: ignore[attr-defined]  # AOTAutograd asks for it
+    run = told_as("a compiled graph", made)
     run.flat = made  # type: ignore[attr-defined]
     return run
-
-
-def is_static(graph: fx.Graph) -> bool:
-    """Whether every size in a graph is a number."""
-    return not any(_is_symbolic(node.meta.get("val")) for node in graph.nodes)
-
-
-def _is_symbolic(value: Any) -> bool:
-    if isinstance(value, tuple | list):
-        return any(map(_is_symbolic, value))
-    if isinstance(value, Tensor):
-        sizes = (*value.shape, *value.stride(), value.storage_offset())
-        return any(not isinstance(size, int) for size in sizes)
-    return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool)
 
 
 class Flat:

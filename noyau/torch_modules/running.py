@@ -38,6 +38,35 @@ def copied(graph: fx.Graph) -> fx.Graph:
     return made
 
 
+def is_static(graph: fx.Graph) -> bool:
+    """Whether every size in a graph is a number."""
+    return not any(_is_symbolic(node.meta.get("val")) for node in graph.nodes)
+
+
+def _is_symbolic(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return any(map(_is_symbolic, value))
+    if isinstance(value, torch.Tensor):
+        sizes = (*value.shape, *value.stride(), value.storage_offset())
+        return any(not isinstance(size, int) for size in sizes)
+    return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+def told_as(called: str, function: Boxed) -> Boxed:
+    """A function on a GPU whose errors of memory and of the device are one line each."""
+
+    def run(arguments: list[Any]) -> Any:
+        try:
+            return function(arguments)
+        except Exception:
+            from noyau.runtimes.torch.cuda_errors import told
+
+            with told(called, "the GPU"):
+                raise
+
+    return _marked(run)
+
+
 def shorten(graph: fx.Graph) -> None:
     """Let torch make in one call what the graph spells in several: what there is already is not made again, and a
     product with a transposed matrix is a linear layer, which calls the same function of BLAS."""

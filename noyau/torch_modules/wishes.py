@@ -21,7 +21,9 @@ class Wishes:
     `against`: what kernels are timed against; as `rest` where it is None. `budget_s`: seconds for the clock, of all
     kernels of one graph. `keep`: "faster", "not-slower" or "all" of the kernels that are right. `certificate`: "smoke"
     tries a kernel on the sizes that torch saw and a few awkward inputs, "full" on all that noyau has.
-    `graphs`: on a GPU, a graph of many small launches is recorded after a few calls, and launched as one CUDA graph."""
+    `graphs`: on a GPU, a graph of many small launches is recorded after a few calls, and launched as one CUDA graph.
+    `prompt`: on a GPU, torch's own kernels run in the first call of a graph, and noyau's are made in the second; not
+    where a report is asked for, as noyau.optimize does."""
 
     rest: str = "eager"
     against: str | None = None
@@ -29,6 +31,7 @@ class Wishes:
     keep: str = "faster"
     certificate: str = "smoke"
     graphs: bool = True
+    prompt: bool = True
 
     @property
     def rival(self) -> str:
@@ -51,8 +54,9 @@ def wishes_from(options: Mapping[str, Any]) -> Wishes:
     ):
         if value not in allowed:
             raise InputError(f"{name}={value!r} is none of {', '.join(allowed)}")
-    if not isinstance(wishes.graphs, bool):
-        raise InputError(f"graphs={wishes.graphs!r} is neither True nor False")
+    for name, choice in (("graphs", wishes.graphs), ("prompt", wishes.prompt)):
+        if choice not in (True, False) or not isinstance(choice, bool):
+            raise InputError(f"{name}={choice!r} is neither True nor False")
     if not isinstance(wishes.budget_s, int | float) or not wishes.budget_s >= 0:
         raise InputError(f"budget_s={wishes.budget_s!r} is no number of seconds from 0 on")
     return wishes

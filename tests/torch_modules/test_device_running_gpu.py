@@ -10,7 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import noyau  # noqa: E402
-from noyau.torch_modules import device_running, device_saving  # noqa: E402
+from noyau.torch_modules import device_prompt, device_running, device_saving  # noqa: E402
+from noyau.torch_modules.backend import backend  # noqa: E402
 from noyau.torch_modules.device_replaying import Replaying  # noqa: E402
 from tests.torch_modules.modules import ALL, Block, compiled  # noqa: E402
 
@@ -135,6 +136,24 @@ def test_a_recording_that_is_dropped_gives_its_memory_back():
 def pools():
     """Memory that is held for recordings."""
     return [each for each in torch.cuda.memory_snapshot() if tuple(each["segment_pool_id"]) != (0, 0)]
+
+
+def test_a_first_result_does_not_wait_for_kernels():
+    torch._dynamo.reset()
+    module, x = Block(64).cuda(), torch.randn(3, 17, 64, device="cuda", requires_grad=True)
+    made, prompt = [], device_prompt.prompt
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(device_prompt, "prompt", lambda *given: made.append(prompt(*given)) or made[-1])
+        run = torch.compile(module, backend=backend, options={"keep": "all"})
+        for call in range(4):
+            module.zero_grad()
+            sum(each.square().mean() for each in run(x)).backward()
+            got = [each.grad.clone() for each in module.parameters()]
+            module.zero_grad()
+            sum(each.square().mean() for each in module(x)).backward()
+            assert max(off(one, each.grad) for one, each in zip(got, module.parameters(), strict=True)) < 2e-5
+            assert [each.prompt.known is not None for each in made] == [call > 0] * 2
+    assert all(".data_ptr(), " in each.prompt.known.flat.text for each in made)
 
 
 def test_memory_that_runs_out_is_told():

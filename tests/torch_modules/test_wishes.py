@@ -20,6 +20,8 @@ def test_wishes_are_options():
         ({"against": "x"}, "against='x' is none of eager, inductor"),
         ({"keep": "some"}, "keep='some' is none of faster, not-slower, all"),
         ({"certificate": "none"}, "certificate='none' is none of smoke, full"),
+        ({"graphs": 1}, "graphs=1 is neither True nor False"),
+        ({"prompt": "no"}, "prompt='no' is neither True nor False"),
         ({"budget_s": -1}, "budget_s=-1 is no number of seconds from 0 on"),
         ({"budget_s": "long"}, "budget_s='long' is no number of seconds"),
         ({"budget_s": float("nan")}, "budget_s=nan is no number of seconds"),
