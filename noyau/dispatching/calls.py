@@ -126,7 +126,10 @@ class Calls:
         """Once: that the reference runs, and why; unless it is the fastest."""
         if chosen.rejected and not self.warned:
             self.warned = True
-            warn(self.description, [f"{kernel}: {reason}" for kernel, reason in chosen.rejected])
+            kernels: dict[str, list[str]] = {}
+            for kernel, reason in chosen.rejected:
+                kernels.setdefault(reason, []).append(kernel)
+            warn(self.description, [f"{', '.join(names)}: {reason}" for reason, names in kernels.items()])
 
 
 def warn(description: Description, reasons: Sequence[str], level: int = 6) -> None:

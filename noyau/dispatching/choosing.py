@@ -20,6 +20,7 @@ from noyau.dispatching.smoke import smoke
 from noyau.errors import BuildError, MissingExtraError, NoyauError, OutputError, UnsupportedError
 from noyau.handwritten.kernels import HandKernel, settled
 from noyau.handwritten.trusting import ineligible
+from noyau.timing.comparing import spell_s
 
 REFERENCE = "reference"
 USUAL: Mapping[str, int] = MappingProxyType({})  # sizes of tiles
@@ -108,7 +109,7 @@ class Choosing:
 
     def winner(self, winner: Winner, wanted: Wanted, key: Key, rejected: dict[str, str]) -> Choice | None:
         """The kernel that won, where it is still the same; else why not goes to `rejected`."""
-        reason = f"the fastest at {winner.cells} cells ({winner.median_s * 1e6:.3g} us), timed on {winner.when}"
+        reason = f"the fastest at {winner.cells} cells ({spell_s(winner.median_s)}), timed on {winner.when}"
         made = self.maker_of(winner, wanted, key)
         if isinstance(made, str):
             rejected[winner.kernel] = made
@@ -150,7 +151,7 @@ class Choosing:
             else:
                 rejected[language] = made
         yield from (self.by_hand(each, "it was checked") for each in free if not each.usage.trust)
-        yield Choice(REFERENCE, "numpy", "nothing else may run", None)
+        yield Choice(REFERENCE, "numpy", "it is the op as it is written", None)
 
     def by_hand(self, kernel: HandKernel, reason: str, since: str | None = None) -> Choice:
         return Choice(kernel.name, kernel.language, reason, kernel, since or today())

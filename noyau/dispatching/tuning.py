@@ -21,6 +21,7 @@ from noyau.handwritten.kernels import HandKernel, settled
 from noyau.handwritten.trusting import ineligible
 from noyau.ops import Op
 from noyau.signatures.binding import Bound, bind
+from noyau.timing.comparing import spell_s
 
 Say = Callable[[str], None]
 
@@ -52,7 +53,8 @@ class Tuned:
 
     def __str__(self) -> str:
         lines = [
-            f"from now on at {each.cells} cells: {each.called}, {each.median_s:.3g} s a call" for each in self.winners
+            f"from now on at {each.cells} cells: {each.called}, {spell_s(each.median_s)} a call"
+            for each in self.winners
         ]
         return "\n".join([*(f"{each}\n" for each in self.benched), *lines])
 

@@ -70,8 +70,9 @@ def _header(report: Report, width: int, show: Show) -> Iterator[RenderableType]:
     yield from hanging(Text.assemble((show(report.model), "bold"), counts, kernels), width, rest="  ")
     machine = report.machine
     cores = _count(machine.cores, "core")
-    runtime = f"onnxruntime {machine.versions['onnxruntime']}" if "onnxruntime" in machine.versions else ""
-    facts = [f"{machine.cpu}, {cores}, {machine.level}", machine.compiler, runtime]
+    runtime = next((name for name in ("torch", "onnxruntime") if name in machine.versions), "")
+    told = f"{runtime} {machine.versions[runtime]}" if runtime else ""
+    facts = [f"{machine.cpu}, {cores}, {machine.level}", machine.compiler, told]
     yield from hanging(show("; ".join(filter(None, facts))), width, rest="  ", style="dim")
 
 

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import secrets
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -67,8 +68,10 @@ def write_text(text: str, path: Path) -> None:
 
 
 def plain(record: RenderableType) -> str:
-    """What a record prints, without colours and as wide as a page."""
-    console = Console(file=io.StringIO(), width=_PLAIN_WIDTH, color_system=None, force_terminal=False)
+    """What a record prints, without colours, and as wide as a page or as the terminal that stdout is."""
+    room = Console().width if sys.stdout is not None and sys.stdout.isatty() else _PLAIN_WIDTH
+    width = min(room, _PLAIN_WIDTH)
+    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
     with console.capture() as captured:
         console.print(record)
     return captured.get().rstrip("\n")

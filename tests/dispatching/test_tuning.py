@@ -13,6 +13,7 @@ from noyau.dispatching.records import recalled
 from noyau.dispatching.tuning import variants
 from noyau.errors import InputError, SignatureError
 from noyau.signatures.binding import bind
+from noyau.timing.comparing import spell_s
 
 ADD = """
 #ifndef STEP
@@ -69,7 +70,8 @@ def test_the_fastest_runs_from_now_on():
     assert found.winners[0].kernel in ("c", "reference") and found.winners[0].cells == 300
     assert "the fastest at 300 cells" in str(op.explain(x)) and "runs slow" not in str(op.explain(x))
     np.testing.assert_array_equal(op(x), x + 1)
-    assert f"from now on at 300 cells: {found.winners[0].kernel}" in str(found)
+    won = found.winners[0]
+    assert f"from now on at 300 cells: {won.kernel}, {spell_s(won.median_s)} a call" in str(found)
 
 
 def test_an_op_that_is_made_anew_runs_what_was_recorded():

@@ -111,6 +111,12 @@ def test_kernels_of_which_none_is_kept():
     assert "Fusing could gain at most 1.31x here.\n" in text
 
 
+def test_a_module_ran_in_torch():
+    machine = dataclasses.replace(REPORT.machine, versions={**REPORT.machine.versions, "torch": "2.13.0"})
+    told = printed(dataclasses.replace(REPORT, machine=machine))
+    assert "; torch 2.13.0\n" in told and "onnxruntime" not in told.splitlines()[1]
+
+
 def test_a_slower_model_is_said_to_be():
     slower = dataclasses.replace(REPORT, end_to_end=EndToEnd(1.0, 2.0, Verdict.SLOWER, 0.5))
     assert "The whole model: 1 s -> 2 s, SLOWER 0.50x" in printed(slower)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sys
 
 import pytest
 
@@ -56,3 +57,12 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
         REPORT.write(path)
     assert path.read_text(encoding="ascii") == "before"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_record_is_as_wide_as_the_terminal_that_it_is_printed_on(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    assert max(map(len, str(REPORT).splitlines())) > 60
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert max(map(len, str(REPORT).splitlines())) <= 60
+    monkeypatch.setenv("COLUMNS", "200")
+    assert 60 < max(map(len, str(REPORT).splitlines())) <= 100
