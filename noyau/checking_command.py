@@ -34,12 +34,12 @@ def declare_check(parser: argparse.ArgumentParser) -> None:
         "threads and launches watched (a program with threads runs twice, and does twice what else it does)",
     )
     add("arguments", nargs="*", metavar="ARGS", help="of a script or a program; its options stand behind --")
-    add("--launch", metavar="GRID,BLOCK", help="of a script: launch each kernel so (8,64 or 4x4,16x16) instead")
+    add("--launch", metavar="GRID,BLOCK", help="of a script or a program: launch each kernel so (8,64 or 4x4,16x16)")
     add("--flags", metavar="F", help="of a program: for the compiler, run here: --flags='-DN=100 -Iinclude'")
     add("--map", metavar="F.svg", help="tell who writes which cell in a small launch or call, and draw it (-: no)")
     add("--against", type=Path, metavar="B.onnx", help="the model to judge: at each output, and at each common value")
-    sizes = "or with several in turn (default: small sizes, then all at 1); can be repeated"
-    declare_inputs(parser, "run both", sizes)
+    sizes = "or with several in turn (default: small ones, then all at 1); check an op at it; can be repeated"
+    declare_inputs(parser, "run both models", sizes)
     add(
         "--sizes",
         action="append",
@@ -52,8 +52,10 @@ def declare_check(parser: argparse.ArgumentParser) -> None:
     add("--gradient", action="store_true", help="of an op: check what it gives back too, also where that is derived")
     declare_record(parser, "value by value")
     add("--sanitizer", action="store_true", help="of ops and scripts: ask compute-sanitizer too, where there is a GPU")
-    add("--strict", action="store_true", help="of ops and scripts: warnings make the status 1 too")
-    add("--sarif", type=Path, metavar="F", help="write the findings of ops or scripts here, for editors and code hosts")
+    add("--strict", action="store_true", help="of all but models: warnings make the status 1 too")
+    add(
+        "--sarif", type=Path, metavar="F", help="of all but models: write the findings here, for editors and code hosts"
+    )
 
 
 def run_check(arguments: argparse.Namespace) -> int:

@@ -23,7 +23,8 @@ from noyau.errors import BuildError, NoyauError, OutputError
 from noyau.paths import command as extracting
 from noyau.profiling import command as profiling
 
-_PACKAGES = ("numpy", "ml-dtypes", "rich", "onnx", "onnxruntime", "torch", "ziglang")
+_PACKAGES = ("numpy", "ml-dtypes", "rich", "onnx", "onnxruntime", "torch", "numba", "triton", "ziglang")
+_STATUSES = "Exit status: 0 right; 1 wrong, racy, or slower than asked; 2 unusable arguments."
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,9 @@ def _run(argv: Sequence[str] | None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="noyau", description="Makes ML models faster with generated kernels that are checked against float64."
+        prog="noyau",
+        description="Makes numerical Python and ML models faster with kernels that are checked against float64.",
+        epilog=_STATUSES,
     )
     parser.add_argument("--version", action="version", version=f"noyau {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -148,6 +151,7 @@ def _declare_nothing(parser: argparse.ArgumentParser) -> None:
 
 def _doctor(_: argparse.Namespace) -> int:
     from noyau.builders import cache, cc
+    from noyau.timing.nvml import driver_version
 
     try:
         found = cc.find_compiler()
@@ -158,6 +162,7 @@ def _doctor(_: argparse.Namespace) -> int:
         "noyau": __version__,
         "python": f"{platform.python_version()} ({sys.executable})",
         "machine": f"{platform.system()} {platform.machine()}, {cc.level()}, {os.cpu_count()} processors",
+        "gpu": f"NVIDIA's driver {driver_version()}" if driver_version() else "none that noyau can use",
         "compiler": compiler,
         "cache": f"{cache.folder()}, {cache.size_bytes() / 2**20:.1f} MiB",
         **{name: _release(name) for name in _PACKAGES},
@@ -181,7 +186,9 @@ COMMANDS = {
     "show": Command("a model's groups, reasons and kernels", commands.declare_show, commands.run_show),
     "profile": Command("where a model's time goes", profiling.declare_profile, profiling.run_profile),
     "extract": Command("a path as an op of its own", extracting.declare_extract, extracting.run_extract),
-    "check": Command("a model against another, or an op's kernels", checking.declare_check, checking.run_check),
+    "check": Command(
+        "what is wrong with a model, an op's kernels, a script or program", checking.declare_check, checking.run_check
+    ),
     "bench": Command("an op's kernels, or functions, timed side by side", benching.declare_bench, benching.run_bench),
     "demo": Command("the whole job on a small LLaMA", commands.declare_demo, commands.run_demo),
     "machine": Command("what this machine can do, measured", _declare_machine, _machine),

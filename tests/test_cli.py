@@ -118,7 +118,7 @@ def test_doctor_says_what_is_there(empty_cache, capsys):
     assert cc.find_compiler().version in told["compiler"]
     assert str(empty_cache) in told["cache"]
     assert told["numpy"] == importlib.metadata.version("numpy")
-    assert set(cli._PACKAGES) <= set(told)
+    assert {"gpu", "numba", "triton", *cli._PACKAGES} <= set(told)
 
 
 def test_doctor_without_a_compiler_is_status_1(empty_cache, capsys, monkeypatch, tmp_path):

@@ -14,7 +14,9 @@ from noyau.commands import progress
 def declare_profile(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("model", type=Path, metavar="MODEL.onnx", help="the model; it runs in onnxruntime, nothing is compiled")
-    declare_inputs(parser, "run", "or with several in turn: sequence=1,128,1024; can be repeated")
+    declare_inputs(
+        parser, "run", "or with several in turn: sequence=1,128,1024 (default: a usual one); can be repeated"
+    )
     add("--between", metavar="A,B:C", help="look at the path from the values A and B to C alone")
     add("--threads", type=int, default=1, metavar="N", help="threads of onnxruntime (default: 1; 0: as it likes)")
     add("--top", type=int, default=12, metavar="N", help="rows of a table (default: 12)")
