@@ -7,6 +7,7 @@ import re
 import typing
 from collections.abc import Callable, Iterator
 from enum import Enum
+from functools import lru_cache
 from types import ModuleType, UnionType
 
 from noyau import dtypes
@@ -17,8 +18,14 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 Rule = Callable[[ast.Module], list[str]]
 
 
+@lru_cache(maxsize=1)
+def nodes(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """All nodes of a file, walked once for all questions that are asked of it in turn."""
+    return tuple(ast.walk(tree))
+
+
 def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return (node for node in ast.walk(tree) if isinstance(node, FUNCTIONS))
+    return (node for node in nodes(tree) if isinstance(node, FUNCTIONS))
 
 
 def lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -34,7 +41,7 @@ def long_functions(tree: ast.Module) -> list[str]:
 
 
 def bad_names(tree: ast.Module) -> list[str]:
-    named = [node.name for node in ast.walk(tree) if isinstance(node, (*FUNCTIONS, ast.ClassDef))]
+    named = [node.name for node in nodes(tree) if isinstance(node, (*FUNCTIONS, ast.ClassDef))]
     return [
         f"the name {name}"
         for name in named
@@ -44,7 +51,7 @@ def bad_names(tree: ast.Module) -> list[str]:
 
 def hidden_failures(tree: ast.Module) -> list[str]:
     """Handlers of everything that do nothing: a bare one, or one of Exception that passes."""
-    handlers = [node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)]
+    handlers = [node for node in nodes(tree) if isinstance(node, ast.ExceptHandler)]
     return [f"line {node.lineno} hides every failure" for node in handlers if node.type is None or _is_blind(node)]
 
 
@@ -82,7 +89,7 @@ def open_matches(tree: ast.Module) -> list[str]:
     """
     return [
         f"the match of line {node.lineno} {fault}"
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.Match) and (fault := _openness(node))
     ]
 
@@ -115,7 +122,7 @@ def _ends(last: ast.stmt) -> bool:
 def isinstance_ladders(tree: ast.Module) -> list[str]:
     """Chains of if and elif with three or more tests by isinstance."""
     found = []
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         rungs, step = 0, node
         while isinstance(step, ast.If):
             rungs += _is_by_class(step.test)

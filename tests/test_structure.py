@@ -9,14 +9,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from fnmatch import fnmatch
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import pytest
 
 import noyau
 from noyau import errors
-from tests.rules import ALLOWED, CLOSED, FORBIDDEN_WORDS, RULES, functions, lines, words
+from tests.rules import ALLOWED, CLOSED, FORBIDDEN_WORDS, RULES, functions, lines, nodes, words
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = sorted((ROOT / "noyau").rglob("*.py"))
@@ -77,6 +77,7 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
+@lru_cache(maxsize=1)
 def runtime_imports(path: Path, tree: ast.Module) -> set[str]:
     """The full names of what a file imports when it runs; what only type checkers read does not count."""
     found: set[str] = set()
@@ -138,7 +139,7 @@ def survey() -> dict[str, dict[str, list[object]]]:
 
 def called(tree: ast.Module) -> list[str]:
     """The last name of everything that is called."""
-    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    calls = (node.func for node in nodes(tree) if isinstance(node, ast.Call))
     return [str(getattr(func, "id", None) or getattr(func, "attr", None)) for func in calls]
 
 
