@@ -8,6 +8,7 @@ from noyau.errors import DeviceError, UnsupportedError
 
 torch = pytest.importorskip("torch")
 
+import noyau  # noqa: E402
 from noyau.runtimes.torch import cuda_errors  # noqa: E402
 
 CUDA = torch.device("cuda:0")
@@ -58,6 +59,25 @@ def test_limits_and_lost_contexts(error, want):
 def test_other_errors_stay_as_they_are():
     with pytest.raises(RuntimeError, match=r"^something else$"), cuda_errors.told("f", CUDA):
         raise RuntimeError("something else")
+
+
+def test_a_lost_context_is_told_in_an_ops_first_call(monkeypatch):
+    @noyau.op("f32[n] -> f32[n]")
+    def lost(x):
+        return x * 2
+
+    def fails(called):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(cuda_errors, "require_free", fails)
+    monkeypatch.setattr("noyau.runtimes.torch.calls.device_of", lambda given: "cuda:0")
+    with pytest.raises(DeviceError, match=r"lost: a kernel that ran on cuda:0 before trapped .* until the process is"):
+        lost(torch.ones(3))
+
+
+def test_errors_of_noyaus_own_stay_as_they_are():
+    with pytest.raises(UnsupportedError, match=r"^illegal memory access$"), cuda_errors.told("f", CUDA):
+        raise UnsupportedError("illegal memory access")
 
 
 def test_a_grid_beyond_what_cuda_takes():
