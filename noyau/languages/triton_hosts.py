@@ -37,6 +37,7 @@ STAGES_OF = '''def stages_of(size):
 
 FEW = 16384  # bytes of rows: programs that take in fewer at once hide each other's waiting
 MOST_AT_ONCE = 16384
+OF_LED = 256  # cells of a warp, of growing tiles that begin before their rows, at most
 BLOCK_OF = f'''def block_of(cells):
     """How many cells of a row a program passes over at once."""
     most = triton.next_power_of_2(max(1, int((2048 * cells) ** 0.5)))
@@ -238,7 +239,9 @@ class Caller(Sizes):
         growing = [tile for tile in printer.tiles if tile.how == "grows"]
         if growing:
             one = growing[0]
-            return f'tiles.get("num_warps", min(32, max(1, {one.name} // {one.warps})))'
+            led = one.led > 1 and one.warps > OF_LED and any(tile.how == "aligns" for tile in printer.tiles)
+            each = f"({one.warps} if ALIGN == 1 else {OF_LED})" if led else one.warps
+            return f'tiles.get("num_warps", min(32, max(1, {one.name} // {each})))'
         keeping = [tile for tile in printer.tiles if tile.how == "keeps"]
         if keeping:
             return f'tiles.get("num_warps", min(8, max(1, {cells} // {keeping[0].warps})))'

@@ -23,7 +23,7 @@ from noyau.schedules.steps import Statements, minimum
 TILE = Tile("BLOCK", "is", 16384, 16, 4)  # each of its tiles waits for a reduction
 GROUP = Tile("GROUP", "is", 8)  # cells of one thread, of which no other one has to know: 16 bytes
 LANES = Tile("LANES", "is", 512, 8)
-WRITTEN = Tile("LANES", "grows", 2048, 64)  # where cells are written then: so many that few rows are on the way
+WRITTEN = Tile("LANES", "grows", 2048, 64, 4)  # where cells are written then: so many that few rows are on the way
 F32 = DType.F32
 
 

@@ -50,7 +50,7 @@ HARD = Tile("ROWS", "shares", 1024, -1)  # with folds of what is dear, or of sev
 PIECES = Tile("ROWS", "shares", 512, -2)  # without folds
 LONG = Tile("BLOCK", "grows", 16384, 256, 4)  # so many warps that few rows are on the way
 ONCE = Tile("BLOCK", "is", 4096, 8)  # where one pass is enough, of which rounds are loaded ahead
-WIDE = Tile("BLOCK", "grows", 16384, 512)  # where what is dear is computed again
+WIDE = Tile("BLOCK", "grows", 16384, 512, 4)  # where what is dear is computed again
 
 
 def rows(kernel: Kernel, body: Statements, *, share: bool = True) -> Kernel:

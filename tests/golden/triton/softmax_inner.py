@@ -307,14 +307,14 @@ def softmax_inner(x, **tiles):
     else:
         ALIGN = tiles.get("ALIGN", 1 if x_stride0 % 4 == 0 else 4)
         GROUP = tiles.get("GROUP", 4)  # or one of 1, 2, 4, 8, 16
-        BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + n - 1)))
-        LANES = tiles.get("LANES", max(1, block_of(ALIGN + n - 1) // 8))
+        BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + n - 1) // (1 if ALIGN == 1 else 4)))
+        LANES = tiles.get("LANES", max(1, block_of(ALIGN + n - 1) // 8 // (1 if ALIGN == 1 else 4)))
         GROUP_EVEN = ALIGN == 1 and n % (GROUP * LANES) == 0 and n % GROUP == 0
         BLOCK_EVEN = ALIGN == 1 and n % BLOCK == 0
         ENDS = ((rows - 1) * x_stride0 + n) % ALIGN != 0
         programs = rows
         if programs > 0:
             softmax_inner_2[(programs,)](
-                x, v9, rows, n // step_of(n), x_stride0 // step_of(x_stride0), step_of(n), step_of(x_stride0), INDEX, ALIGN, GROUP, BLOCK, LANES, GROUP_EVEN, BLOCK_EVEN, ENDS, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 512)))
+                x, v9, rows, n // step_of(n), x_stride0 // step_of(x_stride0), step_of(n), step_of(x_stride0), INDEX, ALIGN, GROUP, BLOCK, LANES, GROUP_EVEN, BLOCK_EVEN, ENDS, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // (512 if ALIGN == 1 else 256))))
             )
     return v9
