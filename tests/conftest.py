@@ -13,11 +13,12 @@ import signal
 import sys
 import threading
 from collections.abc import Generator, Iterator
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.assertion import rewrite
 
 from noyau.builders import cc
 from noyau.checking.adversarial import Effort
@@ -53,11 +54,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("long")
 
 
+def compile_in_shares(config: pytest.Config) -> None:
+    """Where all tests are asked for, each process compiles every so many of their files before it collects any: what
+    the others have compiled it then finds beside them. By pytest's own two steps; where they are gone, nothing is lost.
+    """
+    folder, mine = Path(__file__).parent, os.environ.get("PYTEST_XDIST_WORKER")
+    if mine is None or [Path(name).resolve() for name in config.args] != [folder]:
+        return
+    first, step = int(mine.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    with suppress(AttributeError, KeyError, OSError, TypeError, ValueError):
+        state = config.stash[rewrite.assertstate_key]
+        for path in sorted(folder.rglob("test_*.py"))[first::step]:
+            compiled = rewrite.get_cache_dir(path) / f"{path.stem}{rewrite.PYC_TAIL}"
+            if rewrite._read_pyc(path, compiled) is None and rewrite.try_makedirs(compiled.parent):
+                source, code = rewrite._rewrite_test(path, config)
+                rewrite._write_pyc(state, code, source, compiled)
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Nothing that is collected here goes away: no collection of garbage looks at it, neither now nor in any test."""
     gc.disable()
     try:
+        compile_in_shares(session.config)
         return (yield)
     finally:
         gc.freeze()
