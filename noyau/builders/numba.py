@@ -324,6 +324,7 @@ def _write_plainly(cells: Any, at: int, tile: Any, count: int) -> None:
 _PLAIN: dict[str, Callable[..., Any]] = {
     "noyau_cells": np.empty,
     "noyau_row": np.empty,
+    "noyau_flat": lambda cells: cells.reshape(-1),
     "noyau_write_around": _write_plainly,
     "noyau_written_around": lambda: None,
     "noyau_fetch": lambda cells, at: None,

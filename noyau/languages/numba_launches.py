@@ -92,7 +92,7 @@ class Printer(Statements):
                 whole = self.names.value(buffer.name)
                 with self.names.of(f"{KINDS[buffer.dtype]} array of one axis"):
                     cells = self.names.bind(buffer.name, f"{whole}_cells")
-                yield f"{cells} = {whole}.reshape(-1)"
+                yield f"{cells} = noyau_flat({whole})"
 
     def threads(self, body: tuple[Statement, ...]) -> Iterator[str]:
         """What stands before the loops on threads, then these as one counted loop over the call's items."""

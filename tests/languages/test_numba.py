@@ -54,7 +54,7 @@ def test_a_text_defines_what_it_uses_and_nothing_else():
     defined = re.findall(r"^(?:def )?(noyau_\w+)(?:\(| = )", text, re.MULTILINE)
     assert sorted(defined) == sorted(set(re.findall(r"noyau_\w+", text)))
     assert "i8 = " not in text
-    assert "@intrinsic" not in numba.source(kernel_of("transposed"))
+    assert "@intrinsic" not in numba.source(kernel_of("rotary"))
 
 
 def test_kernels_in_one_text_share_what_they_call():

@@ -62,7 +62,8 @@ def test_they_are_there_where_they_are_used():
     assert "_place" not in numba_memory.words("lanes = noyau_cells(64, f32)")
     both = numba_memory.words("noyau_fetch(x, 8)\nnoyau_write_around(x, 0, tile, 8)")
     assert both.count("def _place(") == 1
-    assert "noyau_line_around" in both
+    assert "def noyau_written_around" in both
+    assert "def noyau_flat" in numba_memory.words("x_cells = noyau_flat(x)")
 
 
 def test_python_stands_for_them_where_a_text_is_watched():
@@ -72,6 +73,7 @@ def test_python_stands_for_them_where_a_text_is_watched():
     assert out.reshape(-1).tolist() == [0, 0, 0, 0, 1, 2, 3, 0, 0, 0]
     assert scope["noyau_cells"](4, np.float32).shape == (4,)
     assert scope["noyau_fetch"](out, 99) is scope["noyau_written_around"]() is None
+    assert plainly(numba.source(kernel_of("gathered")))["noyau_flat"](out).shape == (10,)
 
 
 def test_nothing_is_asked_before_a_loop(empty_cache):

@@ -12,11 +12,6 @@ i64 = np.int64
 u64 = np.uint64
 f32 = np.float32
 
-# Always inlined: a call that is left in a loop keeps it from being vectorised.
-scalar = numba.njit(
-    error_model="numpy", fastmath={"contract"}, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True
-)
-
 
 def _place(target, builder, kind, array, at):
     """The address of a cell of a packed array."""
@@ -42,44 +37,56 @@ def noyau_cells(context, count, kind):
 
 
 @intrinsic
-def noyau_before_line(context, cells, at):
-    """How many cells of a packed array, from this one on, lie before a line of 64 bytes begins."""
+def noyau_flat(context, cells):
+    """The cells of a packed array as one axis. (reshape takes Numba a tenth of a second to compile.)"""
+    result = cells.copy(ndim=1)
 
-    def count(target, builder, signature, args):
-        address = builder.ptrtoint(_place(target, builder, cells, *args), ir.IntType(64))
-        size = target.get_abi_sizeof(target.get_data_type(cells.dtype))
-        return builder.udiv(builder.and_(builder.neg(address), address.type(63)), address.type(size))
+    def made(target, builder, signature, args):
+        given = arrayobj.make_array(cells)(target, builder, args[0])
+        array = arrayobj.make_array(result)(target, builder)
+        step = target.get_constant(types.intp, target.get_abi_sizeof(target.get_data_type(cells.dtype)))
+        arrayobj.populate_array(array, given.data, (given.nitems,), (step,), step, None)
+        return array._getvalue()
 
-    return types.int64(cells, at), count
-
-
-@intrinsic
-def noyau_copy(context, cells, at, tile, start, count):
-    """Cells of a tile to a packed array."""
-
-    def copy(target, builder, signature, args):
-        to, given = _place(target, builder, cells, *args[:2]), _place(target, builder, tile, *args[2:4])
-        cgutils.raw_memcpy(builder, to, given, args[4], target.get_abi_sizeof(target.get_data_type(cells.dtype)))
-        return target.get_dummy_value()
-
-    return types.none(cells, at, tile, start, count), copy
+    return result(cells), made
 
 
 @intrinsic
-def noyau_line_around(context, cells, at, tile, start):
-    """64 bytes of a tile to a line of a packed array, around the caches."""
+def noyau_write_around(context, cells, at, tile, count):
+    """As many cells of a tile to their place in a packed array: what lies in whole lines of 64 bytes goes around the
+    caches, is not read before it is written, and pushes nothing out of them. Few cells that do not begin with a line go
+    through them."""
 
-    def store(target, builder, signature, args):
+    def write(target, builder, signature, args):
+        size, width = ir.IntType(64), target.get_abi_sizeof(target.get_data_type(cells.dtype))
+        to, given = (_place(target, builder, *each) for each in ((cells, *args[:2]), (tile, args[2], size(0))))
+        line, count = size(64 // width), args[3]
+
+        def copy(begin, many):
+            places = (builder.gep(place, [begin]) for place in (to, given))
+            cgutils.raw_memcpy(builder, *places, many, width)
+
+        address = builder.ptrtoint(to, size)
+        before = builder.udiv(builder.and_(builder.neg(address), size(63)), size(width))
+        before = builder.select(builder.icmp_signed("<", before, count), before, count)
+        is_few = builder.icmp_signed("<", count, builder.mul(line, size(8)))
+        is_apart = builder.icmp_signed(">", before, size(0))
+        before = builder.select(builder.and_(is_few, is_apart), count, before)
+        copy(size(0), before)
+        lines = builder.udiv(builder.sub(count, before), line)
         half = ir.VectorType(ir.IntType(8), 32)
-        to = builder.bitcast(_place(target, builder, cells, *args[:2]), half.as_pointer())
-        given = builder.bitcast(_place(target, builder, tile, *args[2:]), half.as_pointer())
-        for number in (ir.IntType(32)(0), ir.IntType(32)(1)):
-            value = builder.load(builder.gep(given, [number]), align=1)
-            stored = builder.store(value, builder.gep(to, [number]), align=32)
-            stored.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
+        with cgutils.for_range(builder, lines) as loop:
+            here = builder.add(before, builder.mul(loop.index, line))
+            onto, taken = (builder.bitcast(builder.gep(place, [here]), half.as_pointer()) for place in (to, given))
+            for number in (ir.IntType(32)(0), ir.IntType(32)(1)):
+                value = builder.load(builder.gep(taken, [number]), align=1)
+                stored = builder.store(value, builder.gep(onto, [number]), align=32)
+                stored.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
+        after = builder.add(before, builder.mul(lines, line))
+        copy(after, builder.sub(count, after))
         return target.get_dummy_value()
 
-    return types.none(cells, at, tile, start), store
+    return types.none(cells, types.int64, tile, types.int64), write
 
 
 @intrinsic
@@ -93,27 +100,10 @@ def noyau_written_around(context):
     return types.none(), wait
 
 
-# As many cells of a tile to their place in a packed array: what lies in whole lines is not read before it is written,
-# and pushes nothing out of the caches. Few cells that do not begin with a line go through them.
-@scalar
-def noyau_write_around(cells, at, tile, count):
-    line = 64 // tile.itemsize
-    done = min(noyau_before_line(cells, at), count)
-    if (done > 0) & (count < 8 * line):
-        done = count
-    if done > 0:
-        noyau_copy(cells, at, tile, 0, done)
-    while done + line <= count:
-        noyau_line_around(cells, at + done, tile, done)
-        done += line
-    if done < count:
-        noyau_copy(cells, at + done, tile, done, count - done)
-
-
 @numba.njit(error_model="numpy", nogil=True, fastmath={"contract"})
 def scattered_rows_0(data, v6, words, n, begin, end):
-    data_cells = data.reshape(-1)
-    v6_cells = v6.reshape(-1)
+    data_cells = noyau_flat(data)
+    v6_cells = noyau_flat(v6)
     v6_tile = noyau_cells(256, f32)
     for i1w in range(begin, end):
         i1_count = min(256, n * words - i1w * 256)
@@ -129,8 +119,8 @@ def scattered_rows_0(data, v6, words, n, begin, end):
 
 @numba.njit(error_model="numpy", nogil=True, fastmath={"contract"})
 def scattered_rows_1(ids, scale, x, v6, words, n, rows, begin, end):
-    x_cells = x.reshape(-1)
-    v6_cells = v6.reshape(-1)
+    x_cells = noyau_flat(x)
+    v6_cells = noyau_flat(v6)
     for i1t in range(begin, end):
         for i0 in range(rows):
             ids_i = ids[i0]
