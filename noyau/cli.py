@@ -127,7 +127,8 @@ def _cache(arguments: argparse.Namespace) -> int:
 
     home, taken = cache.folder(), cache.size_bytes()
     if arguments.clear:
-        print(f"removed {cache.clear()} files, {taken / 2**20:.1f} MiB, from {home}")
+        count = cache.clear()
+        print(f"removed {count} file{'' if count == 1 else 's'}, {taken / 2**20:.1f} MiB, from {home}")
     else:
         print(f"{home}: {taken / 2**20:.1f} MiB of at most {cache.LIMIT_BYTES / 2**20:.0f} MiB")
     return 0

@@ -106,7 +106,7 @@ def test_cache_tells_and_clears(empty_cache, capsys):
     cli.main(["cache"])
     assert "3.0 MiB of at most" in capsys.readouterr().out
     assert cli.main(["cache", "--clear"]) == 0
-    assert capsys.readouterr().out == f"removed 1 files, 3.0 MiB, from {empty_cache}\n"
+    assert capsys.readouterr().out == f"removed 1 file, 3.0 MiB, from {empty_cache}\n"
     assert list(empty_cache.iterdir()) == []
 
 

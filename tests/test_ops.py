@@ -69,7 +69,8 @@ def test_without_a_kernel_the_reference_runs_with_one_warning_that_names_the_lin
     def ordered(x):
         return np.sort(x)
 
-    told = rf"ordered \(.*test_ops\.py:{ordered.line}\) runs as its reference: c(, numba)?: .* at line {ordered.line + 2} of .*"
+    place = rf"ordered \(.*test_ops\.py:{ordered.line}\)"
+    told = rf"{place} runs as its reference: c(, numba)?: .* at line {ordered.line + 2} of .*"
     with pytest.warns(noyau.ReferenceWarning, match=told):
         assert np.array_equal(ordered(x(3)), np.sort(x(3)))
     with warnings.catch_warnings():

@@ -88,7 +88,7 @@ def over_arrays(function: Any, inputs: int, called: str) -> FunctionType:
     if not callable(function):
         raise SignatureError(f"{called} takes a function of numbers, not {function!r}")
     surroundings = Surroundings()
-    if not isinstance(function, FunctionType) or function.__module__.startswith("numpy"):
+    if not isinstance(function, FunctionType) or (function.__module__ or "").startswith("numpy"):
         return _wrapped(surroundings.replaced(function), function, inputs, called)
     return _counted(surroundings.rebuilt(function), inputs, called)
 

@@ -124,3 +124,10 @@ def test_a_function_of_math_without_a_counterpart():
         over_arrays(lambda x: math.gamma(x), 1, "map")(X)
     with pytest.raises(UnsupportedError, match=r"math.gamma is not traced"):
         over_arrays(math.gamma, 1, "map")
+
+
+def test_a_function_of_a_text_that_has_no_module():
+    space: dict[str, object] = {}
+    exec("def size(x): return abs(x)", space)
+    assert space["size"].__module__ is None
+    assert noyau.map(space["size"]).name == "map_size"
