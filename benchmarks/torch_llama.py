@@ -1,10 +1,13 @@
 """Is a LLaMA of transformers faster with noyau than with torch.compile, forward and backward, and sooner there?
 
-`python benchmarks/torch_llama.py [--part forward|backward|first|memory|error ...] [-o FILE]` makes a LLaMA of random
-weights (hidden 512, 4 layers, 8 heads, 8000 tokens) and times it on one batch of 128 tokens, in float32, on all cores:
+`python benchmarks/torch_llama.py [--part forward|backward|rest|first|memory|error ...] [-o FILE]` makes a LLaMA of
+random weights (hidden 512, 4 layers, 8 heads, 8000 tokens) and times it on one batch of 128 tokens, in float32, on all
+cores:
 
 - forward, backward: the model compiled by noyau and by inductor, step by step in pairs, in an order drawn anew for
   each; backward is the step of training, forward and backward;
+- rest: the same steps where inductor compiles what no kernel of noyau's covers, in pairs with inductor alone, and with
+  noyau and torch's own kernels for the rest;
 - first: seconds from the first call to its result, in processes of their own, with empty caches;
 - memory: the most that a process holds while it steps, over what it held before the first step;
 - error: the largest error of logits and of gradients against float64, over the largest of them, beside eager's.
@@ -16,6 +19,7 @@ had of it.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -45,9 +49,9 @@ SIZES = {
 TOKENS = 128
 PAIRS, BUDGET_S = 20, 20.0
 STEPS = 6  # of a process whose memory is weighed
-PARTS = ("forward", "backward", "first", "memory", "error")
+PARTS = ("forward", "backward", "rest", "first", "memory", "error")
 MODES = ("forward", "backward")
-SIDES = ("noyau", "inductor", "eager")
+SIDES = ("noyau", "inductor", "eager", "noyau and inductor")
 
 
 def llama() -> torch.nn.Module:
@@ -66,7 +70,7 @@ def compiled(model: torch.nn.Module, side: str) -> Callable[..., Any]:
         return torch.compile(model)
     from noyau.torch_modules.backend import backend
 
-    return torch.compile(model, backend=backend)
+    return torch.compile(model, backend=backend, options={"rest": "inductor"} if side == "noyau and inductor" else {})
 
 
 def tokens() -> torch.Tensor:
@@ -90,18 +94,18 @@ def step_of(model: torch.nn.Module, side: str, mode: str) -> Callable[[], Any]:
     return forward if mode == "forward" else backward
 
 
-def pairs(mode: str) -> dict[str, Any]:
-    """inductor, before, against noyau, after."""
-    sides = {side: step_of(llama(), side, mode) for side in ("inductor", "noyau")}
-    for step in sides.values():
+def pairs(mode: str, before: str = "inductor", after: str = "noyau") -> dict[str, Any]:
+    """One side against another."""
+    sides = [step_of(llama(), side, mode) for side in (before, after)]
+    for step in sides:
         step()
         step()
-    found: Comparison = compare(sides["inductor"], sides["noyau"], budget_s=BUDGET_S, fewest=PAIRS)
-    print(f"{mode}: {found}")
+    found: Comparison = compare(*sides, budget_s=BUDGET_S, fewest=PAIRS)
+    print(f"{mode}, {after} against {before}: {found}")
     return {
         "pairs": found.pairs,
-        "inductor_s": found.before_median_s,
-        "noyau_s": found.after_median_s,
+        f"{before}_s": found.before_median_s,
+        f"{after}_s": found.after_median_s,
         "speedup": found.speedup,
         "low": found.low,
         "high": found.high,
@@ -148,7 +152,7 @@ def errors() -> dict[str, Any]:
     want = {name: each.grad for name, each in wide.named_parameters()}
     logits = wide(ids).logits
     made: dict[str, Any] = {}
-    for side in SIDES:
+    for side in SIDES[:3]:
         torch._dynamo.reset()
         run = compiled(model, side)
         with torch.no_grad():
@@ -184,6 +188,9 @@ def main() -> None:
             record[part] = pairs(part)
         elif part == "error":
             record[part] = errors()
+        elif part == "rest":
+            for mode, before in itertools.product(wanted.mode, SIDES[:2]):
+                record.setdefault(part, {}).setdefault(mode, {})[before] = pairs(mode, before, SIDES[3])
         else:
             for mode in wanted.mode:
                 for side in wanted.side:
