@@ -19,7 +19,7 @@ from noyau.dispatching.running import Built
 from noyau.ir.graph import Graph
 from noyau.references import graph_of
 from noyau.signatures.binding import bind
-from noyau.signatures.making import in_dtypes, made_by
+from noyau.signatures.making import in_dtypes, made_by, sizes_of
 
 Array = np.ndarray
 ENOUGH_S = 0.1  # after which no further case is begun
@@ -48,8 +48,9 @@ def _until(limit_s: float, cases: Iterator[Case]) -> Iterator[Case]:
 
 
 def _cases(description: Description, generated: Generated, seed: int) -> Iterator[Case]:
-    """Small inputs of the key: by the op's maker where that gives some, else such as the traced graph takes."""
-    made = made_inputs(description, generated.wanted, seed)
+    """Small inputs of the key: by the op's maker where that gives some that the program holds for, else such as the
+    traced graph takes."""
+    made = made_inputs(description, generated.wanted, seed, generated)
     first = next(made, None)
     found = _drawn(generated, seed) if first is None else chain([first], made)
     for label, arrays in found:
@@ -84,16 +85,20 @@ def sizes_at_edges(graph: Graph, usual: Mapping[str, int], cells: int) -> list[d
     return [sizes for sizes in edges if fits(graph, sizes)]
 
 
-def made_inputs(description: Description, wanted: Wanted, seed: int) -> Iterator[tuple[str, list[Array]]]:
-    """What the op's maker of inputs makes of these dtypes and ranks, and from which seed; nothing without a maker."""
+def made_inputs(
+    description: Description, wanted: Wanted, seed: int, of: Generated | None = None
+) -> Iterator[tuple[str, list[Array]]]:
+    """What the op's maker of inputs makes of these dtypes and ranks, and from which seed; nothing without a maker.
+    `of`: of sizes that this holds for, those that it was specialised to asked for by name."""
     maker, signature = description.inputs, description.signature
     if maker is None or signature is None:
         return
     known = {**description.sizes, **wanted.integers}
+    asked = {} if of is None else {name: of.specialised[name] for name in sizes_of(maker) if name in of.specialised}
     for number in range(MOST):
         rng = np.random.default_rng([seed, number])
-        given = made_by(maker, rng, {}, description.reference.parameters, description.name)
+        given = made_by(maker, rng, asked, description.reference.parameters, description.name)
         given = in_dtypes(given, signature, wanted.instance.dtypes)
         bound = bind(signature, given, known, f"inputs= of {description.name}")
-        if bound.instance == wanted.instance:
+        if bound.instance == wanted.instance and (of is None or of.holds(bound.sizes)):
             yield f"inputs(rng), seed {number}", list(bound.arrays)

@@ -63,7 +63,7 @@ def made_by(
 ) -> tuple[Any, ...]:
     """What `inputs=` of an op gives: its parameters after `rng` are sizes with their usual values. SignatureError where
     it has no such size, or gives another number of inputs."""
-    known = list(inspect.signature(maker).parameters)[1:]
+    known = sizes_of(maker)
     unknown = next((name for name in sizes if name not in known), None)
     if unknown is not None:
         told = f"takes no size {unknown}; it takes {', '.join(known) or 'none'}"
@@ -75,6 +75,11 @@ def made_by(
     if len(made) != len(parameters):
         raise SignatureError(f"inputs= of {called} gives {len(made)} inputs, and it takes {', '.join(parameters)}")
     return made
+
+
+def sizes_of(maker: Callable[..., Any]) -> list[str]:
+    """The sizes that a maker of inputs takes."""
+    return list(inspect.signature(maker).parameters)[1:]
 
 
 def in_dtypes(given: Sequence[Any], signature: Signature, dtypes: Sequence[DType]) -> tuple[Any, ...]:

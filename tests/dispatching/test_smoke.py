@@ -73,3 +73,18 @@ def test_it_takes_a_fraction_of_a_second():
     began_s = time.monotonic()
     smoke(op.description, built)
     assert time.monotonic() - began_s < 5  # 0.1 s where nothing else runs
+
+
+def test_a_program_for_one_size_is_tried_at_that_size():
+    """The maker is asked for it by name; where it has no such size, other inputs are drawn."""
+    for maker in (
+        lambda rng, n=3, d=16: (rng.standard_normal((n, d), np.float32),),
+        lambda rng: np.ones((1, 2, 3), "f4"),
+    ):
+
+        @noyau.op("f32[n, d] -> f32[n, d]", inputs=maker)
+        def scaled(x):
+            return x / np.float32(float(x.shape[1]))
+
+        assert np.array_equal(scaled(numbers(2, 4)), numbers(2, 4) / 4)
+        assert scaled.explain(numbers(2, 4)).kernel == "c"
