@@ -35,7 +35,7 @@ def declare_check(parser: argparse.ArgumentParser) -> None:
     )
     add("arguments", nargs="*", metavar="ARGS", help="of a script or a program; its options stand behind --")
     add("--launch", metavar="GRID,BLOCK", help="of a script or a program: launch each kernel so (8,64 or 4x4,16x16)")
-    add("--flags", metavar="F", help="of a program: for the compiler, run here: --flags='-DN=100 -Iinclude'")
+    add("--flags", metavar="F", help="of a program: for the compiler, run here: --flags='-DN=100 part.c'")
     add("--map", metavar="F.svg", help="tell who writes which cell in a small launch or call, and draw it (-: no)")
     add("--against", type=Path, metavar="B.onnx", help="the model to judge: at each output, and at each common value")
     sizes = "or with several in turn (default: small ones, then all at 1); check an op at it; can be repeated"

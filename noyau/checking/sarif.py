@@ -44,7 +44,7 @@ def _result(finding: Finding, kinds: Sequence[str]) -> dict[str, Any]:
 def _locations(place: str) -> list[dict[str, Any]]:
     """A line of a file, as a URI relative to the folder that the check ran in where it lies below that."""
     file, _, line = place.rpartition(":")
-    if not line.isdigit() or not file:
+    if not line.isdigit() or int(line) < 1 or not file:
         return []
     path, here = Path(file).absolute(), Path.cwd()
     uri = quote(path.relative_to(here).as_posix()) if path.is_relative_to(here) else path.as_uri()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Sequence
@@ -43,13 +44,14 @@ def check_program(
     What it prints is printed. A program with threads runs twice, the second time in silence, its work dealt otherwise;
     what else it does, as writing files, it does twice. `launch`: (grid, block) in place of each that is written;
     `time_s`: of the processor, for a run; `flags`: for the compiler, folders and files in them as from the folder that
-    this is in. InputError where there is no such file, it has no main(), or a quote in `flags` does not end;
-    UnsupportedError, with the line, for what cannot be stood in for; BuildError where the text does not compile."""
+    this is in; other files of the program that they name (`part.c`) are built beside it and watched alike. InputError
+    where there is no such file, it has no main(), or a quote in `flags` does not end; UnsupportedError, with the line,
+    for what cannot be stood in for; BuildError where a text does not compile."""
     text = _text(path)
     language = SUFFIXES[path.suffix]
-    program = _program(path, text, language, _flags(flags))
+    program, whole = _program(path, text, _flags(flags))
     forced = None if launch is None else Launch(_triple(launch[0]), _triple(launch[1]))
-    plans, words = plans_for(text), [str(path), *arguments]
+    plans, words = plans_for(whole), [str(path), *arguments]
     begin = monotonic()
     try:
         ran, status = run_whole(program, words, plans[0], forced, time_s, shown=True, maps=maps)
@@ -67,12 +69,28 @@ def check_program(
     return _told(path, text, language, program, runs, fault)
 
 
-def _program(path: Path, text: str, language: str, flags: tuple[str, ...]) -> Program:
-    made = f'#line 1 "{OWN}"\n{rewritten(text, language, path.name)}'
+def _program(path: Path, text: str, flags: tuple[str, ...]) -> tuple[Program, str]:
+    """The program, and the text of all of its files."""
+    own = tuple(word for word in flags if not _is_text(word))
+    others = {Path(word): _read(Path(word)) for word in flags if _is_text(word)}
     try:
-        return built(Source(made, language, flags, path.resolve().parent, path.name))
+        beside = tuple(_source(each, its, own, str(each)) for each, its in others.items())
+        program = built(replace(_source(path, text, own, OWN), others=beside))
     except (BuildError, UnsupportedError) as error:
         raise type(error)(f"{path.name}: {error}") from None
+    return program, "\n".join([text, *others.values()])
+
+
+def _source(path: Path, text: str, flags: tuple[str, ...], file: str) -> Source:
+    """A file of a program; `file`: how its lines are named."""
+    language = SUFFIXES[path.suffix]
+    made = f"#line 1 {json.dumps(file, ensure_ascii=False)}\n{rewritten(text, language, path.name)}"
+    return Source(made, language, flags, path.resolve().parent, path.name)
+
+
+def _is_text(word: str) -> bool:
+    """Whether a word of the flags names a file of the program's own."""
+    return not word.startswith("-") and Path(word).suffix in SUFFIXES
 
 
 def _end_of(status: int | None) -> str:
@@ -89,7 +107,7 @@ def _flags(flags: str) -> tuple[str, ...]:
     for word in words:
         found = _PATHS.match(word)
         if found is None:
-            made.append(word)
+            made.append(str(Path(word).resolve()) if _is_text(word) else word)
             continue
         place = word[found.end() :] or next(words, "")
         is_there = found[0] not in _FILES or Path(place).is_file()
@@ -97,11 +115,15 @@ def _flags(flags: str) -> tuple[str, ...]:
     return tuple(made)
 
 
-def _text(path: Path) -> str:
+def _read(path: Path) -> str:
     try:
-        text = path.read_bytes().decode("utf-8", "replace")
+        return path.read_bytes().decode("utf-8", "replace")
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}; give FILE.c, FILE.cpp or FILE.cu") from None
+
+
+def _text(path: Path) -> str:
+    text = _read(path)
     if not re.search(r"\bmain\s*\(", blanked(text)):
         call = f'noyau.check("{path}::FUNCTION", args)'
         raise InputError(f"{path} has no main(), so there is nothing to run; in Python, {call} calls a function of it")

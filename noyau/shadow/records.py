@@ -237,7 +237,8 @@ def _message(seen: Seen, route: Route) -> str:
         return f"{who} {verb} {memory.spelt(seen.cell)}, which nobody wrote before{times}"
     if seen.kind in ("race", "written-twice"):
         same = ", the same value" if seen.kind == "written-twice" else ""
-        where = "the same line" if other == site else f"line {other.line}"
+        line = f"line {other.line}" if other.line else "a line of a library"
+        where = "the same line" if other == site else line
         past = _VERBS[seen.other_access][1]
         by = route.owner(seen.other_owner)
         return (

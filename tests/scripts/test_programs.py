@@ -158,6 +158,22 @@ def test_the_command_checks_programs(tmp_path, capfd):
     assert "prog.c:2:13: error: expected ';'" in capfd.readouterr().err
 
 
+def test_other_files_of_a_program_are_watched_alike(tmp_path, monkeypatch):
+    part = "int all[4];\nvoid add(int n) {\n#pragma omp parallel for\n    for (int i = 0; i < n; i++) all[0] += i;\n}\n"
+    text = "void add(int n);\nint main() { add(40); return 0; }\n"
+    (tmp_path / "part.c").write_text(part, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    found = checked(tmp_path, "prog.c", text, flags="part.c")
+    assert [(each.kind, each.place) for each in found.findings] == [("race", f"{tmp_path}/part.c:4")] * len(
+        found.findings
+    )
+    assert found.findings and "all[0]" in found.findings[0].message
+    (tmp_path / "part.c").write_text(part.replace("parallel for", "parallel for reduction(+ : all)"), encoding="utf-8")
+    assert checked(tmp_path, "prog.c", text, flags="part.c").ok
+    with pytest.raises(InputError, match=r"none\.c cannot be read: No such file or directory; give FILE"):
+        checked(tmp_path, "prog.c", text, flags="none.c")
+
+
 def test_files_beside_a_program_are_those_of_now(tmp_path, monkeypatch, capfd):
     for name in ("include", "sub"):
         (tmp_path / name).mkdir()

@@ -28,6 +28,12 @@ def test_a_race_tells_both_lines_owners_and_the_cell():
     assert allowed == []
 
 
+def test_an_access_of_a_library_has_no_line():
+    ((finding,), _) = found(replace(RACE, other_site=-1))
+    assert "on a line of a library, and nothing orders them" in finding.message
+    assert finding.other_place == ""
+
+
 def test_an_index_outside_tells_its_axis():
     ((finding,), _) = found(Seen("out-of-bounds", Access.READ, 0, 2, 4, 0, axis=1, extent=4))
     assert finding.message == "iteration 2 reads out at 4 along axis 1, which has 4 cells"

@@ -49,40 +49,51 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A text that is to be watched. `folder`: of its own headers, where it has any; `called`: in what is told."""
+    """A text that is to be watched. `folder`: of its own headers, where it has any; `called`: in what is told;
+    `others`: texts of the same program, each built by itself."""
 
     text: str
     language: str
     flags: tuple[str, ...] = ()
     folder: Path | None = None
     called: str = "kernel.c"
+    others: tuple[Source, ...] = ()
 
 
 def built(source: Source) -> Program:
     """The program of a text, from the cache or built. BuildError as the compiler says, UnsupportedError where it calls
     what cannot be watched, or where there is no gcc."""
-    options = cc.Options(compiler=_compiler(), extra=_flags(source), called=OWN)
     try:
-        return _built(source, options if not _has_own_headers(source) else _with_headers(source, options))
+        return _built(source, _options(source), tuple(_object(each, _options(each)) for each in source.others))
     except BuildError as error:
         raise BuildError(str(error).replace(OWN, source.called)) from None
 
 
+def _options(source: Source) -> cc.Options:
+    options = cc.Options(compiler=_compiler(), extra=_flags(source), called=OWN)
+    return _with_headers(source, options) if _has_own_headers(source) else options
+
+
+def _object(source: Source, options: cc.Options) -> Path:
+    try:
+        return cc.compile_object(source.text, options)
+    except BuildError as error:
+        raise _refused(error, source.language) from None
+
+
 @cache
-def _built(source: Source, options: cc.Options) -> Program:
+def _built(source: Source, options: cc.Options, others: tuple[Path, ...]) -> Program:
     compiler = options.compiler
     flags = ("-O1", "-fexceptions")  # built in a third of the time; what it calls may throw
     runtime = cc.compile_object(_runtime(), cc.Options(compiler=compiler, extra=flags))
-    try:
-        own = cc.compile_object(source.text, options)
-    except BuildError as error:
-        raise _refused(error, source.language) from None
+    own = _object(source, options)
     words = ["-lstdc++", "-pthread", *(f"-Wl,--wrap={name}" for name in _WRAPPED), *_libraries(source.flags)]
     try:
-        path = cc.program([own, runtime], words, cc.Options(compiler=compiler))
+        path = cc.program([own, *others, runtime], words, cc.Options(compiler=compiler))
     except BuildError as error:
         raise _explained(error) from None
-    return Program(path, lines_of(path, OWN), tuple(_globals(path, own)))
+    held = dict.fromkeys(each for part in (own, *others) for each in _globals(path, part))
+    return Program(path, lines_of(path, OWN), tuple(held))
 
 
 def _compiler() -> str:

@@ -108,6 +108,8 @@ def findings(runs: Sequence[Ran], lines: Lines, told: Told) -> tuple[tuple[Findi
     seen: list[Seen] = []
     for fault in chain.from_iterable(run.faults for run in runs):
         site, other = (site_of(lines.at(at), told) for at in (fault.site, fault.other_site))
+        if site is None and other is not None and fault.kind == "race":  # told from the line that is the user's
+            fault, site, other = _turned(fault), other, site
         if fault.kind == "divergent-barrier" and fault.words == "" and site == other:
             continue  # one barrier that the compiler has written twice
         made = _seen(fault, site or told.entry_site, other, told, numbers, site_of(lines.at(fault.made_at), told))
@@ -130,6 +132,12 @@ def findings(runs: Sequence[Ran], lines: Lines, told: Told) -> tuple[tuple[Findi
     worded = {"out-of-bounds": lambda each, _: freed[each]}
     others, more = findings_of(freed, replace(route, messages=worded), told.op, told.kernel, told.size)
     return tuple(dict.fromkeys([*plain, *others])), tuple(dict.fromkeys([*allowed, *more]))
+
+
+def _turned(fault: Fault) -> Fault:
+    """The same, told from the other access."""
+    how, owner = fault.other_how, fault.other_owner
+    return replace(fault, how=how, owner=owner, other_how=fault.how, other_owner=fault.owner)
 
 
 def _likeness(seen: Seen) -> tuple[object, ...]:
