@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -44,7 +45,8 @@ def export(module: torch.nn.Module, args: Sequence[Any], dynamic: bool) -> Expor
     it, with torch's first line: data-dependent control flow, say."""
     shapes = pytree.tree_map(_free if dynamic else _fixed, tuple(args))
     try:
-        with torch.no_grad():
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", r".*LeafSpec.*deprecated", FutureWarning)  # of torch's copies of its own
             found = torch.export.export(module, tuple(args), dynamic_shapes=shapes if dynamic else None)
             found = found.run_decompositions({})
     except Exception as error:

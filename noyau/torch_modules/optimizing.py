@@ -36,7 +36,7 @@ log = logging.getLogger("noyau")
 WHOLE_S = 2.0  # for the clock, of the module as a whole
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Optimized:
     """A module with its winning kernels: call it as the module, also where gradients are wanted. `wins`: whether it is
     not slower than torch's own run of it; where it is not, calls run the module as it was."""
@@ -49,6 +49,10 @@ class Optimized:
     dynamic: bool
     whole: Comparison | None = None
     notes: tuple[str, ...] = field(default=())
+
+    def __repr__(self) -> str:
+        kept = sum(one.kept for one in self.judged)
+        return f"<{_named(self.module)} with {kept} of {len(self.judged)} kernels; .report tells of them>"
 
     @property
     def wins(self) -> bool:

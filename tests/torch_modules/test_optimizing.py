@@ -48,6 +48,7 @@ def test_its_report_is_as_for_onnx_models(optimized):
     told = json.loads(json.dumps(report.to_json()))
     assert told["schema_version"] == report.schema_version
     assert "kernels" in str(report)
+    assert repr(optimized) == f"<Block with {len(report.kept)} of {len(report.kernels)} kernels; .report tells of them>"
 
 
 def test_its_sources_carry_their_certificates(optimized):
