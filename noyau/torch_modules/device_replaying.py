@@ -92,7 +92,7 @@ def is_small(results: Any) -> bool:
 
 def tensors_in(results: Any) -> list[Tensor]:
     """The tensors among the results of a function."""
-    return [each for each in (results if isinstance(results, tuple) else (results,)) if isinstance(each, Tensor)]
+    return [each for each in (results if isinstance(results, tuple | list) else (results,)) if isinstance(each, Tensor)]
 
 
 class Replaying:
@@ -230,7 +230,7 @@ class Recorded:
             room.copy_(arguments[at])
         self.graph.replay()
         arguments.clear()  # not before: another thread might be given their memory
-        if isinstance(self.results, tuple):
+        if isinstance(self.results, tuple | list):
             return tuple([each.clone() if isinstance(each, Tensor) else each for each in self.results])
         return self.results.clone()
 

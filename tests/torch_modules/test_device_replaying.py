@@ -23,6 +23,7 @@ from noyau.torch_modules.device_replaying import (  # noqa: E402
     lies_at,
     require_apart,
     room_of,
+    tensors_in,
 )
 
 WEIGHT, CACHE = torch.full((3,), 2.0), torch.zeros(3)
@@ -121,6 +122,15 @@ def test_what_goes_wrong_is_launched_as_before(recorded, monkeypatch):
     run = Replaying(known, [CACHE, WEIGHT, CACHE], frozenset({2}))
     calls(run, [torch.empty(3)], 9)
     assert run.is_over
+
+
+@pytest.mark.parametrize("kind", [tuple, list])
+def test_results_of_a_file_are_a_list(kind, recorded):
+    x = torch.ones(3)
+    assert tensors_in(kind([x, None])) == [x]
+    made = Recorded(Graph(lambda given: given, [x]), {}, {}, [])
+    made.graph.results, made.results = (torch.empty(3),), kind([x, None])
+    assert made.again([])[1] is None
 
 
 def test_a_recording_that_is_dropped_is_taken_apart(recorded):
