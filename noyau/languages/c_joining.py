@@ -33,6 +33,7 @@ def text_of(parts: Sequence[Printed], comment: str = "") -> str:
         PREFETCH if any("NOYAU_PREFETCH" in body for body in bodies) else "",
         PAIRS if any("noyau_pair(" in body or "noyau_store_pair(" in body for body in bodies) else "",
         _file("around.h") if any("noyau_write_around" in body for body in bodies) else "",
+        _file("turn.h") if any("noyau_turn(" in body for body in bodies) else "",
         cmath.text(functions),
         *(integer_function(*key) for key in sorted(integers)),
         *bodies,

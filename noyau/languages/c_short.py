@@ -12,6 +12,7 @@ from noyau.languages.c_expressions import Expressions
 from noyau.languages.expressions import is_variable
 from noyau.languages.spelling import closed
 
+TURNED = 16  # lines and cells of a tile that turn.h turns
 WIDE = 8  # lanes of a loop that is worth vectors
 
 
@@ -25,6 +26,25 @@ def copied_around(loop: Loop, said: Expressions) -> str:
     place, cells = said.cell(store.buffers[0], start), said.names.value(tile.buffer)
     count = closed(said.dim(loop.extent))
     return f"noyau_write_around(&{place}, {cells}, (size_t){count} * sizeof(*{cells}));"
+
+
+def turned(loop: Loop, said: Expressions) -> str | None:
+    """A tile of cells of 4 bytes that lie side by side, kept with its axes exchanged; None for any other loop."""
+    match loop:
+        case Loop(line, _, _, (Loop(cell, _, _, (Store((own,), (at,), (Load(name, index, dtype, None),), None),)),)):
+            inner = loop.body[0]
+            assert isinstance(inner, Loop)
+        case _:
+            return None
+    source, tile = said.memory[name], said.memory[own]
+    if not isinstance(source, Buffer) or not source.dtype is tile.dtype is dtype or dtype.bytes != 4 or len(index) != 1:
+        return None
+    step, along = (index[0].replace({var: Dim.of(var) + 1}) - index[0] for var in (line, cell))
+    square = loop.extent == inner.extent == Dim.of(TURNED) and at == Dim.of(cell) * TURNED + Dim.of(line)
+    if not square or source.strides is not None or along != Dim.of(1) or step.names & {line, cell}:
+        return None
+    place = said.cell(name, (index[0].replace({line: 0, cell: 0}),))
+    return f"noyau_turn({said.names.value(own)}, &{place}, {said.dim(step)});"
 
 
 def starts_at_zero(memory: Alloc, after: Statement) -> bool:

@@ -96,8 +96,9 @@ def _tiles(outer: list[Loop], down: Loop, right: Loop, body: Statements, turned:
 
 
 def _turned(down: Loop, right: Loop, body: Statements, turned: list[Load], places: dict[str, DimLike]) -> Statements:
-    """One tile: what strides is read along its rows, then all is computed along the rows that are written."""
-    cell = (Dim.of(right.var) * TILE + Dim.of(down.var),)
+    """One tile: what strides is read along its rows and kept with its axes exchanged, for which a language may have a
+    word; then all is computed along the rows that are written."""
+    cell = (Dim.of(down.var) * TILE + Dim.of(right.var),)
     reads = [_placed(load, places) for load in turned]
     own: dict[Expr, str] = {load: f"{load.buffer}_turned{number or ''}" for number, load in enumerate(reads)}
     memory = tuple(Alloc(own[load], load.dtype, (Dim.of(TILE * TILE),), Space.REGISTER) for load in reads)

@@ -69,9 +69,18 @@ def test_short_axes_and_what_is_looked_up_stay_as_they_are():
     assert turn(flat(transposed(1, 0, shape=("a", "b"))), along="#i9", across="#i1") is None
 
 
+@pytest.mark.parametrize("dtype", [DType.F16, DType.F64, DType.BOOL])
+def test_cells_of_other_widths_are_turned_by_loops(dtype):
+    after = "logical_not" if dtype is DType.BOOL else "negative"
+    text = c.source(schedule(lowered(transposed(1, 0, shape=("a", "b"), dtype=dtype, after=after))))
+    assert "x_turned[" in text and "noyau_turn(" not in text
+
+
 def test_the_text_computes_the_same():
     graph = added(1)
-    native = Native(compile_library([c.source(schedule(lowered(graph)))]), "kernel_kernel")
+    text = c.source(schedule(lowered(graph)))
+    assert "noyau_turn(v_y0_turned, &v_y0[" in text
+    native = Native(compile_library([text]), "kernel_kernel")
     for sizes in ({"a": 1, "b": 3}, {"a": 16, "b": 16}, {"a": 85, "b": 146}):
         inputs = inputs_of(graph, sizes)
         (got,) = native(*in_order(schedule(lowered(graph)), inputs))

@@ -1,0 +1,50 @@
+/* A tile of 16 x 16 cells of 4 bytes, whose lines lie `stride` cells apart, with its axes exchanged: eight lines of eight
+   cells at a time in registers, where the compiler has a word for that. */
+#if defined(__AVX2__) && defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define NOYAU_TURNS
+#endif
+#endif
+
+#if defined(NOYAU_TURNS)
+typedef int32_t noyau_eight __attribute__((vector_size(32)));
+#define NOYAU_MIX(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+
+static inline void noyau_turn_eight(char *restrict to, const char *restrict from, int64_t stride)
+{
+    noyau_eight one[8], two[8];
+    for (int i = 0; i < 8; ++i) __builtin_memcpy(&one[i], from + i * stride * 4, 32);
+    for (int i = 0; i < 8; i += 2) {
+        two[i] = NOYAU_MIX(one[i], one[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+        two[i + 1] = NOYAU_MIX(one[i], one[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        for (int k = 0; k < 2; ++k) {
+            one[i + 2 * k] = NOYAU_MIX(two[i + k], two[i + k + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+            one[i + 2 * k + 1] = NOYAU_MIX(two[i + k], two[i + k + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+        }
+    }
+    for (int i = 0; i < 4; ++i) {
+        two[i] = NOYAU_MIX(one[i], one[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+        two[i + 4] = NOYAU_MIX(one[i], one[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+    }
+    for (int i = 0; i < 8; ++i) __builtin_memcpy(to + i * 64, &two[i], 32);
+}
+#endif
+
+static inline void noyau_turn(void *restrict to, const void *restrict from, int64_t stride)
+{
+    for (int i = 0; i < 16; i += 8) {
+        for (int j = 0; j < 16; j += 8) {
+            char *corner = (char *)to + (j * 16 + i) * 4;
+            const char *cells = (const char *)from + (i * stride + j) * 4;
+#if defined(NOYAU_TURNS)
+            noyau_turn_eight(corner, cells, stride);
+#else
+            for (int line = 0; line < 8; ++line)
+                for (int cell = 0; cell < 8; ++cell)
+                    __builtin_memcpy(corner + (cell * 16 + line) * 4, cells + (line * stride + cell) * 4, 4);
+#endif
+        }
+    }
+}
