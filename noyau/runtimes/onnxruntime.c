@@ -1,12 +1,12 @@
 /* Serves noyau's kernels to onnxruntime as operators of the domain "noyau". Before this text stand
-   noyau.h, onnxruntime.h, cpu_check.h and the table `noyau_kernels`. It is compiled for the oldest CPU, because
+   noyau.h, shares.h, onnxruntime.h, cpu_check.h and the table `noyau_kernels`. It is compiled for the oldest CPU, because
    it decides whether this CPU may run the kernels. */
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { KERNELS = sizeof noyau_kernels / sizeof noyau_kernels[0] };
-enum { PIECE_BYTES = 32768, MOST_PIECES = 256, STACK_SCRATCH = 4096, LINE = 64 };
+enum { STACK_SCRATCH = 4096 };
 
 /* One operator: what onnxruntime knows of it, and the kernel. */
 typedef struct {
@@ -21,25 +21,14 @@ typedef struct {
     OrtMemoryInfo *memory;
     int32_t input_dims; /* ranks of all inputs together */
     int32_t most_dims;  /* highest rank of an output */
+    int cores;          /* of this machine: as many threads may come for a launch */
 } node_state;
 
 /* ---- one run of a node ---- */
 
-/* The work of one launch: `run_piece` runs the items of piece `index`. */
-typedef struct {
-    const noyau_kernel *kernel;
-    const noyau_call *call;
-    int64_t extent, piece;
-    atomic_int status;
-} launch_work;
-
-static void run_piece(void *user, size_t index) {
-    launch_work *work = user;
-    if (atomic_load_explicit(&work->status, memory_order_relaxed) != NOYAU_OK) return;
-    const int64_t begin = (int64_t)index * work->piece;
-    const int64_t end = begin + work->piece < work->extent ? begin + work->piece : work->extent;
-    const int status = work->kernel->run(work->call, begin, end);
-    if (status != NOYAU_OK) atomic_store_explicit(&work->status, status, memory_order_relaxed);
+static void run_as_piece(void *work, size_t index) {
+    (void)index; /* whoever comes takes what is left */
+    run_shares(work);
 }
 
 static OrtStatus *run_failure(const node_state *state, int status) {
@@ -51,27 +40,17 @@ static OrtStatus *run_failure(const node_state *state, int status) {
     return state->api->CreateStatus(status == NOYAU_OUT_OF_MEMORY ? ORT_FAIL : ORT_INVALID_ARGUMENT, message);
 }
 
-/* Items of a piece: at least PIECE_BYTES of traffic, at most MOST_PIECES pieces, whole cache lines where it is long. */
-static int64_t piece_items(int64_t extent, int64_t item_bytes) {
-    int64_t pieces = item_bytes < PIECE_BYTES ? extent / (PIECE_BYTES / (item_bytes > 0 ? item_bytes : 1)) : extent;
-    if (pieces > MOST_PIECES) pieces = MOST_PIECES;
-    if (pieces < 2) return extent;
-    const int64_t items = (extent + pieces - 1) / pieces;
-    return items < 1024 ? items : (items + LINE - 1) / LINE * LINE;
-}
-
 static OrtStatus *run_launches(const node_state *state, OrtKernelContext *context, noyau_call *call) {
     const noyau_kernel *kernel = state->kernel;
     for (call->launch = 0; call->launch < kernel->launches; call->launch++) {
-        const int64_t extent = kernel->extent(call->sizes, call->launch);
-        if (extent <= 0) continue;
-        launch_work work = {kernel, call, extent, piece_items(extent, kernel->item_bytes(call->sizes, call->launch)), 0};
-        const size_t pieces = (size_t)((extent + work.piece - 1) / work.piece);
-        if (pieces == 1) {
-            run_piece(&work, 0);
+        if (kernel->extent(call->sizes, call->launch) <= 0) continue;
+        launch_work work;
+        share_out(&work, kernel, call, state->cores);
+        if (work.shares == 1) {
+            run_shares(&work);
         } else {
-            /* Each thread begins with a share of the pieces, and then takes what is left of the others' shares. */
-            OrtStatus *failure = state->api->KernelContext_ParallelFor(context, run_piece, pieces, 0, &work);
+            const size_t threads = (size_t)work.shares;
+            OrtStatus *failure = state->api->KernelContext_ParallelFor(context, run_as_piece, threads, threads, &work);
             if (failure) return failure;
         }
         const int status = atomic_load(&work.status);
@@ -226,11 +205,13 @@ static int last_version(const OrtCustomOp *op) { return (void)op, INT32_MAX; }
 
 static OrtStatus *create_node(const OrtCustomOp *op, const OrtApi *api, const OrtKernelInfo *info, void **node) {
     (void)info;
+    const long online = sysconf(_SC_NPROCESSORS_ONLN);
     const noyau_kernel *kernel = kernel_of(op);
     node_state *state = calloc(1, sizeof *state);
     if (!state) return api->CreateStatus(ORT_FAIL, "noyau: out of memory");
     state->api = api;
     state->kernel = kernel;
+    state->cores = online > MOST_SHARES ? MOST_SHARES : online > 1 ? (int)online : 1;
     for (int32_t i = 0; i < kernel->inputs; i++) state->input_dims += kernel->ranks[i];
     for (int32_t i = kernel->inputs; i < kernel->inputs + kernel->outputs; i++)
         if (kernel->ranks[i] > state->most_dims) state->most_dims = kernel->ranks[i];

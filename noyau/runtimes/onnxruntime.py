@@ -45,8 +45,10 @@ def shim_text(operators: Sequence[str], simulated_level: int | None = None) -> s
     table = [f'extern __attribute__((visibility("hidden"))) const noyau_kernel {name}_kernel;' for name in operators]
     table += ["static const noyau_kernel *const noyau_kernels[] = {", *(f"    &{name}_kernel," for name in operators)]
     simulated = [] if simulated_level is None else [f"#define NOYAU_SIMULATED_LEVEL {simulated_level:d}"]
-    parts = [_text("languages", "noyau.h"), _text("runtimes", "onnxruntime.h"), *simulated]
-    return "\n".join([*parts, _text("runtimes", "cpu_check.h"), *table, "};", "", _text("runtimes", "onnxruntime.c")])
+    headers = [_text("languages", "noyau.h"), *(_text("runtimes", f"{name}.h") for name in ("shares", "onnxruntime"))]
+    return "\n".join(
+        [*headers, *simulated, _text("runtimes", "cpu_check.h"), *table, "};", "", _text("runtimes", "onnxruntime.c")]
+    )
 
 
 def cpu_needs_text() -> str:

@@ -107,8 +107,8 @@ const noyau_kernel NAME_kernel = {
 """
 
 
-def test_threads_take_the_pieces_of_a_launch_in_turn(tmp_path: Path) -> None:
-    """A thread that is slow at one piece keeps no other piece waiting: none has a share of its own from the start."""
+def test_a_thread_that_is_slow_keeps_no_piece_waiting(tmp_path: Path) -> None:
+    """The other one takes what is left of its share."""
     runtime.build_library({"waits_1f": kernel_text(WAITS, "waits_1f")}, tmp_path / "waits.so")
     ends = [helper.make_tensor_value_info(name, F32, ["n"]) for name in ("x", "out")]
     model = model_of([helper.make_node("waits_1f", ["x"], ["out"], domain="noyau")], ends[:1], ends[1:])

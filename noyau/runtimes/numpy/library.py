@@ -26,6 +26,7 @@ _FUNCTIONS = tuple(
 _NEW_FROM_DESCR = 94  # the place of PyArray_NewFromDescr in NumPy's table, of its stable ABI
 FILES = (
     ("languages", "noyau.h"),
+    ("runtimes", "shares.h"),
     *(("runtimes", "numpy", name) for name in ("threads.c", "arguments.c", "door.c")),
 )
 _NOTHING: tuple[()] = ()

@@ -1,4 +1,5 @@
-/* A parallel-for for kernels: a few threads that sleep unless there is work. Before this text stands noyau.h.
+/* A parallel-for for kernels: a few threads that sleep unless there is work. Before this text stand noyau.h and
+   shares.h.
 
    One launch at a time is shared; who comes meanwhile, from another Python thread, runs alone. Workers look for the next
    launch for a moment only, giving way, so that BLAS and other pools beside have the processors. To wake them costs the
@@ -8,26 +9,16 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 #if defined(__SSE2__)
 #include <xmmintrin.h>
 #endif
 
-enum { PIECE_BYTES = 32768, PIECES_A_THREAD = 8, MOST_THREADS = 1024, LINE = 64, LOOKS = 200 };
+enum { MOST_THREADS = 1024, LOOKS = 200 };
 enum { WAKING_BYTES = 1 << 20, SERIES_NS = 200000 }; /* what is large; what comes so soon is of a series */
 enum { TEAM_BYTES = 131072 }; /* a team of another runtime is woken for: as much as torch splits */
 enum { WORKER_STACK = 8 << 20, SPARE_BYTES = 16 << 20, STACK_SCRATCH = 4096 };
-
-/* The work of one launch; whoever takes a piece runs the items [piece * items, ...). */
-typedef struct {
-    const noyau_kernel *kernel;
-    const noyau_call *call;
-    int64_t extent, items;
-    _Atomic int64_t next;
-    atomic_int status;
-} launch_work;
 
 /* Who joins a launch counts itself among the active ones first and looks for the launch then; its caller closes it first
    and waits for the active ones then: so one of them sees the other, without a lock. Likewise a worker that goes to
@@ -77,22 +68,11 @@ static struct {
     int (*most)(void);
 } team;
 
-static void run_pieces(launch_work *work) {
-    for (;;) {
-        if (atomic_load_explicit(&work->status, memory_order_relaxed) != NOYAU_OK) return;
-        const int64_t begin = work->items * atomic_fetch_add_explicit(&work->next, 1, memory_order_relaxed);
-        if (begin >= work->extent) return;
-        const int64_t end = work->extent - begin > work->items ? begin + work->items : work->extent;
-        const int status = work->kernel->run(work->call, begin, end);
-        if (status != NOYAU_OK) atomic_store_explicit(&work->status, status, memory_order_relaxed);
-    }
-}
-
 /* Takes part in the launch that is open, if there is one with a seat. */
 static void join_launch(void) {
     atomic_fetch_add(&pool.active, 1);
     launch_work *work = atomic_load(&pool.open);
-    if (work && atomic_fetch_sub(&pool.seats, 1) > 0) run_pieces(work);
+    if (work && atomic_fetch_sub(&pool.seats, 1) > 0) run_shares(work);
     if (atomic_fetch_sub(&pool.active, 1) == 1 && atomic_load(&pool.waited_for)) {
         pthread_mutex_lock(&pool.lock);
         pthread_cond_signal(&pool.ended);
@@ -150,7 +130,7 @@ static void share(launch_work *work, int threads) {
         for (int k = 0; k < missing; k++) pthread_cond_signal(&pool.wake);
         pthread_mutex_unlock(&pool.lock);
     }
-    run_pieces(work);
+    run_shares(work);
     atomic_store(&pool.open, NULL); /* who comes only now finds nothing, and is not waited for */
     for (int look = 0; look < LOOKS && atomic_load(&pool.active); look++) sched_yield();
     if (!atomic_load(&pool.active)) return;
@@ -170,7 +150,7 @@ static int64_t now_ns(void) {
 /* The same on threads of another runtime, which may treat denormals in another way. */
 static void run_as_team(void *data) {
     const unsigned int before = use_default_floats();
-    run_pieces(data);
+    run_shares(data);
     return_floats(before);
 }
 
@@ -195,15 +175,11 @@ static int threads_for(int64_t extent, int64_t item_bytes) {
 static int32_t run_launch(const noyau_kernel *kernel, const noyau_call *call) {
     const int64_t extent = kernel->extent(call->sizes, call->launch);
     if (extent <= 0) return NOYAU_OK;
-    const int64_t item_bytes = kernel->item_bytes(call->sizes, call->launch);
-    const int threads = threads_for(extent, item_bytes);
+    const int threads = threads_for(extent, kernel->item_bytes(call->sizes, call->launch));
     if (threads < 2 || (!team.run && atomic_flag_test_and_set_explicit(&pool.busy, memory_order_acquire)))
         return kernel->run(call, 0, extent);
-    const int64_t least = item_bytes < PIECE_BYTES ? PIECE_BYTES / (item_bytes > 0 ? item_bytes : 1) : 1;
-    int64_t items = (extent + threads * PIECES_A_THREAD - 1) / (threads * PIECES_A_THREAD);
-    if (items < least) items = least;
-    if (items >= 1024) items = (items + LINE - 1) / LINE * LINE;
-    launch_work work = {kernel, call, extent, items, 0, NOYAU_OK};
+    launch_work work;
+    share_out(&work, kernel, call, threads);
     if (team.run) return team.run(run_as_team, &work, (unsigned)threads, 0), atomic_load(&work.status);
     share(&work, threads);
     atomic_store_explicit(&pool.last_ns, now_ns(), memory_order_relaxed);

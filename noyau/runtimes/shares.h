@@ -1,0 +1,67 @@
+/* The items of a launch, shared out among threads. Before this text stands noyau.h.
+
+   Each thread has a share of its own, next to each other in memory, and takes one piece of it after the other: what it
+   read and wrote in the launch before is likely in its caches, and a processor sees what it will read next. A thread
+   that is done takes pieces of the shares that are left, so that nobody waits for one that woke late. */
+#include <stdatomic.h>
+
+enum { PIECE_BYTES = 32768, PIECES_A_THREAD = 32, MOST_SHARES = 64, LINE = 64 };
+
+/* What is left of a share. Each lies in a line of its own. */
+typedef struct {
+    _Alignas(LINE) _Atomic int64_t next;
+    int64_t end;
+} launch_share;
+
+typedef struct {
+    const noyau_kernel *kernel;
+    const noyau_call *call;
+    int64_t items; /* of a piece */
+    atomic_int status, begun;
+    int shares;
+    launch_share share[MOST_SHARES];
+} launch_work;
+
+/* Items of a piece: at least PIECE_BYTES of traffic, whole lines of cells where there are many. */
+static int64_t piece_items(int64_t extent, int64_t item_bytes, int threads) {
+    const int64_t least = item_bytes < PIECE_BYTES ? PIECE_BYTES / (item_bytes > 0 ? item_bytes : 1) : 1;
+    const int64_t pieces = (int64_t)threads * PIECES_A_THREAD;
+    const int64_t items = extent / pieces + (extent % pieces != 0);
+    if (items < least) return least;
+    return items < 1024 ? items : (items + LINE - 1) / LINE * LINE;
+}
+
+/* The work of the launch that `call` names, for so many threads. */
+static void share_out(launch_work *work, const noyau_kernel *kernel, const noyau_call *call, int threads) {
+    const int64_t extent = kernel->extent(call->sizes, call->launch);
+    work->kernel = kernel, work->call = call;
+    work->items = piece_items(extent, kernel->item_bytes(call->sizes, call->launch), threads);
+    atomic_init(&work->status, NOYAU_OK);
+    atomic_init(&work->begun, 0);
+    const int64_t pieces = extent / work->items + (extent % work->items != 0);
+    work->shares = threads < MOST_SHARES ? threads : MOST_SHARES;
+    if (pieces < work->shares) work->shares = (int)pieces;
+    for (int64_t k = 0, begin = 0; k < work->shares; k++) {
+        const int64_t end = (k + 1) * pieces / work->shares * work->items;
+        atomic_init(&work->share[k].next, begin);
+        work->share[k].end = begin = end < extent ? end : extent;
+    }
+}
+
+static void run_rest_of(launch_work *work, launch_share *share) {
+    while (atomic_load_explicit(&work->status, memory_order_relaxed) == NOYAU_OK) {
+        const int64_t begin = atomic_fetch_add_explicit(&share->next, work->items, memory_order_relaxed);
+        if (begin >= share->end) return;
+        const int64_t end = share->end - begin > work->items ? begin + work->items : share->end;
+        const int status = work->kernel->run(work->call, begin, end);
+        if (status != NOYAU_OK) atomic_store_explicit(&work->status, status, memory_order_relaxed);
+    }
+}
+
+/* What each thread does: shares that nobody has begun, then what is left of the others. */
+static void run_shares(launch_work *work) {
+    int mine;
+    while ((mine = atomic_fetch_add_explicit(&work->begun, 1, memory_order_relaxed)) < work->shares)
+        run_rest_of(work, &work->share[mine]);
+    for (int k = 0; k < work->shares; k++) run_rest_of(work, &work->share[(mine + k) % work->shares]);
+}
