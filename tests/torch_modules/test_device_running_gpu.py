@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import noyau  # noqa: E402
-from noyau.torch_modules import device_prompt, device_running, device_saving  # noqa: E402
+from noyau.torch_modules import device_prompt, device_replaying, device_running, device_saving  # noqa: E402
 from noyau.torch_modules.backend import backend  # noqa: E402
 from noyau.torch_modules.device_replaying import Replaying  # noqa: E402
 from tests.torch_modules.modules import ALL, Block, compiled  # noqa: E402
@@ -20,6 +20,12 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device"),
 ]
 NEAR = {torch.float32: 2e-5, torch.bfloat16: 4e-2, torch.float16: 5e-3}
+
+
+@pytest.fixture(autouse=True)
+def whoever_else_is_at_work(monkeypatch):
+    """Nobody: what is recorded does not hang on how long the GPU takes beside other processes."""
+    monkeypatch.setattr(device_replaying, "SLOWER", float("inf"))
 
 
 def off(got, want):
