@@ -152,6 +152,10 @@ class GraphOperator:
         )
         return register(told)
 
+    def register(self) -> None:
+        """Have torch know the operator before it is called: graphs that torch keeps on disk call it by name."""
+        _ = self.overload
+
     def fake(self, *tensors: torch.Tensor) -> Any:
         made = results_of_graph(self.graph, tensors)
         return made[0] if len(made) == 1 else tuple(made)
@@ -201,8 +205,11 @@ def plan_of(
     if kept:
         saving = GraphOperator(derived.forward, f"{called}_saving", draw)
         direct, forward = (partial(_with_numbers, each, graph.inputs) for each in (saving.direct, saving.forward))
+        saving.register()
     backward = GraphOperator(derived.backward, f"{called}_backward", draw_again)
     again = GraphOperator(derived.gradient, f"{called}_gradient", draw_again)
+    backward.register()
+    again.register()
     outputs = tuple(derived.forward[name] for name in names)
     saved = _saved([*backward.names, *(again.names if kept else ())], graph, [*names, *kept])
     floats = tuple(node.dtype.is_float for node in outputs)
