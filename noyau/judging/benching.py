@@ -97,7 +97,8 @@ class Bench:
         counts. None for a scene, but the first, whose runs would not be done within `limit_s`. UnsupportedError for
         strings, CheckError for a session that crashes, hangs or gives something else when it is timed."""
         contents = tuple(model.SerializeToString() for model in (before, after))
-        parts = (digest(*contents), text, str(self.original.prepacked), *stamps(before, self.original.folder))
+        asked = (str(self.original.prepacked), str(self.budget_s))
+        parts = (digest(*contents), text, *asked, *stamps(before, self.original.folder))
         keys = [
             [timing_key((str(feed.cold), *parts), feed.arrays, self.threads) for feed in scene.feeds]
             for scene in scenes

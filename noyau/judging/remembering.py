@@ -80,8 +80,8 @@ def timing_key(parts: Iterable[str | bytes], arrays: Mapping[str, np.ndarray], t
 
 
 def recall_timing(key: str, ambiguous: bool = False) -> Recalled | None:
-    """The comparison that was kept, unless it is of more than 30 days ago, or AMBIGUOUS: another moment may tell.
-    `ambiguous`: such a one is taken as well."""
+    """The comparison that was kept, unless it is of more than 30 days ago, or AMBIGUOUS because the machine was noisy:
+    another moment may tell. `ambiguous`: such a one is taken as well."""
     told = records.recall(key)
     try:
         if told is None or not records.is_recent(told["timed_on"]):
@@ -89,8 +89,8 @@ def recall_timing(key: str, ambiguous: bool = False) -> Recalled | None:
         found = told["comparison"]
         before_s, after_s = (tuple(map(float, found[name])) for name in ("before_s", "after_s"))
         made = Comparison(before_s, after_s, found["calls"], found["seed"], found["swapped_at"])
-        useless = made.verdict is Verdict.AMBIGUOUS and not ambiguous
-        return None if useless else Recalled(made, told["timed_on"])
+        is_noise = made.verdict is Verdict.AMBIGUOUS and not made.is_nearly_same
+        return None if is_noise and not ambiguous else Recalled(made, told["timed_on"])
     except (KeyError, TypeError, ValueError):
         return None
 

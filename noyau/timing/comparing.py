@@ -143,6 +143,11 @@ class Comparison:
         return self.is_narrow or (clear and width <= _NARROW_IF_DECIDED * self.speedup)
 
     @property
+    def is_nearly_same(self) -> bool:
+        """Whether the sides differ by so little that noise alone does not keep them from being told apart."""
+        return SAME_WITHIN[0] <= self.speedup <= SAME_WITHIN[1] and self.high - self.low < 2 * _CLEAR
+
+    @property
     def advice(self) -> str:
         """What to do where the verdict is AMBIGUOUS, else nothing."""
         if self.verdict is not Verdict.AMBIGUOUS:
@@ -151,8 +156,7 @@ class Comparison:
             return f"only {self.pairs} pairs were timed, and {FEWEST_PAIRS} are needed: give it more time"
         if math.isnan(self.low):
             return "the clock saw no time pass: time larger inputs"
-        near = SAME_WITHIN[0] <= self.speedup <= SAME_WITHIN[1]
-        cause = "the two are nearly alike" if near and self.high - self.low < 2 * _CLEAR else "the machine is too noisy"
+        cause = "the two are nearly alike" if self.is_nearly_same else "the machine is too noisy"
         return f"{cause}, [{self.low:.2f}, {self.high:.2f}]: end other work on this machine, or give it more time"
 
     def __str__(self) -> str:

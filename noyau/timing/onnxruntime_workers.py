@@ -33,6 +33,7 @@ Told = dict[str, Any]
 MOST_BINDINGS, FEW_BINDINGS = 256, 4
 _FACTORY = f"{__name__}:served"
 _LEAST_LOOKS = 3
+_SHORT_S = 0.03  # below which a run is short: what another process has left of the caches then counts
 _LONG_S = 0.1  # from which a run is not repeated just to see whether it gives the same
 _RUNS = FEWEST_PAIRS + 2  # of each side, at the least: those measured, and in each place one to see shapes
 
@@ -260,15 +261,15 @@ class Session:
             self.expected = {name: content for name, content in self.expected.items() if again[name] == content}
 
     def lasts(self, calls: int) -> float:
-        """Seconds of so many calls. Where more than one is asked for, and few places are used, one call on each goes
-        before them, to fetch the caches back that another process has had."""
+        """Seconds of so many calls. Where few places are used and runs are short, one call on each of those that follow
+        goes before them, to fetch the caches back that another process has had, and to wake its threads."""
         self.samples += 1
         chosen = int(self.rng.integers(calls))
-        if calls > 1 and len(self.runs) <= FEW_BINDINGS:
-            for run in self.runs:
-                run()
         order = [self.runs[(self.turn + k) % len(self.runs)] for k in range(calls)]
         self.turn += calls
+        if len(self.runs) <= FEW_BINDINGS and self.first_s < _SHORT_S:
+            for run in order[: len(self.runs)]:
+                run()
         looks = self.samples <= _LEAST_LOOKS or self.rng.random() < 1 / self.samples
         if looks:
             self._poison(order[chosen])

@@ -18,7 +18,7 @@ from noyau.judging.remembering import (
     timing_key,
     today,
 )
-from noyau.timing.comparing import Comparison
+from noyau.timing.comparing import Comparison, Verdict
 from tests.passes.test_costs import softmax
 
 KEY = cache.digest("anything")
@@ -38,6 +38,13 @@ def test_what_was_ambiguous_is_no_answer_and_takes_the_place_of_an_older_one(emp
     keep_timing(KEY, Comparison((0.5, 2.0) * 5, (1.0,) * 10))
     assert recall_timing(KEY) is None
     assert recall_timing(KEY, ambiguous=True).comparison.pairs == 10
+
+
+def test_what_was_ambiguous_since_the_sides_are_nearly_the_same_is_an_answer(empty_cache):
+    found = Comparison((1.0, 1.07) * 8, (1.0,) * 16)
+    assert (found.verdict, found.is_nearly_same) == (Verdict.AMBIGUOUS, True)
+    keep_timing(KEY, found)
+    assert recall_timing(KEY).comparison == found
 
 
 def test_what_would_take_too_long_does_so_for_as_short_a_time_and_for_a_month(empty_cache, monkeypatch):

@@ -117,6 +117,30 @@ class Fickle(onnxruntime_workers.BoundRun):
         self.outputs["y"][:] = 1 if self.left[0] > 0 else 2
 
 
+@pytest.mark.parametrize(
+    ("places", "first_s", "calls", "runs"),
+    [
+        (1, 0.001, 1, [2]),
+        (2, 0.001, 1, [2, 0]),
+        (2, 0.001, 3, [3, 2]),
+        (2, 0.05, 3, [2, 1]),
+        (5, 0.001, 3, [1, 1, 1, 0, 0]),
+    ],
+)
+def test_short_runs_in_few_places_happen_once_before_they_are_timed(places, first_s, calls, runs):
+    class Counted(onnxruntime_workers.BoundRun):
+        def __call__(self) -> None:
+            self.outputs["y"][:] += 1
+
+        def poison(self) -> None:
+            """Its outputs are its count."""
+
+    made = [Counted(None, None, {"y": np.zeros(1)}, ()) for _ in range(places)]
+    session = Session(made, 0.0, first_s, samples=3, rng=np.random.default_rng(1))
+    session.lasts(calls)
+    assert [int(each.outputs["y"][0]) for each in made] == runs
+
+
 def test_a_timed_run_that_gives_something_else_is_told():
     session = Session([Fickle(None, None, {"y": np.zeros(4)}, ())], 0.0, expected={"y": np.ones(4).tobytes()})
     session.lasts(1)
