@@ -1,8 +1,9 @@
 /* The items of a launch, shared out among threads. Before this text stands noyau.h.
 
-   Each thread has a share of its own, next to each other in memory, and takes one piece of it after the other: what it
-   read and wrote in the launch before is likely in its caches, and a processor sees what it will read next. A thread
-   that is done takes pieces of the shares that are left, so that nobody waits for one that woke late. */
+   There is a share for each thread that may come, of items next to each other in memory: a thread begins one and takes
+   piece after piece of it. What it read and wrote in the launch before is then likely in its caches, and a processor
+   sees what it will read next. A thread that finds no share to begin takes pieces of those that are not done, so that
+   nobody waits for one that woke late; where fewer come, they begin several shares, one after the other. */
 #include <stdatomic.h>
 
 enum { PIECE_BYTES = 32768, PIECES_A_THREAD = 32, MOST_SHARES = 64, LINE = 64 };
@@ -26,8 +27,8 @@ typedef struct {
 static int64_t piece_items(int64_t extent, int64_t item_bytes, int threads) {
     const int64_t least = item_bytes < PIECE_BYTES ? PIECE_BYTES / (item_bytes > 0 ? item_bytes : 1) : 1;
     const int64_t pieces = (int64_t)threads * PIECES_A_THREAD;
-    const int64_t items = extent / pieces + (extent % pieces != 0);
-    if (items < least) return least;
+    int64_t items = extent / pieces + (extent % pieces != 0);
+    if (items < least) items = least;
     return items < 1024 ? items : (items + LINE - 1) / LINE * LINE;
 }
 

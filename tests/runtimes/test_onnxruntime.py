@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -107,6 +108,7 @@ const noyau_kernel NAME_kernel = {
 """
 
 
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="there is no other thread on one core")
 def test_a_thread_that_is_slow_keeps_no_piece_waiting(tmp_path: Path) -> None:
     """The other one takes what is left of its share."""
     runtime.build_library({"waits_1f": kernel_text(WAITS, "waits_1f")}, tmp_path / "waits.so")

@@ -77,7 +77,14 @@ def test_each_thread_has_a_share_where_there_is_enough() -> None:
 
 
 def test_what_fails_ends_the_launch_and_is_told() -> None:
+    assert launch(100_000, 1000, 2, 1, fails=0)[:2] == (1, [0] * 100_000)
     status, counts, _ = launch(100_000, 1000, 2, 2, fails=0)
     assert status == 1
     assert max(counts) <= 1
-    assert sum(counts) < 100_000
+
+
+def test_pieces_begin_with_a_line_where_items_are_many() -> None:
+    """Of 12 bytes an item, a piece of 32 KiB is 2730 items: it has 2752."""
+    status, counts, _ = launch(100_000, 12, 2, 1, fails=2745)
+    assert status == 1
+    assert sum(counts) == 2745
