@@ -20,6 +20,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from noyau.torch_modules.ahead import Ahead
 from noyau.torch_modules.compiling import Record, compile_graph
 from noyau.torch_modules.merging import merge_equal
+from noyau.torch_modules.ties import keep_compared
 from noyau.torch_modules.wishes import Wishes, wishes_from
 
 log = logging.getLogger("noyau")
@@ -57,11 +58,14 @@ def through(module: fx.GraphModule, inputs: Sequence[Any], wishes: Wishes, recor
         return captured(module, inputs, compiler, decompositions(wishes.rest), partition)
 
 
-def in_two(joint: fx.GraphModule, *args: Any, **kwargs: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
+def in_two(
+    joint: fx.GraphModule, *args: Any, num_fwd_outputs: int, **kwargs: Any
+) -> tuple[fx.GraphModule, fx.GraphModule]:
     """The graphs of forward and backward, cut where the least must be kept."""
     merge_equal(joint.graph)
+    keep_compared(joint.graph, num_fwd_outputs)
     with config.patch(cse=False):  # it is done, and torch's own imports all of inductor
-        forward, backward = min_cut_rematerialization_partition(joint, *args, **kwargs)
+        forward, backward = min_cut_rematerialization_partition(joint, *args, num_fwd_outputs=num_fwd_outputs, **kwargs)
     return forward, backward
 
 
