@@ -36,7 +36,6 @@ REASONS = {
     "p": "warned of where the grid leaves a GPU idle (`tests/shadow/triton`); its blocks are Triton's.",
     "q": "found by the same shadow as any race, however rarely it happens: shown in two languages.",
     "r": "cannot be: the compiler refuses it.",
-    "s": "not found: the text of a host in C++ is not read for its clocks and launches.",
 }
 
 
@@ -57,9 +56,9 @@ def host(title: str, example: str) -> Row:
     return row(title, "r", "e", example, "r", "e")
 
 
-OMP, CU, PR, NC, TR, HO, LA, TH, IF = (
+OMP, CU, PR, NC, TR, HO, HC, LA, TH, IF = (
     *("openmp.c", "cuda_cpp.cu", "prange.py", "numba_cuda.py", "triton_kernels.py"),
-    *("host.py", "large.py", "threads.cpp", "interfaces.py"),
+    *("host.py", "host.cu", "large.py", "threads.cpp", "interfaces.py"),
 )
 ROWS = (
     row("rows are read several cells at a time, also past their end",
@@ -75,8 +74,10 @@ ROWS = (
     row("a gradient that forgets what comes from behind", *5 * [f"{IF}::gradient_broken"]),
     row("work is dealt in parts, and nobody does the rest", f"{OMP}::fours_broken", f"{PR}::add_without_tail",
         f"{NC}::quarters_broken", f"{CU}::streams_broken", f"{TR}::grid_broken"),
-    row("a block for each cell", "d", "d", f"{NC}::strided_broken {HO}::launched_broken", f"{CU}::strided_broken", "p"),
-    row("a clock around a launch that nobody waits for", "d", "d", f"{HO}::timed_broken", "s", "e"),
+    row("a block for each cell", "d", "d", f"{NC}::strided_broken {HO}::launched_broken",
+        f"{CU}::strided_broken {HC}::launched_broken", "p"),
+    row("a clock around a launch that nobody waits for", "d", "d", f"{HO}::timed_broken",
+        f"{HC}::timed_broken {HC}::copied_broken", "e"),
     row("a benchmark that compares different products", *5 * [f"{IF}::panels_broken"]),
     host("a method is named and not called: `t.is_contiguous`", f"{HO}::packed_broken"),
     host("a method is named and not called: `cuda.synchronize`", f"{HO}::waited_broken"),
@@ -89,7 +90,7 @@ ROWS = (
     row("bins by truncation, towards zero", "f", "f", f"{NC}::truncated_broken", "f", "f"),
     row("totals of threads that share a cache line", *5 * ["j"]),
     row("blocks that are no multiple of a warp, or are one", "d", "d",
-        f"{HO}::in_warps_broken {HO}::in_hundreds_broken", "s", "p"),
+        f"{HO}::in_warps_broken {HO}::in_hundreds_broken", f"{HC}::in_warps_broken {HC}::in_hundreds_broken", "p"),
     row("what a neighbour wrote is read without waiting", f"{OMP}::sums_so_far_broken {TH}::half_broken",
         f"{PR}::running_at_once", f"{NC}::halves_broken {NC}::halo_broken", f"{CU}::sum_broken", "h"),
     row("a barrier that not all threads reach", f"{OMP}::waits_broken", "g",

@@ -150,9 +150,9 @@ class Reader:
         """A remark for each call of timeit on what launches and does not wait."""
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and self._full(node.func) in _TIMERS and node.args:
-                launch = self.pending(self._statement(node.args[0], file))
+                launch = pending(self._statement(node.args[0], file))
                 if launch is not None:
-                    yield self.remark(launch, node.lineno, file, ast.unparse(node.func))
+                    yield remark(launch, node.lineno, file, ast.unparse(node.func), self.wait)
 
     def _statement(self, node: ast.expr, file: str) -> Sequence[Event]:
         match node:
@@ -168,20 +168,6 @@ class Reader:
             case _:
                 return []
 
-    @staticmethod
-    def pending(events: Sequence[Event]) -> Event | None:
-        """The last launch that nobody waits for."""
-        done = [each for each in events if each.what in (What.LAUNCH, What.WAIT)]
-        return done[-1] if done and done[-1].what is What.LAUNCH else None
-
-    def remark(self, launch: Event, line: int, file: str, clock: str) -> Remark:
-        where = "on this line" if (launch.file, launch.line) == (file, line) else f"on line {launch.line}"
-        told = f"{clock} does not wait for {launch.name}, launched {where}: what is timed is the launch alone"
-        other = launch.inside or launch.line
-        mend = f"call {self.wait} before the clock is read, or time with events"
-        kept = other if launch.file == file and other != line else 0
-        return Remark("launch", file, line, told, mend, launch.name, other_line=kept)
-
 
 def unwaited(texts: Sequence[tuple[ast.Module, str]]) -> tuple[list[Remark], Reader]:
     """A remark for each clock of the host that is read while a kernel may still run, of texts in order (the cells of a
@@ -192,12 +178,28 @@ def unwaited(texts: Sequence[tuple[ast.Module, str]]) -> tuple[list[Remark], Rea
         top += reader.read(tree, file)
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef) and node.name not in reader.kernels:
-                found += _elapsed(list(reader.events(node.body, file)), reader)
+                found += elapsed(list(reader.events(node.body, file)), reader.wait)
         found += reader.timed(tree, file)
-    return [*found, *_elapsed(top, reader)], reader
+    return [*found, *elapsed(top, reader.wait)], reader
 
 
-def _elapsed(events: Sequence[Event], reader: Reader) -> Iterator[Remark]:
+def pending(events: Sequence[Event]) -> Event | None:
+    """The last launch that nobody waits for."""
+    done = [each for each in events if each.what in (What.LAUNCH, What.WAIT)]
+    return done[-1] if done and done[-1].what is What.LAUNCH else None
+
+
+def remark(launch: Event, line: int, file: str, clock: str, wait: str) -> Remark:
+    """What is said of a clock that is read on a line while a kernel may still run; `wait`: what would wait for it."""
+    where = "on this line" if (launch.file, launch.line) == (file, line) else f"on line {launch.line}"
+    told = f"{clock} does not wait for {launch.name}, launched {where}: what is timed is the launch alone"
+    other = launch.inside or launch.line
+    mend = f"call {wait} before the clock is read, or time with events"
+    kept = other if launch.file == file and other != line else 0
+    return Remark("launch", file, line, told, mend, launch.name, other_line=kept)
+
+
+def elapsed(events: Sequence[Event], wait: str) -> Iterator[Remark]:
     """A remark for each difference of two clocks between which a kernel was launched that nobody waited for."""
     for number, each in enumerate(events):
         if each.what is not What.ELAPSED:
@@ -207,10 +209,10 @@ def _elapsed(events: Sequence[Event], reader: Reader) -> Iterator[Remark]:
         end = _last(before, each.end) if each.end else number
         if start is None or end is None:
             continue
-        launch = reader.pending(events[start:end])
+        launch = pending(events[start:end])
         if launch is not None:
             read = events[end]
-            yield reader.remark(launch, read.line, read.file, "the clock of the host")
+            yield remark(launch, read.line, read.file, "the clock of the host", wait)
 
 
 def _last(events: Sequence[Event], name: str) -> int | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from noyau.advice.clocks import Reader, unwaited
+from noyau.advice.clocks import Reader, pending, remark, unwaited
 from noyau.advice.remarks import HOST, Remark
 from noyau.advice.uncalled import uncalled
 from noyau.checking.findings import Finding
@@ -69,7 +69,7 @@ def _timed(found: re.Match[str], number: int, lines: Sequence[str], file: str, r
     text = "\n".join(lines[number:]) if is_cell else found["rest"]
     for tree in _parsed(text, file):
         ast.increment_lineno(tree, number if is_cell else number - 1)
-        launch = reader.pending(list(reader.events(tree.body, file)))
+        launch = pending(list(reader.events(tree.body, file)))
         if launch is not None:
-            yield reader.remark(launch, number, file, found[1])
+            yield remark(launch, number, file, found[1], reader.wait)
         yield from uncalled(tree, file)

@@ -11,9 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
+from noyau.advice.c_clocks import unwaited
+from noyau.checking.findings import Finding
 from noyau.errors import BuildError, CheckError, InputError, UnsupportedError
 from noyau.scripts.records import KernelSeen, ScriptCheck
 from noyau.shadow.c import SUFFIXES
+from noyau.shadow.c.advising import advised
 from noyau.shadow.c.building import OWN, Program, Source, built
 from noyau.shadow.c.mapping import maps_of
 from noyau.shadow.c.rewriting import blanked, rewritten
@@ -142,13 +145,21 @@ def _without_ends(ran: Ran) -> Ran:
 
 def _told(path: Path, text: str, language: str, program: Program, runs: Sequence[Ran], fault: str) -> ScriptCheck:
     if not runs:
-        return ScriptCheck(path.name, (), fault)
+        return ScriptCheck(path.name, (), fault, advice=_clocks(path, text, language))
     told = Told(path.name, path.stem, "main", language, str(path), text, {}, "")
     found, allowed = findings(runs, program.lines, told)
+    found += tuple(advised(runs[0], program.lines, told))
     notes = list(allowed)
     if runs[0].launches:
         notes.append(f"threads took turns: {runs[0].threads} in {runs[0].launches} launches")
     seen = KernelSeen(
         path.stem, language, told.entry_place, len(runs), (), sum(each.accesses for each in runs), found, tuple(notes)
     )
-    return ScriptCheck(path.name, (seen,), fault, maps=maps_of(runs[0], program.lines, told))
+    maps = maps_of(runs[0], program.lines, told)
+    return ScriptCheck(path.name, (seen,), fault, advice=_clocks(path, text, language), maps=maps)
+
+
+def _clocks(path: Path, text: str, language: str) -> tuple[Finding, ...]:
+    """Warnings on clocks of the host that do not wait for a launch."""
+    found = unwaited(text, str(path)) if language == "cuda" else []
+    return tuple(each.finding(path.name, each.about, language) for each in found if not each.is_allowed)

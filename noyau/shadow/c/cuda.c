@@ -10,8 +10,18 @@ enum { SYNC, SYNC_COUNT, SYNC_AND, SYNC_OR };
 
 static triple grid_shape, block_shape, block_place, thread_places[MOST_IN_BLOCK];
 static block *dynamic_shared; /* within the arena, made anew where a launch wants more */
-static int any_fence, launches;
+static int any_fence;
 static int64_t launched, idle; /* threads, and those of them that touched nothing */
+
+/* Launches that are alike: from one place, of one shape. `idle`: of the one that wasted least. */
+enum { MOST_LAUNCHES = 256 };
+typedef struct {
+    int32_t site;
+    triple grid, block;
+    int64_t idle, cells;
+} launch;
+static launch launch_table[MOST_LAUNCHES];
+static int launch_count;
 static triple given_grid, given_block;
 static int64_t given_shared;
 
@@ -222,6 +232,20 @@ int noyau_last_error(int is_taken) {
     return error;
 }
 
+static int is_same(triple a, triple b) { return a.x == b.x && a.y == b.y && a.z == b.z; }
+
+static void keep_launch(int site, int64_t idle_here) {
+    for (int i = 0; i < launch_count; ++i) {
+        launch *l = launch_table + i;
+        if (l->site != site || !is_same(l->grid, grid_shape) || !is_same(l->block, block_shape)) continue;
+        if (idle_here < l->idle) l->idle = idle_here;
+        if (widest_cells > l->cells) l->cells = widest_cells;
+        return;
+    }
+    if (launch_count < MOST_LAUNCHES)
+        launch_table[launch_count++] = (launch){site, grid_shape, block_shape, idle_here, widest_cells};
+}
+
 void noyau_run_grid(triple grid, triple shape, int64_t shared, void (*run)(void *), void *argument, const void *pc) {
     if (mode == GRID) fatal("a launch from within a grid is not supported");
     if (is_program && given_grid.x) grid = given_grid, shape = given_block; /* another launch is tried */
@@ -234,7 +258,8 @@ void noyau_run_grid(triple grid, triple shape, int64_t shared, void (*run)(void 
     const uint32_t blocks_in_grid = grid.x * grid.y * grid.z;
     grid_shape = grid, block_shape = shape, grid_threads = (uint32_t)threads, learnt_count = 0, any_fence = 0;
     begin_region(pc, (const uint32_t[]){grid.x, grid.y, grid.z, shape.x, shape.y, shape.z});
-    launches += 1, launched += (int64_t)threads * blocks_in_grid;
+    launches += 1, launched += (int64_t)threads * blocks_in_grid, widest_cells = 0;
+    const int64_t idle_before = idle;
     open_shared(shared);
     now_round += 1 << 2;
     fiber *was = scheduler, *caller = now;
@@ -249,6 +274,7 @@ void noyau_run_grid(triple grid, triple shape, int64_t shared, void (*run)(void 
         run_block(threads);
         for (int i = 0; i < threads; ++i) idle += !fibers[i].touched;
     }
+    keep_launch(site_of(pc), idle - idle_before);
     settle_pending();
     scheduler = was, mode = before;
     if (kept) __real_memcpy(tls_block.start, kept, (size_t)tls_block.bytes), __real_free(kept);

@@ -115,6 +115,11 @@ static void write_found(void) {
     FILE *out = fopen(found_path, "w");
     if (!out) fatal("what was found cannot be written");
     fprintf(out, "S\t%lld\t%d\t%lld\t%lld\n", (long long)accesses, launches, (long long)launched, (long long)idle);
+    for (int i = 0; i < launch_count; ++i) {
+        const launch *l = launch_table + i;
+        fprintf(out, "L\t%llx\t%u\t%u\t%u\t%u\t%u\t%u\t%lld\t%lld\n", (unsigned long long)pc_of(l->site), l->grid.x,
+                l->grid.y, l->grid.z, l->block.x, l->block.y, l->block.z, (long long)l->idle, (long long)l->cells);
+    }
     for (int i = 0; i < found_count; ++i) {
         const finding *f = table + i;
         const block *b = block_of(f->block);

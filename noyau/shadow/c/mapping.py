@@ -17,7 +17,7 @@ from noyau.shadow.records import Memory, Site
 from noyau.shadow.tracing import Writes
 
 _BEGINS_THREADS = re.compile(r"\b(?:j?thread|async|packaged_task|promise|emplace_back|push_back)\b")
-_LAUNCHED = re.compile(r"([A-Za-z_]\w*)\s*(?:<[^<>]*>)?\s*<<<")
+LAUNCHED = re.compile(r"([A-Za-z_]\w*)\s*(?:<[^<>]*>)?\s*<<<")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def maps_of(ran: Ran, lines: Lines, told: Told) -> tuple[Map, ...]:
         if region.launch is None:
             label, owner = (told.kernel, at), _thread
         else:
-            names = set(_LAUNCHED.findall(site.text)) if site else set()
+            names = set(LAUNCHED.findall(site.text)) if site else set()
             label = (names.pop() if len(names) == 1 else told.kernel, str(region.launch))
             owner = partial(thread_owner, grid=region.launch.grid, block=region.launch.block)
         is_cut = cut is not None and number >= cut

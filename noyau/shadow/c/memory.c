@@ -92,6 +92,9 @@ static void make_cells(block *b, int shift) {
     b->cells = made, b->shift = shift;
 }
 
+static int launches;         /* of grids, so far */
+static int64_t widest_cells; /* of the largest array that this launch has touched */
+
 static void touch_block(block *b, int64_t offset, int64_t bytes, int how, int site, int is_scalar) {
     const int log = bytes >= 8 ? 3 : bytes >= 4 ? 2 : bytes >= 2 ? 1 : 0;
     if (!b->cells) {
@@ -101,6 +104,10 @@ static void touch_block(block *b, int64_t offset, int64_t bytes, int how, int si
     while (b->shift && ((bytes | offset) & ((1 << b->shift) - 1))) make_cells(b, b->shift - 1);
     for (int64_t i = offset >> b->shift; i < (offset + bytes) >> b->shift; ++i)
         touch_cell(b, b->cells + i, i << b->shift, how, site, is_scalar);
+    if (mode == GRID && b->launch != launches && b->kind != SHARED && b->kind != STACK) {
+        b->launch = launches;
+        if (b->bytes >> b->shift > widest_cells) widest_cells = b->bytes >> b->shift;
+    }
 }
 
 /* What lies outside every block: told with the block that is nearest. */

@@ -85,8 +85,20 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
+class Launched:
+    """Launches that are alike, from one place of the program. Of the threads of each at least `idle` touched nothing;
+    `cells`: of the largest array that they touched."""
+
+    site: int
+    launch: Launch
+    idle: int
+    cells: int
+
+
+@dataclass(frozen=True, slots=True)
 class Ran:
-    """`threads` of all grids that were launched, of which `idle` touched nothing. `arrays`: what each array of the call
+    """`threads` of all grids that were launched, of which `idle` touched nothing; `grids`: those that are not alike,
+    in order, 256 at most. `arrays`: what each array of the call
     holds afterwards; None where it did not come to its end. `drawn`: lines on who wrote what, for c/mapping.py."""
 
     faults: tuple[Fault, ...]
@@ -96,6 +108,7 @@ class Ran:
     idle: int
     arrays: tuple[Array, ...] | None
     drawn: tuple[str, ...] = ()
+    grids: tuple[Launched, ...] = ()
 
 
 def run(
@@ -222,15 +235,22 @@ def _arrays(path: Path, given: Sequence[Given | int | float]) -> tuple[Array, ..
 
 def _read(text: str, arrays: tuple[Array, ...] | None) -> Ran:
     accesses = launches = threads = idle = 0
-    faults = []
+    faults, grids = [], []
     for line in text.splitlines():
         word, *parts = line.split("\t")
         if word == "S":
             accesses, launches, threads, idle = map(int, parts)
+        elif word == "L":
+            grids.append(_launched(parts))
         elif word == "F" and len(parts) == 15:
             faults.append(_fault(parts))
     drawn = tuple(line for line in text.splitlines() if line[:2] in ("R\t", "B\t", "W\t", "C\t"))
-    return Ran(tuple(faults), accesses, launches, threads, idle, arrays, drawn)
+    return Ran(tuple(faults), accesses, launches, threads, idle, arrays, drawn, tuple(grids))
+
+
+def _launched(parts: Sequence[str]) -> Launched:
+    gx, gy, gz, bx, by, bz, idle, cells = map(int, parts[1:])
+    return Launched(int(parts[0], 16), Launch((gx, gy, gz), (bx, by, bz)), idle, cells)
 
 
 def _fault(parts: Sequence[str]) -> Fault:

@@ -52,6 +52,7 @@ typedef struct {
     int32_t unit;     /* bytes of an element, 0 where that is not known */
     int8_t kind, is_fresh, is_freed, is_output;
     int32_t site;     /* where it was allocated */
+    int32_t launch;   /* the last one that touched it */
     char name[80];
 } block;
 
