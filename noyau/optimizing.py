@@ -127,7 +127,7 @@ def optimize(path: str | Path, wishes: Wishes = Wishes(), say: Say = log.info) -
         if right(judged):
             bench = with_idle(bench)
         found = raced(with_kernels(bench, right(judged), options), judged, course, deadline, wishes.keep, say)
-        bench = replace(bench, budget_s=3 * wishes.budget_s, ambiguous=True)
+        bench = replace(bench, budget_s=3 * wishes.budget_s, whole=True)
         limit_s = math.inf if wishes.dims else LIMIT_S
         made = settled(bench, found.judged, found.scenes, options, wishes.keep, limit_s, say)
     sign(made.bench, made.judged, options.target)

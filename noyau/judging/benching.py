@@ -29,7 +29,7 @@ from noyau.runtimes.extract import extract
 from noyau.runtimes.putting_back import value_type
 from noyau.seeing import Seen
 from noyau.timing.bandwidth import floor_s, mistake
-from noyau.timing.comparing import DECIDED, Comparison, Verdict
+from noyau.timing.comparing import DECIDED, NARROW, Comparison, Verdict
 from noyau.timing.conditions import last_level_bytes
 from noyau.timing.onnxruntime_workers import MOST_BINDINGS, Feed, Job, Workers
 
@@ -58,8 +58,8 @@ class Bench:
     which sizes, by the model's own names.
 
     `workers` are the processes that time it, where there are any yet. `fresh`: no timing of an earlier run is taken.
-    `ambiguous`: one that was AMBIGUOUS is taken as well, for nothing hangs on it. `cold`: kernels are timed with cold
-    caches too, where that matters. `idle_s`: what a run takes that does nothing."""
+    `whole`: the whole model is timed, of which the ratio itself is told, and an AMBIGUOUS one taken again. `cold`:
+    kernels are timed with cold caches too, where that matters. `idle_s`: what a run takes that does nothing."""
 
     original: Original
     fused: onnx.ModelProto
@@ -70,7 +70,7 @@ class Bench:
     budget_s: float = 0.6
     sizes: Mapping[str, int] = field(default_factory=dict)
     fresh: bool = False
-    ambiguous: bool = False
+    whole: bool = False
     cold: bool = False
     idle_s: float = 0.0
     made: set[str] = field(default_factory=set)  # the keys of what was timed in this run
@@ -108,10 +108,10 @@ class Bench:
         left = [number for number, timing in enumerate(known) if timing is None and not late[number]]
         made = self._surely_measured(contents, [scenes[number] for number in left], limit_s)
         for number, timing in zip(left, made, strict=True):
-            known[number] = timing
-            if timing is None:
-                keep_late(keys[number][0], limit_s)
+            if isinstance(timing, float):
+                keep_late(keys[number][0], timing)
                 continue
+            known[number] = timing
             for key, found in zip(keys[number], filter(None, (timing.hot, timing.cold)), strict=True):
                 keep_timing(key, found)
                 self.made.add(key)
@@ -121,7 +121,7 @@ class Bench:
         """The timing of an earlier run, or of this one, where there is one at each temperature."""
         if self.fresh and not self.made.issuperset(keys):
             return None
-        found = [known for key in keys if (known := recall_timing(key, self.ambiguous)) is not None]
+        found = [known for key in keys if (known := recall_timing(key, ambiguous=self.whole)) is not None]
         if len(found) < len(keys):
             return None
         hot, *cold = (each.comparison for each in found)
@@ -130,16 +130,17 @@ class Bench:
 
     def _surely_measured(
         self, contents: Sequence[bytes], scenes: Sequence[Scene], limit_s: float
-    ) -> list[Timing | None]:
-        """Timings of some scenes; those near the border are of a second look, since one in fifty may be chance."""
+    ) -> list[Timing | float]:
+        """Timings of some scenes; those near the border are of a second look, since one in fifty may be chance. Of one
+        that would take too long, its seconds."""
         made = self._measured(contents, scenes, limit_s)
-        near = [number for number, timing in enumerate(made) if timing is not None and timing.is_borderline]
+        near = [number for number, timing in enumerate(made) if isinstance(timing, Timing) and timing.is_borderline]
         again = self._measured(contents, [scenes[number] for number in near], math.inf)
         for number, timing in zip(near, again, strict=True):
             made[number] = timing
         return made
 
-    def _measured(self, contents: Sequence[bytes], scenes: Sequence[Scene], limit_s: float) -> list[Timing | None]:
+    def _measured(self, contents: Sequence[bytes], scenes: Sequence[Scene], limit_s: float) -> list[Timing | float]:
         if not scenes:
             return []
         first, *others = [feed for scene in scenes for feed in scene.feeds]
@@ -148,14 +149,18 @@ class Bench:
             for content, library in zip(contents, (None, self.library), strict=True)
         )
         with self.processes() as workers:
-            found = workers.compare_each(before, after, others, budget_s=self.budget_s, limit_s=limit_s, enough=DECIDED)
-        comparisons = iter([None if each is None else each[0] for each in found])
+            enough = NARROW if self.whole else DECIDED
+            found = workers.compare_each(before, after, others, budget_s=self.budget_s, limit_s=limit_s, enough=enough)
+        comparisons = iter([each if isinstance(each, float) else each[0] for each in found])
         return [_timing(scene, [next(comparisons) for _ in scene.feeds]) for scene in scenes]
 
 
-def _timing(scene: Scene, found: Sequence[Comparison | None]) -> Timing | None:
-    hot, cold = (*found, None)[:2]
-    return None if hot is None else Timing(scene.sizes, hot, cold, timed_on=today())
+def _timing(scene: Scene, found: Sequence[Comparison | float]) -> Timing | float:
+    hot, *others = found
+    if isinstance(hot, float):
+        return hot
+    cold = next((each for each in others if not isinstance(each, float)), None)
+    return Timing(scene.sizes, hot, cold, timed_on=today())
 
 
 def stamps(model: onnx.ModelProto, folder: Path) -> Iterator[str]:

@@ -101,17 +101,17 @@ def keep_timing(key: str, comparison: Comparison) -> None:
 
 
 def recall_late(key: str, limit_s: float) -> bool:
-    """Whether it was kept that what has this key would take longer than so many seconds, at most 30 days ago."""
+    """Whether what has this key would take longer than so many seconds, as was kept at most 30 days ago."""
     told = records.recall(disk.digest("late", key))
     try:
-        return told is not None and limit_s <= float(told["limit_s"]) and records.is_recent(told["timed_on"])
+        return told is not None and limit_s < float(told["runs_s"]) and records.is_recent(told["timed_on"])
     except (KeyError, TypeError, ValueError):
         return False
 
 
-def keep_late(key: str, limit_s: float) -> None:
-    """Keep that what has this key would take longer than so many seconds."""
-    records.keep(disk.digest("late", key), {"timed_on": today(), "limit_s": limit_s})
+def keep_late(key: str, runs_s: float) -> None:
+    """Keep that the runs of what has this key would take so many seconds."""
+    records.keep(disk.digest("late", key), {"timed_on": today(), "runs_s": runs_s})
 
 
 def certificate_of(told: Mapping[str, Any]) -> Certificate:

@@ -76,9 +76,8 @@ class WorkerSide:
         return took_s
 
     def tell(self) -> Told:
-        """`peak_bytes` of the process, the seconds of its first run, and of the timed runs how many were `verified`.
-        CheckError where one of those,
-        chosen at random, gave other outputs than the first run."""
+        """`peak_bytes` of the process, the seconds of a run (`run_s`), and of the timed runs how many were `verified`.
+        CheckError where one of those, chosen at random, gave other outputs than the first run."""
         told = self.worker.ask("tell")
         return {"peak_bytes": told["peak_bytes"], **told["told"]}
 
@@ -112,7 +111,7 @@ class Workers:
         """`after` against `before`, each half of the time in each of the two processes, and what is told of the four
         sides: before, after, then swapped. CheckError where a run that was timed was wrong, crashed or hung."""
         (found,) = self.compare_each(before, after, (), budget_s=budget_s, seed=seed)
-        assert found is not None
+        assert not isinstance(found, float)
         return found
 
     def compare_each(
@@ -125,41 +124,41 @@ class Workers:
         seed: int = 0,
         limit_s: float = math.inf,
         enough: Enough = NARROW,
-    ) -> list[tuple[Comparison, list[Told]] | None]:
+    ) -> list[tuple[Comparison, list[Told]] | float]:
         """As `compare`, on the inputs of the jobs and then on others, each for so long or until there is `enough`:
-        sessions are opened once for all of them. What fails on one of the inputs fails altogether. None for one of the
-        others where its runs would not be done within `limit_s` from the start."""
+        sessions are opened once for all of them. What fails on one of the inputs fails altogether. For one of the
+        others of which the runs would not be done within `limit_s` from the start, the seconds that they would take."""
         threads = max(before.threads, after.threads) if min(before.threads, after.threads) else 0
         end_s = seconds() + limit_s
-        halves: list[list[Comparison | None]] = []
+        halves: list[list[Comparison | float]] = []
         told: list[list[Told]] = [[] for _ in (before, *others)]
         for swapped in (False, True):
             pin(self.workers, 0)
-            sides, found = self.sides(before, after, swapped), list[Comparison | None]()
+            sides, found = self.sides(before, after, swapped), list[Comparison | float]()
             pin(self.workers, threads)
             for number, feed in enumerate((None, *others)):
-                if halves and halves[0][number] is None:
-                    found.append(None)
+                if halves and isinstance(late_s := halves[0][number], float):
+                    found.append(late_s)
                     continue
-                first_s = self._fed(sides, feed)
-                if feed is not None and not halves and _RUNS * sum(first_s) > end_s - seconds():
-                    found.append(None)
+                run_s = self._fed(sides, feed)
+                if feed is not None and not halves and _RUNS * sum(run_s) > end_s - seconds():
+                    found.append(_RUNS * sum(run_s))
                     continue
-                found.append(half(*sides, budget_s=budget_s, seed=seed, enough=enough, warmed_s=first_s))
+                found.append(half(*sides, budget_s=budget_s, seed=seed, enough=enough, warmed_s=run_s))
                 told[number] += [side.tell() for side in sides]
             halves.append(found)
         return [
-            None if first is None or second is None else (joined(first, second), said)
+            first if isinstance(first, float) or isinstance(second, float) else (joined(first, second), said)
             for first, second, said in zip(*halves, told, strict=True)
         ]
 
     def _fed(self, sides: tuple[WorkerSide, WorkerSide], feed: Feed | None) -> tuple[float, float]:
-        """Other inputs for both sides, if there are any; the seconds of a first run of each."""
+        """Other inputs for both sides, if there are any; the seconds of a run of each."""
         if feed is not None:
             with self.written(feed.arrays) as (_, inputs):
                 for side in sides:
                     side.worker.ask("feed", inputs=inputs, cold=feed.cold)
-        first_s, second_s = (float(side.tell()["first_s"]) for side in sides)
+        first_s, second_s = (float(side.tell()["run_s"]) for side in sides)
         return first_s, second_s
 
     @contextlib.contextmanager
@@ -226,14 +225,14 @@ def served(
 @dataclass(slots=True)
 class Session:
     """Bound runs of one session, taken in turn; now and then, at random, the outputs of a timed run are looked at.
-    `first_s`: what a first run took on what it is fed.
+    `run_s`: what a run took on what it is fed, the second one where the first did not take long; `cold`: as in a Job.
 
     `expected`: what the first run gave, without what is random by nature; `unsure`: that is not known yet, for a run
     takes long."""
 
     runs: Sequence[Callable[[], None] | BoundRun]
     open_s: float
-    first_s: float = 0.0
+    run_s: float = 0.0
     turn: int = 0
     looks: int = 0
     samples: int = 0
@@ -242,32 +241,33 @@ class Session:
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
     opened: onnxruntime.InferenceSession | None = None
     unsure: bool = False
+    cold: bool = False
 
     def feed(self, inputs: Sequence[Mapping[str, Any]], cold: bool) -> None:
         """Run on these inputs from now on; the memory of those before goes first."""
         assert self.opened is not None
-        self.runs, self.turn, self.samples, self.looks = [], 0, 0, 0
+        self.runs, self.turn, self.samples, self.looks, self.cold = [], 0, 0, 0, cold
         arrays, start_s = {each["name"]: read_array(each) for each in inputs}, seconds()
         outputs = first_outputs(self.opened, arrays)
-        self.first_s = seconds() - start_s
+        self.run_s = seconds() - start_s
         taken = sum(array.nbytes for array in (*arrays.values(), *outputs.values()))
         count = min(cold_sets(taken), MOST_BINDINGS) if cold else min(hot_sets(taken), FEW_BINDINGS)
         self.runs = [bound_run(self.opened, arrays, outputs) for _ in range(count)]
         self.expected = {name: array.tobytes() for name, array in outputs.items() if not array.dtype.hasobject}
-        self.unsure = self.first_s > _LONG_S
+        self.unsure = self.run_s > _LONG_S
         if not self.unsure:
-            self.runs[0]()
+            self.run_s = _timed(self.runs[:1])
             again = _outputs(self.runs[0])
             self.expected = {name: content for name, content in self.expected.items() if again[name] == content}
 
     def lasts(self, calls: int) -> float:
-        """Seconds of so many calls. Where few places are used and runs are short, one call on each of those that follow
-        goes before them, to fetch the caches back that another process has had, and to wake its threads."""
+        """Seconds of so many calls. Before those that are short and not to be cold, one goes on each place that they
+        use, to fetch the caches back that another process has had, and to wake the threads."""
         self.samples += 1
         chosen = int(self.rng.integers(calls))
         order = [self.runs[(self.turn + k) % len(self.runs)] for k in range(calls)]
         self.turn += calls
-        if len(self.runs) <= FEW_BINDINGS and self.first_s < _SHORT_S:
+        if not self.cold and self.run_s < _SHORT_S:
             for run in order[: len(self.runs)]:
                 run()
         looks = self.samples <= _LEAST_LOOKS or self.rng.random() < 1 / self.samples
@@ -281,7 +281,7 @@ class Session:
     def tell(self) -> dict[str, Any]:
         if self.wrong:
             raise CheckError(self.wrong)
-        return {"open_s": self.open_s, "first_s": self.first_s, "verified": self.looks, "bindings": len(self.runs)}
+        return {"open_s": self.open_s, "run_s": self.run_s, "verified": self.looks, "bindings": len(self.runs)}
 
     def _poison(self, run: Callable[[], None] | BoundRun) -> None:
         if isinstance(run, BoundRun):

@@ -96,8 +96,24 @@ def test_what_was_too_noisy_stands_where_nothing_hangs_on_it(scene, bench, empty
     noisy = Comparison((0.5, 2.0) * 5, (1.0,) * 10)
     monkeypatch.setattr(Workers, "compare_each", lambda *_, **given: [(noisy, [])])
     assert not at_binding(scene[1][0], bench()).recalled
-    again = at_binding(scene[1][0], dataclasses.replace(bench(), ambiguous=True))
+    again = at_binding(scene[1][0], dataclasses.replace(bench(), whole=True))
     assert again.recalled and again.hot == noisy
+
+
+def test_what_was_left_out_is_tried_again_where_it_would_be_done_in_time(scene, bench, empty_cache, monkeypatch):
+    """It was left out since little was left of the limit, or since it takes longer than the whole of it."""
+    asked, made = [], bench()
+    scenes = [Scene({"rows": rows}, {"x": np.ones((rows, 4), np.float32)}) for rows in (2, 3, 4)]
+
+    def compared_each(workers, before, after, others, **given):
+        asked.append(1 + len(others))
+        return [(compared(2), []), 20.0, 40.0][: 1 + len(others)]
+
+    monkeypatch.setattr(Workers, "compare_each", compared_each)
+    model = made.original.model
+    found = [made.compare(model, model, scenes, "text", limit_s=limit_s) for limit_s in (30.0, 30.0, 50.0)]
+    assert [timing is None for timing in found[0]] == [False, True, True]
+    assert asked == [3, 1, 1]  # what takes 40 s is not tried again within 30 s
 
 
 @pytest.mark.parametrize("change", ["fresh", "text", "shape", "threads", "date", "machine", "version"])
@@ -219,9 +235,9 @@ def test_scenes_that_take_too_long_are_left_out_but_the_first(scene, bench, empt
     first, second = made.compare(before, after, scenes, "text", 0.0)
     assert first.hot.pairs >= 6 and second is None
     measured = []
-    monkeypatch.setattr(Bench, "_measured", lambda self, *given: measured.extend(given[1]) or [None] * len(given[1]))
+    monkeypatch.setattr(Bench, "_measured", lambda self, *given: measured.extend(given[1]) or [5.0] * len(given[1]))
     assert made.compare(before, after, scenes, "text", 0.0)[1] is None and not measured  # that is known now
-    made.compare(before, after, scenes, "text", 1.0)
+    made.compare(before, after, scenes, "text", 1e9)
     assert len(measured) == 1
     assert set(read) == {"x"}
 
