@@ -25,7 +25,7 @@ def fetch_ahead(kernel: Kernel) -> Kernel:
 
     def change(body: Statements) -> Statements:
         threads, rows = threads_of(body)
-        return _with_strips(body, threads, inputs) if threads and rows else body
+        return _with_strips(body, threads[-1], frozenset(), inputs) if threads and rows else body
 
     return with_bodies(kernel, change)
 
@@ -45,14 +45,20 @@ def computes(body: Statements) -> bool:
     return any(OPERATORS[call.function].flops >= DEAR for call in calls)
 
 
-def _with_strips(body: Iterable[Statement], threads: list[str], inputs: Mapping[str, Buffer]) -> Statements:
+def _with_strips(
+    body: Iterable[Statement], thread: str, around: frozenset[str], inputs: Mapping[str, Buffer]
+) -> Statements:
+    """`around`: the variables of the loops that the statements stand in."""
     made: list[Statement] = []
     for statement in body:
         match statement:
             case Loop(body=(Loop() as strip,)) if _is_serial_in_strips(statement, strip) and computes(strip.body):
-                made.append(replace(statement, body=(*_strips(strip, threads, inputs), strip)))
-            case Loop() | If():
-                made.append(replace(statement, body=_with_strips(statement.body, threads, inputs)))
+                lines = _strips(strip, thread, around | {statement.var}, inputs)
+                made.append(replace(statement, body=(*lines, strip)))
+            case Loop(var=var):
+                made.append(replace(statement, body=_with_strips(statement.body, thread, around | {var}, inputs)))
+            case If():
+                made.append(replace(statement, body=_with_strips(statement.body, thread, around, inputs)))
             case _:
                 made.append(statement)
     return tuple(made)
@@ -62,14 +68,16 @@ def _is_serial_in_strips(loop: Loop, strip: Loop) -> bool:
     return loop.axis is Axis.SERIAL and strip.axis is Axis.LANES
 
 
-def _strips(strip: Loop, threads: list[str], inputs: Mapping[str, Buffer]) -> Iterable[Statement]:
-    """The lines that a strip of known length reads, of inputs of which each row is another one, in the next row."""
-    cells, thread, seen = strip.extent.constant, threads[-1], set[str]()
+def _strips(strip: Loop, thread: str, around: frozenset[str], inputs: Mapping[str, Buffer]) -> Iterable[Statement]:
+    """The lines that a strip of known length reads, of inputs of which each row is another one, in the next row; not
+    what loops within the strip read, which are many rows."""
+    cells, seen = strip.extent.constant, set[str]()
     for load in _loads(strip.body, inputs):
         moves, line = any(thread in dim.names for dim in load.index), LINE_BYTES // load.dtype.bytes
-        if cells and stride_of(load, strip.var) == Dim.of(1) and moves and load.buffer not in seen:
+        start = replaced(load.index, {strip.var: 0, thread: Dim.of(thread) + 1})
+        known = all(name in around for dim in start for name in dim.names if name.startswith("#"))
+        if cells and stride_of(load, strip.var) == Dim.of(1) and moves and known and load.buffer not in seen:
             seen.add(load.buffer)
-            start = replaced(load.index, {strip.var: 0, thread: Dim.of(thread) + 1})
             yield from (Prefetch(load.buffer, further(start, at)) for at in range(0, cells, line))
 
 

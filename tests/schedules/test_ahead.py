@@ -46,6 +46,22 @@ def test_others_do_not(graph):
     assert fetched(scheduled(graph)) == []
 
 
+def softmax_of_largest(rows, columns):
+    """Of what a loop within each strip computes: the largest of the middle axis."""
+    g = Group()
+    largest = g.map("tanh", g.reduce("max", g.input("x", F32, "batch", rows, columns), 1))
+    e = g.map("exp", g.map("subtract", largest, g.expand(g.reduce("max", largest), ("batch", 1, columns))))
+    g.map("divide", e, g.expand(g.reduce("sum", e), ("batch", 1, columns)))
+    return g.graph()
+
+
+@pytest.mark.parametrize(("rows", "columns"), [("rows", "n"), (6, 6), (3, 70)])
+def test_what_a_loop_within_a_strip_reads_is_not_fetched(rows, columns):
+    made = scheduled(softmax_of_largest(rows, columns))
+    assert fetched(made) == []
+    assert_keeps(softmax_of_largest(rows, columns), made, {"batch": 3, "rows": 4, "n": 35})
+
+
 def test_a_kernel_without_threads_stays():
     g = Group()
     g.map("exp", g.input("x", F32))
