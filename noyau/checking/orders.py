@@ -3,25 +3,29 @@
 Where no sum overflows, order is a matter of rounding. Where one does on its way, or meets an infinity, it ends as inf,
 -inf or NaN as the order has it: -1e308 - 1e308 + 1e308 + 1e308 is 0, -inf, inf or NaN. A term that overflows alone may
 be finite to a sum that multiplies and adds at once. A chain of products multiplies other numbers by an infinity in each
-bracketing. No order is more right than another, so each is an unfused run like any other.
+bracketing. No order is more right than another, so each that is tried, four of sums and three of chains, is an unfused
+run like any other.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from string import ascii_letters
 
 import numpy as np
 
-from noyau.ir.dims import Dim
+from noyau.dtypes import DType
+from noyau.ir.dims import Dim, product
 from noyau.ir.graph import Contract, Graph, Node
 
 Array = np.ndarray
 TURNS = 4  # as it is; what is above 0 first; what is below 0 first; each by itself, then both
-BRACKETS = 3  # of a chain of products: from the left, from the right, in pairs
+BRACKETS = 3  # of a chain of products: as it is, from its other side, in pairs
 CELLS = 1 << 22  # of all terms of a product; of more the order is left as it is
+WORK = 1 << 28  # multiplications of a product that another bracketing makes: a tenth of a second
+LONG = (DType.F32, DType.F64)  # which overflow seldom enough: in float16 a product of two usual ones is often infinite
 
 
 def summed(result: Array, terms: Array, infinite: Array, turn: int) -> Array:
@@ -65,22 +69,24 @@ def may_overflow(operands: Sequence[Array], terms: int) -> bool:
     return not most < float(np.finfo(operands[0].dtype).max)  # NaN is not less
 
 
-def bracketed(graph: Graph, turn: int) -> Graph:
-    """A graph in which chains of products, ((a b) c) d, are as they are, a (b (c d)) or (a b) (c d), in turns; the same
-    graph where there are none."""
+def bracketed(graph: Graph, turn: int, sizes: Mapping[str, int]) -> Graph:
+    """A graph in which chains of float32 or float64 products, ((a b) c) d, are as they are, a (b (c d)) or (a b) (c d),
+    in turns, and those that begin from the right likewise from the left; the same graph where there are none, or where
+    at these sizes the other bracketing needs a product of more than CELLS cells, or of more work than WORK."""
     if turn % BRACKETS == 0:
         return graph
-    made = _Rightwards(dict(graph.by_name), once=turn % BRACKETS == 2)
+    made = _Bracketing(dict(graph.by_name), sizes, once=turn % BRACKETS == 2)
     nodes = [each for node in graph.nodes for each in made.with_fresh(node)]
     return replace(graph, nodes=tuple(nodes)) if len(nodes) > len(graph.nodes) else graph
 
 
 @dataclass(slots=True)
-class _Rightwards:
+class _Bracketing:
     """The nodes by name, as they are by now, and those that the last one needs before it. `once`: a product changes
-    places with its left operand alone, not with what that has become."""
+    places with its operand alone, not with what that has become."""
 
     nodes: dict[str, Node]
+    sizes: Mapping[str, int]
     once: bool
     fresh: list[Node] = field(default_factory=list)
 
@@ -93,27 +99,55 @@ class _Rightwards:
         return [*self.fresh, placed]
 
     def placed(self, node: Node) -> Node:
-        """The node, as a product whose left operand is none."""
-        left = self.nodes[node.inputs[0]] if isinstance(node.kind, Contract) else node
-        if not isinstance(node.kind, Contract) or not isinstance(left.kind, Contract) or left.dtype is not node.dtype:
+        """The node, as a product whose left operand is none, or else whose right one is none."""
+        if not isinstance(node.kind, Contract) or node.dtype not in LONG:
             return node
-        terms = three_terms(left.kind.equation, node.kind.equation)
+        found = self.rightwards(node, lambda each: each)
+        return found or self.rightwards(node, _mirrored) or node
+
+    def rightwards(self, node: Node, seen: Callable[[Node], Node]) -> Node | None:
+        """(a b) c as a (b c), or in the mirror a (b c) as (a b) c; None where the operand is no product, or the inner
+        one that this makes is too large."""
+        outer = seen(node)
+        left = self.nodes[outer.inputs[0]]
+        if not isinstance(left.kind, Contract) or left.dtype is not node.dtype:
+            return None
+        left = seen(left)
+        assert isinstance(left.kind, Contract) and isinstance(outer.kind, Contract)
+        terms = three_terms(left.kind.equation, outer.kind.equation)
         if terms is None:
-            return node
+            return None
         first, second, third, kept = terms
-        sizes = {
+        extents = {
             letter: dim
-            for term, name in ((first, left.inputs[0]), (second, left.inputs[1]), (third, node.inputs[1]))
+            for term, name in ((first, left.inputs[0]), (second, left.inputs[1]), (third, outer.inputs[1]))
             for letter, dim in zip(term, self.nodes[name].shape, strict=True)
         }
         inner = "".join(dict.fromkeys(letter for letter in second + third if letter in first + kept))
-        shape = tuple[Dim, ...](sizes[letter] for letter in inner)
-        name = f"{node.output}, from the right, {len(self.fresh)}"
-        later = Node(name, Contract(f"{second},{third}->{inner}"), (left.inputs[1], node.inputs[1]), node.dtype, shape)
+        if not self.is_small(extents, CELLS, inner) or not self.is_small(extents, WORK, second + third, first + inner):
+            return None
+        shape = tuple[Dim, ...](extents[letter] for letter in inner)
+        name = f"{node.output}, in other brackets, {len(self.fresh)}"
+        operands = (left.inputs[1], outer.inputs[1])
+        later = seen(Node(name, Contract(f"{second},{third}->{inner}"), operands, node.dtype, shape))
         later = later if self.once else self.placed(later)
         self.fresh.append(later)
         self.nodes[name] = later
-        return replace(node, kind=Contract(f"{first},{inner}->{kept}"), inputs=(left.inputs[0], name))
+        return seen(replace(outer, kind=Contract(f"{first},{inner}->{kept}"), inputs=(left.inputs[0], name)))
+
+    def is_small(self, extents: Mapping[str, Dim], most: int, *terms: str) -> bool:
+        """Whether the axes of each of some terms together have no more cells; sizes that no input tells are large."""
+        cells = [product([extents[letter] for letter in dict.fromkeys(term)]) for term in terms]
+        known = all(self.sizes.keys() >= each.names for each in cells)
+        return known and all(int(each.evaluate(self.sizes)) <= most for each in cells)
+
+
+def _mirrored(node: Node) -> Node:
+    """The same product with its operands in the other order."""
+    assert isinstance(node.kind, Contract)
+    terms, kept = node.kind.equation.split("->")
+    first, second = terms.split(",")
+    return replace(node, kind=Contract(f"{second},{first}->{kept}"), inputs=node.inputs[::-1])
 
 
 def three_terms(inner: str, outer: str) -> tuple[str, str, str, str] | None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from noyau.checking.floats import PATTERN, moved, repeated
-from noyau.checking.orders import TURNS, bracketed, contracted, summed
+from noyau.checking.orders import LONG, TURNS, bracketed, contracted, summed
 from noyau.dtypes import DType
 from noyau.ir.binding import bind
 from noyau.ir.evaluation import Evaluator
@@ -27,7 +27,6 @@ Arrays = Mapping[str, np.ndarray]
 ROUNDED = frozenset({"add", "subtract", "multiply", "divide", "sqrt", "reciprocal"})
 BELOW_ONE = frozenset({"tanh", "erf", "sigmoid"})  # 1 is a rounding of them, with however many bits
 SUMS = frozenset({"sum", "prod"})
-LONG = (DType.F32, DType.F64)
 
 
 def otherwise_rounded(graph: Graph, inputs: Arrays, rng: np.random.Generator, turn: int = 0) -> dict[str, np.ndarray]:
@@ -36,10 +35,9 @@ def otherwise_rounded(graph: Graph, inputs: Arrays, rng: np.random.Generator, tu
     order of sums that overflow, or meet an infinity, and of chains of products; 0 is that of the graph.
 
     InputError where an index leaves its table."""
-    graph = bracketed(graph, turn)
     names = [node.output for node in graph.inputs]
     sizes = bind([node.shape for node in graph.inputs], [np.shape(inputs[name]) for name in names], names)
-    return RandomRounding(sizes, rng, turn).run(graph, inputs)
+    return RandomRounding(sizes, rng, turn).run(bracketed(graph, turn, sizes), inputs)
 
 
 class RandomRounding(Evaluator):

@@ -50,7 +50,8 @@ _RULES = (
     "Sums run in fixed lanes and blocks that are merged in order, so that bits do not depend on the number of threads. "
     "They may differ in the last bits from a sum in the order of the index. Whether a sum that overflows on its way, "
     "or meets infinities, ends as inf, -inf or NaN depends on its order, and in chains of matrix products on their "
-    "brackets: what some order ends as is right.",
+    "brackets: of float32 and float64, what one of four orders ends as (as it is, what is above 0 first, what is below "
+    "0 first, each by itself), or one of three bracketings (as it is, from the other side, in pairs), is right.",
     "`power` on float32 goes through float64; to the powers 2, 3 and -1 it is products and a reciprocal.",
     "Integers wrap around; a cast to a narrower integer keeps the low bits; every number but 0 is true as a bool.",
     "An index that is looked up (Gather, Scatter) is checked: outside its table it ends the run with an error, "

@@ -8,6 +8,7 @@ from noyau.checking.rounding import LONGER, is_rounded, otherwise_rounded
 from noyau.dtypes import DType
 from noyau.errors import InputError
 from noyau.ir.evaluation import evaluate
+from noyau.ir.graph import Reduce
 from tests.checking import groups
 from tests.checking.groups import F32, Group
 
@@ -129,3 +130,23 @@ def test_one_is_a_rounding_of_what_never_reaches_it(function, dtype):
     infinite = Group()
     infinite.map(function, infinite.input("x", dtype, "n"))
     assert (runs(infinite.graph(), 20, x=np.array([np.inf], dtype.numpy)) == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("large", "dtype", "ends"),
+    [
+        (1e200, DType.F64, [np.nan, np.inf, -np.inf, np.nan]),  # each product overflows, or is added before it does
+        (np.inf, DType.F64, [np.nan, np.inf, np.nan, np.nan]),  # one of them is infinite in every order
+        (6e4, DType.F16, [np.nan] * 4),  # short floats are added up as they are
+    ],
+)
+def test_sums_of_what_overflows_end_as_in_other_orders(large, dtype, ends):
+    g = Group()
+    scaled = g.map("multiply", g.input("x", dtype, "n", "m"), g.input("y", dtype, "n", "m"))
+    graph = g.graph(g.add(Reduce("sum", (0, 1)), [scaled], dtype, ""))
+    y = np.full((2, 2), min(large, 1e200), dtype.numpy)
+    x = y * np.array([[1, 0], [0, 0]], dtype.numpy) - y * np.array([[0, 0], [1, 0]], dtype.numpy)
+    x[0, 0] = large
+    for turn, end in enumerate(ends):
+        found = otherwise_rounded(graph, {"x": x, "y": y}, np.random.default_rng(0), turn)[graph.outputs[0]]
+        np.testing.assert_equal(float(found), end)
