@@ -65,7 +65,7 @@ def certify(
     refuses with an InputError (an index outside its table), the kernel must refuse with one. `made_up`: the captured
     cases come from made-up inputs. `spelt` gives the same computation as a graph of the same inputs and outputs, where
     `graph` is one Opaque. A case of which every cell is allowed after two of the eight moved runs is done with them:
-    more allow no less. The same arguments give the same certificate."""
+    more allow no less, but where all runs overflowed so far. The same arguments give the same certificate."""
     trial = Trial(graph, kernel, spelt)
     with np.errstate(all="ignore"):
         return Certificate(name, tuple(trial.outcome(case, number) for number, case in enumerate(cases)), made_up)
@@ -97,7 +97,7 @@ class Trial:
         judges = self.judges(inputs, results, truth)
         runs = chain([as_it_is], self.moved_runs(inputs, seed, MOVED_RUNS))
         found = self.judged(case, judges, islice(runs, 1 + self.first_runs))
-        if found.beyond and self.first_runs < MOVED_RUNS:
+        if (found.beyond or any(judge.is_open for judge in judges)) and self.first_runs < MOVED_RUNS:
             found = self.judged(case, judges, runs)
         spelt = self.spelt() if found.beyond and self.spelt is not None else None
         if spelt is not None:
@@ -225,6 +225,11 @@ class Judge:
         self.first = unfused if self.first is None else self.first
         self.matched |= alike(self.got, unfused)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether more runs may allow less."""
+        return False
+
     def allowed(self) -> Array:
         return np.zeros(self.got.shape)
 
@@ -307,6 +312,11 @@ class FloatJudge(Judge):
     def ulp(self) -> Array:
         return ulp(self.node.dtype, np.where(np.isfinite(self.base), np.abs(self.base), 0.0))
 
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing tells how far some cell strays, which is then allowed what others stray at most."""
+        return bool((self.lost & ~self.measured).any())
+
     def allowed(self) -> Array:
         """2 ulp + 8 max(d, r |truth|). Where the value only jumps, d is that of the closest run, and the error is the
         distance from the nearest: no value between two steps is right. Where every run overflows on its way nothing
@@ -316,7 +326,8 @@ class FloatJudge(Judge):
             spread = np.where(np.isfinite(self.closest), self.closest, 0.0)
         if self.node.dtype is DType.F64:
             spread = np.maximum(spread, self.ulp / 2)  # the truth is rounded as the result is
-        relative = spread[size > 0] / size[size > 0]
+        counted = (size > 0) & np.isfinite(self.truth)  # of others, the first run that is finite has no distance
+        relative = spread[counted] / size[counted]
         usual, most = (float(np.median(relative)), float(relative.max())) if relative.size else (0.0, 0.0)
         at_least = np.where(self.lost & ~self.measured, most, usual) * size
         return np.asarray(ULPS * self.ulp + FACTOR * np.maximum(spread, at_least))
