@@ -29,6 +29,8 @@ def told(called: str, device: object, results: Sequence[tuple[Sequence[int], tor
     except NoyauError:
         raise
     except torch.OutOfMemoryError as error:
+        if isinstance(error.__cause__, torch.OutOfMemoryError):  # it is told already, by what asked for the memory
+            raise
         raise torch.OutOfMemoryError(short_of_memory(called, device, results, error)) from error
     except Exception as error:
         fault = fault_of(error, called, device)

@@ -28,6 +28,17 @@ def test_out_of_memory_names_the_op_and_its_bytes():
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has ...")
 
 
+def test_out_of_memory_is_told_once_by_what_asked_for_it():
+    with (
+        pytest.raises(torch.OutOfMemoryError) as caught,
+        cuda_errors.told("a compiled graph", CUDA),
+        cuda_errors.told("softmax", CUDA),
+    ):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has ...")
+    want = "softmax needs more memory than cuda:0 has (CUDA out of memory); free tensors, or give it a part at a time"
+    assert str(caught.value) == want
+
+
 @pytest.mark.parametrize(
     ("error", "want"),
     [
