@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ import torch
 from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
 
-from noyau.errors import BuildError, InputError, UnsupportedError
+from noyau.errors import BuildError, InputError, NoyauError, UnsupportedError
 from noyau.passes.partition import Group
 from noyau.planning import no_such
 from noyau.reports.records import Report
@@ -34,6 +35,8 @@ from noyau.torch_modules.wishes import Wishes, wishes_from
 
 log = logging.getLogger("noyau")
 WHOLE_S = 2.0  # for the clock, of the module as a whole
+# As torch says that tensors are not on one device, on tensors with cells and without.
+_APART = re.compile(r"same device|different devices|Device Propagation|not on the expected device")
 
 
 @dataclass(slots=True, repr=False)
@@ -144,10 +147,12 @@ def devices_told(module: Callable[..., Any], given: Any) -> Iterator[None]:
     together."""
     try:
         yield
+    except (NoyauError, torch.OutOfMemoryError):
+        raise
     except RuntimeError as error:
         own = _devices((*module.parameters(), *module.buffers())) if isinstance(module, torch.nn.Module) else set[str]()
         others = _devices(given)
-        if own == others or not own or not others or "device" not in str(error):
+        if own == others or not own or not others or not _APART.search(str(error)):
             raise
         one, other = (" and ".join(sorted(each)) for each in (own, others))
         raise InputError(f"the module is on {one}, and its inputs are on {other}; move them to one device") from error

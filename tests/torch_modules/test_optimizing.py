@@ -7,7 +7,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import noyau  # noqa: E402
-from noyau.errors import InputError, UnsupportedError  # noqa: E402
+from noyau.errors import DeviceError, InputError, UnsupportedError  # noqa: E402
+from noyau.torch_modules.optimizing import devices_told  # noqa: E402
 from tests.torch_modules.modules import Block, same  # noqa: E402
 
 
@@ -96,6 +97,20 @@ def test_devices_that_do_not_go_together():
     torch._dynamo.reset()
     with pytest.raises(InputError, match="the module is on meta, and its inputs are on cpu; move them to one device"):
         noyau.optimize(torch.nn.LayerNorm(4, device="meta"), torch.ones(2, 4))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        DeviceError("a kernel on the device cuda:0 trapped"),
+        torch.OutOfMemoryError("the device has no memory"),
+        RuntimeError("CUDA error: no kernel image is available for execution on the device"),
+    ],
+)
+def test_other_errors_that_name_a_device_stay_as_they_are(error):
+    with pytest.raises(type(error)) as caught, devices_told(torch.nn.LayerNorm(4, device="meta"), torch.ones(4)):
+        raise error
+    assert caught.value is error
 
 
 def test_a_function_is_not_saved(tmp_path):
