@@ -12,43 +12,48 @@ from typing import Any
 import torch
 from torch import fx
 
+from noyau.torch_modules import places
 from noyau.torch_modules.ahead import triton_begun
 from noyau.torch_modules.running import Boxed, copied, eager, told_as
+
+_ONE = Lock()  # of graphs that are compiled in the second call: kernels of two would be timed beside each other
 
 
 class Prompt:
     """A function of a list of tensors, which it empties: the nodes of a graph one by one, by torch's kernels, in the
-    first call and while another thread compiles; from the second on what `compiled` gives. Nothing is compiled while a
-    CUDA graph is captured: the capture has torch's kernels."""
+    first call and while another thread compiles, this graph or another one; from the second on what `compiled` gives.
+    Nothing is compiled while a CUDA graph is captured: the capture has torch's kernels."""
 
     def __init__(self, module: fx.GraphModule, compiled: Callable[[], Boxed]) -> None:
         self.plain: Boxed | None = told_as("a compiled graph", eager(fx.GraphModule(module, copied(module.graph)), []))
         self.compiled: Callable[[], Boxed] | None = compiled
         self.known: Boxed | None = None
         self.begun: Thread | None = None
-        self.lock = Lock()
+        self.device = places.device_of(module.graph)
 
     def __call__(self, arguments: list[Any]) -> Any:
-        known, plain = self.known, self.plain
-        if known is None and plain is not None:
-            if self.begun is None:
-                self.begun = Thread(target=triton_begun, daemon=True)  # beside what comes between the first two calls
-                self.begun.start()
-                return plain(arguments)
-            if torch.cuda.is_current_stream_capturing() or not self.lock.acquire(blocking=False):
-                return plain(arguments)
+        plain = self.plain  # before `known`: one of them is there, whatever other threads do
+        known = self.known
+        if known is None and not torch.cuda.is_current_stream_capturing() and _ONE.acquire(blocking=False):
             try:
                 known = self.now()
             finally:
-                self.lock.release()
-        assert known is not None
-        return known(arguments)
+                _ONE.release()
+        run = known or plain
+        assert run is not None
+        return run(arguments)
 
-    def now(self) -> Boxed:
-        """What was compiled, once."""
-        if self.known is None:
-            assert self.begun is not None and self.compiled is not None
+    def now(self) -> Boxed | None:
+        """What was compiled, once; None in the first call, with which Triton begins."""
+        if self.begun is None:
+            begun = Thread(target=triton_begun, daemon=True)  # beside what comes between the first two calls
+            begun.start()
+            self.begun = begun
+        elif self.known is None:
+            assert self.compiled is not None
             self.begun.join()
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)  # kernels are timed when what was asked for before is done
             self.known = self.compiled()
             self.plain = self.compiled = None  # they hold the graph
         return self.known

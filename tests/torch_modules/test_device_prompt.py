@@ -61,6 +61,81 @@ def test_nothing_is_made_during_a_capture_or_twice(capturing):
     assert torch.equal(inside[0], torch.zeros(3))
 
 
+def test_a_capture_begins_nothing(capturing, monkeypatch):
+    begun = []
+    monkeypatch.setattr(device_prompt, "triton_begun", lambda: begun.append(1))
+    run, x = made(lambda: lambda arguments: "by a kernel"), torch.ones(3)
+    capturing.append(True)
+    assert torch.equal(run([x]), x) and not begun
+    capturing.clear()
+    assert torch.equal(run([x]), x)
+    assert run([x]) == "by a kernel" and begun == [1]
+
+
+def test_kernels_of_two_graphs_are_not_made_beside_each_other(capturing):
+    inside = []
+
+    def compiled():
+        inside.append(other([-x]))
+        return lambda arguments: "by a kernel"
+
+    run, other, x = made(compiled), made(lambda: lambda arguments: "by another"), torch.ones(3)
+    run([x])
+    other([x])
+    assert run([x]) == "by a kernel" and torch.equal(inside[0], torch.zeros(3))
+    assert other([x]) == "by another"
+
+
+def test_kernels_are_made_when_the_gpu_is_done(capturing, monkeypatch):
+    events, gpu = [], torch.device("cuda", 1)
+    monkeypatch.setattr(places, "device_of", lambda program: gpu)
+    monkeypatch.setattr(torch.cuda, "synchronize", events.append)
+    run = made(lambda: events.append("compiled") or (lambda arguments: None))
+    for _ in range(3):
+        run([torch.ones(3)])
+    assert events == [gpu, "compiled"]
+
+
+class Late(device_prompt.Prompt):
+    """Whose kernels another thread makes as soon as one has looked for them and found none."""
+
+    @property
+    def known(self):
+        found = self.found
+        if self.begun is not None and found is None:
+            self.found, self.plain = (lambda arguments: "by a kernel"), None
+        return found
+
+    @known.setter
+    def known(self, found):
+        self.found = found
+
+
+def test_another_thread_may_compile_between_any_two_steps(capturing):
+    run, x = Late(torch.fx.symbolic_trace(lambda x: torch.relu(x)), lambda: None), torch.ones(3)
+    assert torch.equal(run([x]), x)
+    assert run([x]) == "by a kernel"
+
+
+def test_another_thread_may_come_before_the_first_call_has_begun(capturing, monkeypatch):
+    beside = []
+
+    class Starting(threading.Thread):
+        """As it starts, another thread calls."""
+
+        def start(self):
+            other = threading.Thread(target=lambda: beside.append(run([-x])))
+            other.start()
+            other.join()
+            super().start()
+
+    run, x = made(lambda: lambda arguments: "by a kernel"), torch.ones(3)
+    monkeypatch.setattr(device_prompt, "Thread", Starting)
+    assert torch.equal(run([x]), x)
+    assert torch.equal(beside[0], torch.zeros(3))
+    assert run([x]) == "by a kernel"
+
+
 def test_what_is_read_or_has_sizes_that_are_names_is_compiled_at_once(monkeypatch):
     graph = torch.fx.symbolic_trace(lambda x: torch.relu(x)).graph
     monkeypatch.setattr(places, "device_of", lambda program: torch.device("cuda", 0))
