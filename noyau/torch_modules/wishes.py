@@ -55,7 +55,7 @@ def wishes_from(options: Mapping[str, Any]) -> Wishes:
         if value not in allowed:
             raise InputError(f"{name}={value!r} is none of {', '.join(allowed)}")
     for name, choice in (("graphs", wishes.graphs), ("prompt", wishes.prompt)):
-        if choice not in (True, False) or not isinstance(choice, bool):
+        if not isinstance(choice, bool):
             raise InputError(f"{name}={choice!r} is neither True nor False")
     if not isinstance(wishes.budget_s, int | float) or not wishes.budget_s >= 0:
         raise InputError(f"budget_s={wishes.budget_s!r} is no number of seconds from 0 on")
