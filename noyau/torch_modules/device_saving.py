@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from threading import Lock
+from typing import Any, TypeAlias
 
 import torch
 from torch import fx
@@ -19,9 +20,10 @@ from noyau.planning import Planned
 from noyau.torch_modules.device_judging import require_device
 from noyau.torch_modules.device_kernels import DeviceCall
 from noyau.torch_modules.device_running import flat
-from noyau.torch_modules.running import Boxed
+from noyau.torch_modules.running import Boxed, told_as
 
 _MOST_LAUNCHES = 1000
+Form: TypeAlias = tuple[torch.dtype, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +35,40 @@ class Calling:
     axes: tuple[tuple[int, ...], ...]
 
 
-def noted_later(program: fx.Graph) -> Boxed:
+def noted_later(program: fx.Graph, places: Sequence[int], slowly: Boxed) -> Boxed:
     """A graph of a file, whose sizes are numbers, as a function of a list of tensors, which it empties. The first call
-    goes node by node and finds what each of them makes; from the second on it is one flat function (device_running)."""
-    module, made = fx.GraphModule(torch.nn.Module(), program), list[Boxed]()
+    goes node by node and finds what each of them makes; from the second on it is one flat function (device_running).
+
+    `places`: which arguments are the caller's. Where one of them has other strides or another dtype than in the first
+    call, `slowly` runs: what is noted are numbers, and nobody else asks. It runs in other threads until there is a flat
+    function, too."""
+    module, lock, slowly = fx.GraphModule(torch.nn.Module(), program), Lock(), told_as("a compiled graph", slowly)
+    known: list[tuple[list[Form], Boxed]] = []
 
     def run(arguments: list[Any]) -> Any:
-        if made:
-            return made[0](arguments)
-        given = list(arguments)
-        arguments.clear()
-        results = Measuring(module).run(*given)
-        made.append(flat(module, ()))
-        return results
+        forms = [form(arguments[at]) for at in places]
+        if known:
+            noted, made = known[0]
+            return (made if forms == noted else slowly)(arguments)
+        if not lock.acquire(blocking=False):
+            return slowly(arguments)
+        try:
+            if not known:
+                given = list(arguments)
+                arguments.clear()
+                results = Measuring(module).run(*given)
+                known.append((forms, flat(module, ())))
+                return results
+        finally:
+            lock.release()
+        return run(arguments)
 
     return run
+
+
+def form(tensor: torch.Tensor) -> Form:
+    """What a flat function takes for granted of a tensor of known sizes."""
+    return tensor.dtype, tensor.stride()
 
 
 class Measuring(fx.Interpreter):  # type: ignore[misc]  # torch's class has no types

@@ -95,6 +95,7 @@ def runnable(program: fx.Graph, layout: Layout, tensors: Tensors) -> Callable[..
     shape; tensors of the module that it changes are changed."""
     slowly, known = eager(fx.GraphModule(torch.nn.Module(), copied(program)), []), dict[torch.device, Boxed]()
     repeats = all(each is not None and None not in each for each in layout.extents)
+    places = [at for at, name in enumerate(layout.inputs) if name is None]
 
     def run(arguments: list[Any]) -> Any:
         """By the launches that were noted, where all is on a GPU and of one size."""
@@ -105,7 +106,7 @@ def runnable(program: fx.Graph, layout: Layout, tensors: Tensors) -> Callable[..
         if device not in known:
             from noyau.torch_modules.device_saving import noted_later  # many modules, which nobody needs without a GPU
 
-            known[device] = noted_later(copied(program))
+            known.setdefault(device, noted_later(copied(program), places, slowly))
         return known[device](arguments)
 
     takes, gives = pytree.treespec_loads(layout.takes), pytree.treespec_loads(layout.gives)
@@ -116,7 +117,7 @@ def runnable(program: fx.Graph, layout: Layout, tensors: Tensors) -> Callable[..
             raise InputError(f"it was saved for arguments of the form {takes}, and is given {form}")
         for at, (value, extents) in enumerate(zip(flat, layout.extents, strict=True)):
             _require(at, value, extents)
-        given = iter(flat)
+        given = map(_written, flat)
         with torch.no_grad():
             results = run([next(given) if name is None else tensors[name] for name in layout.inputs])
             for name, result in zip(layout.outputs, results, strict=True):
@@ -126,6 +127,11 @@ def runnable(program: fx.Graph, layout: Layout, tensors: Tensors) -> Callable[..
         return pytree.tree_unflatten(returned, gives)
 
     return call
+
+
+def _written(value: Any) -> Any:
+    """A tensor whose numbers are in memory as they are: kernels do not see that a view negates."""
+    return value.resolve_neg().resolve_conj() if isinstance(value, torch.Tensor) else value
 
 
 def _require(at: int, value: Any, extents: tuple[int | None, ...] | None) -> None:

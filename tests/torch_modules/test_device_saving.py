@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 import zipfile
 
@@ -55,13 +56,48 @@ def test_a_module_comes_back_with_its_kernels(tmp_path, monkeypatch):
             assert torch.equal(plain(x), want)
 
 
+def nowhere(arguments):
+    raise AssertionError("it went node by node")
+
+
 def test_a_graph_of_a_file_is_flat_from_its_second_call_on():
-    run = noted_later(torch.fx.symbolic_trace(lambda x, w: (torch.relu(x @ w), x)).graph)
+    run = noted_later(torch.fx.symbolic_trace(lambda x, w: (torch.relu(x @ w), x)).graph, [0], nowhere)
     for _ in range(3):
         x, w = torch.randn(2, 3), torch.randn(3, 3)
         given = [x, w]
         made, same = run(given)
         assert torch.equal(made, torch.relu(x @ w)) and same is x and not given
+
+
+@pytest.mark.parametrize("noted", [0, 1])
+def test_what_is_noted_is_not_done_to_tensors_that_lie_otherwise(noted):
+    def function(x):
+        return x.transpose(0, 1).relu()
+
+    program = torch.fx.symbolic_trace(lambda x: torch.relu(torch.ops.aten.transpose.int(x, 0, 1))).graph
+    run = noted_later(program, [0], lambda given: function(given.pop()))
+    x = torch.randn(4, 6)
+    lying = [x, torch.randn(6, 4).t(), torch.randn(4, 12)[:, ::2], x.half(), x.double()]
+    lying[0], lying[noted] = lying[noted], lying[0]
+    for each in (lying[0], *lying, *lying):
+        assert torch.equal(run([each]), function(each))
+
+
+def test_a_thread_beside_the_first_call_goes_node_by_node():
+    beside = []
+
+    def meanwhile(x):
+        other = threading.Thread(target=lambda: beside.append(run([-x])))
+        other.start()
+        other.join()
+        return x
+
+    graph = torch.fx.Graph()
+    graph.output(graph.call_function(meanwhile, (graph.placeholder("x"),)))
+    run = noted_later(graph, [0], lambda given: ("node by node", given.pop()))
+    x = torch.ones(3)
+    assert run([x]) is x
+    assert beside[0][0] == "node by node" and torch.equal(beside[0][1], -x)
 
 
 def test_what_cannot_be_read_is_said():
