@@ -17,24 +17,31 @@ _WAITS = frozenset(
     "cudaStreamQuery cudaEventQuery cudaDeviceReset cudaFree cudaFreeHost cudaMemcpy cudaMemcpy2D cudaMemcpy3D "
     "cudaMemcpyToSymbol cudaMemcpyFromSymbol".split()
 )
+_WORDS = frozenset("if for while switch catch".split())  # before a block that is no function's
+_NEAR = 2000  # characters of a statement that are looked at beside a call
 _QUIET = frozenset(  # calls that wait for no GPU
-    "if for while switch return sizeof alignof decltype catch defined dim3 void bool char short int long float double "
-    "unsigned size_t printf fprintf sprintf snprintf puts putchar fflush malloc calloc free memset memcpy rand srand "
-    "exit abort assert atoi atol atof strtol abs fabs fabsf sqrt sqrtf ceil floor pow min max difftime timersub "
-    "push_back emplace_back resize reserve data size begin end count time_since_epoch c_str str front back at".split()
+    "dim3 void bool char short int long float double unsigned size_t static_cast reinterpret_cast const_cast "
+    "dynamic_cast duration duration_cast time_point milliseconds microseconds nanoseconds if for while switch return "
+    "sizeof alignof decltype catch defined printf fprintf sprintf snprintf puts putchar fflush malloc calloc free "
+    "memset memcpy rand srand exit abort assert atoi atol atof strtol abs fabs fabsf sqrt sqrtf ceil floor pow min "
+    "max difftime timersub push_back emplace_back resize reserve data size begin end count time_since_epoch c_str str "
+    "front back at".split()
 )
 _CLOCK = re.compile(
     r"(?P<into>\b(?:clock_gettime|gettimeofday|timespec_get|QueryPerformanceCounter)\s*\([^;]*?&\s*(?P<cell>\w+)[^;]*?\))"
     r"|(?:\b[\w:]+::now|\bclock|\bomp_get_wtime|\bMPI_Wtime)\s*\(\s*\)"
 )
-_CALL = re.compile(r"(?P<launch>[A-Za-z_][\w:]*)\s*(?:<[^<>;(){}]*>)?\s*<<<|(?P<call>[A-Za-z_][\w:]*)\s*\(")
+_CALL = re.compile(
+    r"(?P<launch>[A-Za-z_][\w:]*)\s*(?:<[^<>;(){}]*>)?\s*<<<|(?P<call>[A-Za-z_][\w:]*)\s*(?:<[\w:,\s*]*>)?\s*\("
+)
 _DIFFERENCE = re.compile(r"\b(\w+)(?:(?:\.|->)\w+|\[[^\]]*\])*\s*-\s*(\w+)\b|\(\s*&?(\w+)\s*,\s*&?(\w+)\b")
-_HEAD = re.compile(r"\b(?P<name>\w+)\s*\((?P<given>[^;{}]*)\)\s*(?:const\b\s*|noexcept\b\s*|override\b\s*)*\{")
+_HEAD = re.compile(r"\b(?P<name>\w+)\s*\([^;{}]{0,4000}\)\s*(?:const\b\s*|noexcept\b\s*|override\b\s*)*\{")
 _MARKED = re.compile(r"\b(?:__launch_bounds__|__attribute__|alignas|__align__)\s*\((?:[^()]|\([^()]*\))*\)")
 _LINE = re.compile(r"^[ \t]*#(?:\\\n|[^\n])*", re.MULTILINE)
 _MACRO = re.compile(r"#[ \t]*define[ \t]+(\w+)(?:\([^)\n]*\))?((?:\\\n|[^\n])*)")
 _PINNED = re.compile(r"\bcudaMallocHost\b|\bcudaHostAlloc\b|\bcudaHostRegister\b|\bcudaMallocManaged\b")
-_BEFORE = re.compile(r"(?:(\w+)|>|\*|&)\s*$")  # what stands before the name of a variable that is declared
+_BEFORE = re.compile(r"(?:\b(\w+)|(?<=[\w>*])>)\s+$")  # what stands before the name of a variable that is declared
+_OF_CUDA = re.compile(r"cuda(?!\w*(?:check|safe|assert))[A-Z]", re.IGNORECASE)  # others are of the user's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +65,7 @@ def functions_in(text: str) -> list[Function]:
     while found := _HEAD.search(bare, at):
         start = found.end() - 1
         at = _end_of(bare, start)
-        if found["name"] not in _QUIET:
+        if found["name"] not in _WORDS:
             before = re.split(r"[;{}]", bare[: found.start()])[-1]
             is_on_device = "__global__" in before or ("__device__" in before and "__host__" not in before)
             line = bare.count("\n", 0, start) + 1
@@ -68,6 +75,8 @@ def functions_in(text: str) -> list[Function]:
 
 def unwaited(text: str, file: str) -> list[Remark]:
     """A remark for each clock of the host that is read while a kernel may still run, in the functions of a text."""
+    if not _CLOCK.search(text) or "<<<" not in text:
+        return []
     functions = functions_in(text)
     reader = _Reader(file, {each.name for each in functions if each.is_on_device}, bool(_PINNED.search(text)))
     of_host = [each for each in functions if not each.is_on_device]
@@ -101,21 +110,21 @@ class _Reader:
     def events(self, function: Function) -> Iterator[Event]:
         """What the statements of a function do."""
         clocks: dict[str, int] = {}
-        at = 0
+        line = function.line
         for number, statement in enumerate(re.split(r"[;{}]", function.text)):
-            line = function.line + function.text.count("\n", 0, at)
-            at += len(statement) + 1
             yield from self._done(statement, line)
             for event in self._read(statement, line, clocks):
                 if event.what is What.CLOCK and event.name:
                     clocks[event.name] = number
                 yield event
+            line += statement.count("\n")
 
     # Launches and waits.
 
-    def _done(self, statement: str, first: int) -> Iterator[Event]:
+    def _done(self, statement: str, line: int) -> Iterator[Event]:
+        at = 0
         for found in _CALL.finditer(statement):
-            line = first + statement.count("\n", 0, found.start())
+            line, at = line + statement.count("\n", at, found.start()), found.start()
             if found["launch"]:
                 yield Event(What.LAUNCH, self.file, line, found["launch"].rpartition(":")[2])
             elif not _CLOCK.match(statement, found.start()):
@@ -125,25 +134,25 @@ class _Reader:
         held = self.known.get(name)
         if held is not None and held.what is What.LAUNCH:
             yield replace(held, line=line, inside=held.inside or held.line)
-        elif self._waits(name, held, statement[:at], statement[at:]):
+        elif self._waits(name, held, statement, at):
             yield Event(What.WAIT, self.file, line)
 
-    def _waits(self, name: str, held: Event | None, before: str, rest: str) -> bool:
+    def _waits(self, name: str, held: Event | None, statement: str, at: int) -> bool:
         """Whether a call waits, or may. A copy within the device does not; one that may return at once waits where the
         host's memory is paged."""
         if name == "cudaMemcpyAsync":
-            return not self.is_pinned and "DeviceToHost" in rest
+            return not self.is_pinned and "DeviceToHost" in statement[at : at + _NEAR]
         if name in _WAITS:
-            return "DeviceToDevice" not in rest
-        return held.what is What.WAIT if held else name not in self.known and not self._is_quiet(name, before)
+            return "DeviceToDevice" not in statement[at : at + _NEAR]
+        return held.what is What.WAIT if held else name not in self.known and not self._is_quiet(name, statement, at)
 
-    def _is_quiet(self, name: str, before: str) -> bool:
+    def _is_quiet(self, name: str, statement: str, at: int) -> bool:
         """Whether a call of what is not of this text waits for nothing: of the library, or none but a declaration."""
-        if name in _QUIET or name in self.on_device or name.startswith(("std::", "cuda", "omp_")):
+        if name in _QUIET or name in self.on_device or name.startswith(("std::", "omp_")):
             return True
-        if re.match(r"\s*(?:const\s+)?dim3\b", before):
+        if _OF_CUDA.match(name) or re.match(r"\s*(?:const\s+)?dim3\b", statement):
             return True
-        found = _BEFORE.search(before)
+        found = _BEFORE.search(statement, max(at - _NEAR // 10, 0), at)
         return found is not None and found[1] not in ("return", "else", "do", "case", "throw")
 
     # Clocks.

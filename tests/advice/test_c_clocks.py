@@ -41,6 +41,9 @@ TIMED = {
     "a function that launches": "double a = seconds();\nrun(x); // called\ndouble b = seconds(); // clock\ns = b - a;",
     "a helper for the difference": "double a = seconds();\nadd<<<4, 256>>>(x, x); // launched\n"
     "double b = seconds(); // clock\nreport(a, b);",
+    "words of the library": "double a = seconds();\nadd<<<4, 256>>>(x, x); // launched\n"
+    'std::vector<std::pair<int, int>> v(3); float f = static_cast<float>(n); printf("%d", std::max(1, 2));\n'
+    "double b = seconds(); // clock\nauto d = duration<double>(b - a);",
     "in a loop, checked": "for (int k = 0; k < 9; ++k) {\n double a = seconds();\n add<<<4, 256>>>(x, x); // launched\n"
     " CHECK(cudaGetLastError());\n dim3 grid(4), block(8, 8);\n std::vector<float> v(3);\n"
     " CHECK(cudaMemset(x, 0, 4));\n s += seconds() - a; // clock\n CHECK(cudaDeviceSynchronize());\n}",
@@ -65,6 +68,12 @@ SILENT = {
     "double b = seconds(); s = b - a;",
     "a method that is not seen through": "double a = seconds(); add<<<4, 256>>>(x, x); stream.join();"
     "double b = seconds(); s = b - a;",
+    "a method of what is pointed to": "double a = seconds(); add<<<4, 256>>>(x, x); if (n > 2) timer->stop();"
+    "double b = seconds(); s = b - a;",
+    "a template that is not seen through": "double a = seconds(); add<<<4, 256>>>(x, x); bool ok = n > right<float>(x);"
+    "s = seconds() - a;",
+    "a check of another file": "double a = seconds(); add<<<4, 256>>>(x, x); cudaCheckError(); s = seconds() - a;",
+    "a comparison with a call": "double a = seconds(); add<<<4, 256>>>(x, x); int k = n > right(x); s = seconds() - a;",
     "launched before": "add<<<4, 256>>>(x, x); double a = seconds(); cpu(x); double b = seconds(); s = b - a;",
     "a warm-up between two timings": "double a = seconds(); double b = seconds(); s = b - a; add<<<4, 256>>>(x, x);"
     "a = seconds(); cudaDeviceSynchronize(); b = seconds(); s = b - a;",
@@ -115,3 +124,4 @@ def test_functions_and_macros_are_found_with_their_lines():
     }
     assert found["run"].line == HEAD.splitlines().index("void run(float *x) {") + 1
     assert functions_in("void f() { if (x) {") != []  # cut off
+    assert functions_in("f(" * 20_000) == []
