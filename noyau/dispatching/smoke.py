@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 import time
 from collections.abc import Iterator, Mapping
 from itertools import chain, islice
@@ -19,12 +21,13 @@ from noyau.dispatching.running import Built
 from noyau.ir.graph import Graph
 from noyau.references import graph_of
 from noyau.signatures.binding import bind
-from noyau.signatures.making import in_dtypes, made_by, sizes_of
+from noyau.signatures.making import Maker, in_dtypes, made_by, sizes_of
 
 Array = np.ndarray
 ENOUGH_S = 0.1  # after which no further case is begun
 MOST = 8
 CELLS = 1 << 13  # of the largest array
+MADE = 1 << 20  # of what a maker of inputs is asked for beyond its usual sizes
 EDGES = (33, 1, 16, 5)  # of all sizes: beyond a block of lanes, one, a whole block, a few
 
 
@@ -89,12 +92,15 @@ def made_inputs(
     description: Description, wanted: Wanted, seed: int, of: Generated | None = None
 ) -> Iterator[tuple[str, list[Array]]]:
     """What the op's maker of inputs makes of these dtypes and ranks, and from which seed; nothing without a maker.
-    `of`: of sizes that this holds for, those that it was specialised to asked for by name."""
+    `of`: of sizes that this holds for, those that it was specialised to asked for by name; nothing where these are
+    large."""
     maker, signature = description.inputs, description.signature
     if maker is None or signature is None:
         return
     known = {**description.sizes, **wanted.integers}
-    asked = {} if of is None else {name: of.specialised[name] for name in sizes_of(maker) if name in of.specialised}
+    asked = {} if of is None else sizes_asked(maker, of.specialised)
+    if math.prod(asked.values()) > MADE:
+        return
     for number in range(MOST):
         rng = np.random.default_rng([seed, number])
         given = made_by(maker, rng, asked, description.reference.parameters, description.name)
@@ -102,3 +108,17 @@ def made_inputs(
         bound = bind(signature, given, known, f"inputs= of {description.name}")
         if bound.instance == wanted.instance and (of is None or of.holds(bound.sizes)):
             yield f"inputs(rng), seed {number}", list(bound.arrays)
+
+
+def sizes_asked(maker: Maker, specialised: Mapping[str, int]) -> dict[str, int]:
+    """The sizes that a maker is asked for: those that a program is for, and where an array of all sizes had more cells
+    than MADE, the others too, halved from what they usually are."""
+    asked = {name: specialised[name] for name in sizes_of(maker) if name in specialised}
+    defaults = {name: each.default for name, each in inspect.signature(maker).parameters.items()}
+    others = {name: size for name, size in defaults.items() if isinstance(size, int) and name not in asked}
+    smaller: dict[str, int] = {}
+    while asked and math.prod((asked | others).values()) > MADE and max(others.values(), default=1) > 1:
+        largest = max(others, key=others.__getitem__)
+        others[largest] //= 2
+        smaller[largest] = others[largest]
+    return asked | smaller

@@ -5,12 +5,14 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from noyau.builders import cache as disk
 from noyau.builders import cc, records
+from noyau.errors import OutputError
 from noyau.reports.machine import this_machine, usable_cores
 from noyau.reports.records import Machine
 from noyau.timing.conditions import Conditions, cache_ladder, conditions, unsteady
@@ -87,7 +89,7 @@ def kept_curves() -> tuple[Curves, Curves] | None:
 
 def rate_of(kind: str, moved_bytes: int, threads: int, measure: Callable[[int, int], float]) -> float:
     """Bytes per second of one kind of traffic at one size, as it was measured before on this machine; measured now, and
-    kept, where it never was or is of more than 30 days ago."""
+    kept where the cache can be written, where it never was or is of more than 30 days ago."""
     key = disk.digest("rate", _key(cc.DEFAULTS), kind, str(moved_bytes), str(threads))
     told = records.recall(key)
     try:
@@ -96,7 +98,8 @@ def rate_of(kind: str, moved_bytes: int, threads: int, measure: Callable[[int, i
     except (KeyError, TypeError, ValueError):
         pass
     rate = measure(moved_bytes, threads)
-    records.keep(key, {"measured_on": records.today(), "bytes_per_s": rate})
+    with suppress(OutputError):
+        records.keep(key, {"measured_on": records.today(), "bytes_per_s": rate})
     return rate
 
 

@@ -9,7 +9,7 @@ import pytest
 import noyau
 from noyau.dispatching.layouts import INNER, STRIDED, Layout, Order, lie
 from noyau.dispatching.running import build
-from noyau.dispatching.smoke import smoke
+from noyau.dispatching.smoke import made_inputs, sizes_asked, smoke
 from tests.dispatching.ops import generated, linear_op, numbers, scale_op, softmax_op
 
 
@@ -91,3 +91,14 @@ def test_a_program_for_one_size_is_tried_at_that_size(maker, by):
 
     assert np.array_equal(scaled(numbers(2, 4)), numbers(2, 4) / (4 * by))
     assert scaled.explain(numbers(2, 4)).kernel == "c"
+
+
+def test_a_large_size_is_asked_for_beside_small_ones_or_not_at_all():
+    def maker(rng, n=4096, d=64, k=2):
+        raise AssertionError
+
+    assert sizes_asked(maker, {"d": 32}) == {"d": 32}
+    assert sizes_asked(maker, {"d": 1024}) == {"d": 1024, "n": 512}
+    assert sizes_asked(maker, {}) == {}
+    large = replace(generated(scale_op(), numbers(3), 2.0), specialised={"d": 20_000_000})
+    assert list(made_inputs(replace(scale_op().description, inputs=maker), large.wanted, 0, large)) == []

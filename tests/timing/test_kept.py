@@ -6,10 +6,11 @@ import json
 import pytest
 
 from noyau.builders import cache
+from noyau.errors import OutputError
 from noyau.reports.machine import this_machine
 from noyau.timing import kept as keeping
 from noyau.timing.conditions import Conditions
-from noyau.timing.kept import Measured, kept, kept_curves, measured
+from noyau.timing.kept import Measured, kept, kept_curves, measured, rate_of
 from noyau.timing.rates import SIZES
 
 CALM = Conditions(None, 1e-4, 0.1, None)
@@ -71,3 +72,14 @@ def test_a_record_that_is_none_is_not_used(scripted, text):
     assert kept() is None
     assert measured().copy[1][SIZES[0]] == 1e9
     assert kept() is not None
+
+
+def test_a_cache_that_cannot_be_written_keeps_no_rate_and_gives_one(empty_cache, monkeypatch):
+    def full(*_):
+        raise OutputError("no room")
+
+    with monkeypatch.context() as context:
+        context.setattr(cache, "store", full)
+        assert rate_of("copy", 1 << 20, 1, lambda *_: 3e9) == 3e9
+    assert rate_of("copy", 1 << 20, 1, lambda *_: 4e9) == 4e9
+    assert rate_of("copy", 1 << 20, 1, lambda *_: 5e9) == 4e9
