@@ -227,3 +227,13 @@ def test_plans_are_made_once_for_what_requires_a_gradient():
     assert calls.plan((real(7, 3), weight), {}) is first
     assert calls.plan((x.detach(), weight), {}) is not first
     assert TO_TORCH[first.inputs[0].dtype] is torch.float64
+
+
+def test_operators_of_gradients_are_there_before_they_are_called():
+    @noyau.op("float[n] -> float[n]")
+    def never_called(x):
+        return np.exp(x) / (1 + x * x)
+
+    tensor_calls(never_called.calls).plan((real(3),), {})
+    known = {name.removeprefix("noyau::")[:-9] for name in torch._C._dispatch_get_all_op_names()}
+    assert {"never_called_backward", "never_called_gradient"} <= known
