@@ -18,8 +18,9 @@ from torch._functorch.aot_autograd import aot_module_simplified
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from noyau.torch_modules.ahead import Ahead
-from noyau.torch_modules.compiling import Record, compile_graph
+from noyau.torch_modules.compiling import Record, compile_graph, may_wait
 from noyau.torch_modules.merging import merge_equal
+from noyau.torch_modules.running import is_symbolic
 from noyau.torch_modules.ties import keep_compared
 from noyau.torch_modules.wishes import Wishes, wishes_from
 
@@ -41,7 +42,7 @@ def through(module: fx.GraphModule, inputs: Sequence[Any], wishes: Wishes, recor
     """As `backend`; what becomes of each graph is told to `record`."""
 
     on_gpu = any(getattr(each, "is_cuda", False) for each in inputs)
-    waits = not (on_gpu and wishes.prompt and record.forgets)
+    waits = not (on_gpu and may_wait(wishes, record)) or is_symbolic(inputs)
     with Ahead(wishes, log.info, reasons=not record.forgets, on_gpu=on_gpu, waits=waits) as ahead:
 
         def compiler(graph: fx.GraphModule, examples: Sequence[Any], kind: str) -> Callable[..., Any]:

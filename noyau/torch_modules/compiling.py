@@ -82,8 +82,13 @@ def compile_graph(
 
 def is_prompt(program: fx.Graph, wishes: Wishes, record: Record) -> bool:
     """Whether the first result of a graph does not wait for its kernels: on a GPU, where nobody reads the record."""
-    wished = wishes.prompt and wishes.rest == "eager" and record.forgets
-    return wished and places.device_of(program) != places.CPU and running.is_static(program)
+    on_gpu = places.device_of(program) != places.CPU
+    return on_gpu and may_wait(wishes, record) and running.is_static(program)
+
+
+def may_wait(wishes: Wishes, record: Record) -> bool:
+    """Whether kernels of a GPU may come after a graph's first result."""
+    return wishes.prompt and wishes.rest == "eager" and record.forgets
 
 
 def compiled_now(

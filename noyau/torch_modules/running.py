@@ -40,12 +40,13 @@ def copied(graph: fx.Graph) -> fx.Graph:
 
 def is_static(graph: fx.Graph) -> bool:
     """Whether every size in a graph is a number."""
-    return not any(_is_symbolic(node.meta.get("val")) for node in graph.nodes)
+    return not any(is_symbolic(node.meta.get("val")) for node in graph.nodes)
 
 
-def _is_symbolic(value: Any) -> bool:
+def is_symbolic(value: Any) -> bool:
+    """Whether a size in what a node makes, or in a list of such, is a name."""
     if isinstance(value, tuple | list):
-        return any(map(_is_symbolic, value))
+        return any(map(is_symbolic, value))
     if isinstance(value, torch.Tensor):
         sizes = (*value.shape, *value.stride(), value.storage_offset())
         return any(not isinstance(size, int) for size in sizes)

@@ -3,13 +3,15 @@ from __future__ import annotations
 import importlib.metadata
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from noyau.torch_modules import judging  # noqa: E402
-from noyau.torch_modules.backend import backend  # noqa: E402
+from noyau.torch_modules.backend import backend, through  # noqa: E402
+from noyau.torch_modules.compiling import Record  # noqa: E402
 from noyau.torch_modules.wishes import Wishes  # noqa: E402
 from tests.torch_modules.modules import Block, compiled, same  # noqa: E402
 
@@ -35,6 +37,30 @@ def test_options_that_there_are_not(options):
     torch._dynamo.reset()
     with pytest.raises(Exception, match=r"noyau has no option nonsense|rest='nobody' is none of eager, inductor"):
         torch.compile(lambda x: x + 1, backend=backend, options=options)(torch.ones(2))
+
+
+@pytest.mark.parametrize(
+    ("wishes", "forgets", "is_named", "waits"),
+    [
+        (Wishes(), True, False, False),
+        (Wishes(), True, True, True),
+        (Wishes(rest="inductor"), True, False, True),
+        (Wishes(prompt=False), True, False, True),
+        (Wishes(), False, False, True),
+    ],
+)
+def test_triton_begins_at_once_where_kernels_are_wanted_at_once(monkeypatch, wishes, forgets, is_named, waits):
+    class Stop(Exception):
+        pass
+
+    def ahead(*_, on_gpu, waits, **__):
+        raise Stop(on_gpu, waits)
+
+    monkeypatch.setattr("noyau.torch_modules.backend.Ahead", ahead)
+    inputs = [SimpleNamespace(is_cuda=True), *([torch.SymInt.__new__(torch.SymInt)] if is_named else [])]
+    with pytest.raises(Stop) as caught:
+        through(None, inputs, wishes, Record(forgets=forgets))
+    assert caught.value.args == (True, waits)
 
 
 @pytest.fixture
