@@ -175,7 +175,7 @@ def _updates(seen: Sequence[Seen]) -> set[tuple[int, int, int]]:
 def _remedy(seen: Seen, route: Route, owners: Sequence[str], is_update: bool) -> str:
     kinds = [seen.kind]
     if seen.kind == "race":
-        blocks = {owner.partition(" of block ")[2] for owner in owners}
+        blocks = {owner.partition(" of block ")[2] for owner in owners} - {""}  # the host is of none
         kinds = ["update"] * is_update + ["race of blocks"] * (len(blocks) > 1) + kinds
     return next((route.remedies[kind] for kind in kinds if kind in route.remedies), REMEDIES.get(seen.kind, ""))
 

@@ -81,13 +81,14 @@ def test_a_route_may_word_a_kind_itself():
 def test_what_mends_a_race_follows_who_races():
     remedies = {"race": "a barrier", "race of blocks": "an atomic", "update": "an update"}
 
-    def mend(*seen: Seen, blocks: int = 1) -> str:
-        route = Route("cuda", (WRITE, READ), {}, lambda n: f"thread {n} of block {n % blocks}", remedies)
+    def mend(*seen: Seen, blocks: int = 1, host: int = -1) -> str:
+        owners = {n: f"thread {n} of block {n % blocks}" for n in range(4)} | {host: "the host"}
+        route = Route("cuda", (WRITE, READ), {}, owners.__getitem__, remedies)
         return findings_of(seen, route, "op", "kernel", "")[0][0].remedy
 
     read = replace(RACE, access=Access.READ, other_access=Access.WRITE, other_site=0)
     both = replace(read, access=Access.WRITE)
-    assert (mend(RACE), mend(RACE, blocks=2)) == ("a barrier", "an atomic")
+    assert (mend(RACE), mend(RACE, blocks=2), mend(RACE, host=1)) == ("a barrier", "an atomic", "a barrier")
     assert (mend(read), mend(both), mend(read, both)) == ("a barrier", "a barrier", "an update")
     assert mend(RACE, read, both) == "a barrier"  # of two lines
     assert mend(read, replace(both, memory=1)) == "a barrier"

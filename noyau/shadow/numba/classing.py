@@ -94,4 +94,5 @@ def remedy_of(race: Seen, races: Sequence[Seen], sites: Sequence[Site]) -> str:
 
 def _is_one_cell(race: Seen, sites: Sequence[Site]) -> bool:
     """Whether the line updates a cell that it names by numbers alone, as in c[0] += 1: one for all iterations."""
-    return re.search(r"\[[\s\d,()-]*\]\s*[^\s\w=]{1,2}=", sites[race.site].text) is not None
+    text = sites[race.site].text if race.site >= 0 else ""
+    return re.search(r"\w\[[\s\d,()-]*\]\s*[^\s\w=]{1,2}=", text) is not None
