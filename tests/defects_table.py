@@ -24,18 +24,23 @@ REASONS = {
     "e": "is not a defect of a kernel: the host's line is the same whatever the language, and is shown once.",
     "f": "the same arithmetic, which the reference of the op shows in any language: it is shown once.",
     "g": "cannot be: owners have no barriers, shuffles or memory of their own.",
-    "h": "cannot be: lanes of a program are one statement, which the compiler orders.",
-    "i": "cannot be: a variable belongs to its iteration or its thread, unless it is an array.",
+    "h": "lanes of a program are one statement, which the compiler orders; between programs it is found: "
+    "`result_of_the_neighbour` in `tests/shadow/triton/test_calling_tutorials.py`.",
+    "i": "cannot be: a variable belongs to its iteration, its thread or its program; arrays and what is declared "
+    "`__shared__` are memory, of which other rows tell.",
     "j": "depends on the machine: it is warned of where a measurement on this one shows it "
     "(`noyau/advice/sharing.py`), so that no example can promise it.",
     "k": "the same as the row on one cell that all add to.",
     "l": "cannot be: offsets are computed in 64 bits unless they are cast, which the example of Numba-CUDA does.",
     "m": "warned of in the same way, by the text of the kernel (`tests/advice`).",
     "n": "cannot be: the sum of a block is a tree, so that a lane adds few numbers.",
-    "o": "cannot be: the language has no locks, and no loops that do not wait for each other.",
+    "o": "cannot be: the language has no locks, no fences, and no loops that do not wait for each other.",
     "p": "warned of where the grid leaves a GPU idle (`tests/shadow/triton`); its blocks are Triton's.",
     "q": "found by the same shadow as any race, however rarely it happens: shown in two languages.",
     "r": "cannot be: the compiler refuses it.",
+    "s": "found: `relaxed_ticket` in `tests/shadow/triton/test_calling_tutorials.py`.",
+    "t": "locks are atomics of one's own there (`locked_sum` in `tests/shadow/triton/test_calling_tutorials.py` is "
+    "right); what a lock does not order is a race as any other.",
 }
 
 
@@ -99,10 +104,10 @@ ROWS = (
     row("memory is read that nobody set", f"{OMP}::counts_broken", f"{PR}::pairs_from_nothing",
         f"{NC}::tile_broken", f"{CU}::reversed_broken", f"{TR}::empty_broken"),
     row("a result is handed on without a fence", f"{TH}::handed_over_broken", "o", f"{NC}::ticket_broken",
-        f"{CU}::last_block_broken", "o"),
+        f"{CU}::last_block_broken", "s"),
     row("a temporary that threads share", f"{OMP}::squares_broken", "i", "i", "i", "i"),
     row("two loops of which one does not wait, two locks for one array",
-        f"{OMP}::two_loops_broken {OMP}::locks_broken", *4 * ["o"]),
+        f"{OMP}::two_loops_broken {OMP}::locks_broken", "o", *3 * ["t"]),
     row("a race that touches one cell in many", f"{OMP}::rare_broken", "q", "q", f"{CU}::rare_broken", "q"),
     row("an offset in 32 bits", "m", "l", f"{LA}::place_broken", "m", "m"),
 )  # fmt: skip

@@ -11,7 +11,9 @@ from tests.defects_table import LANGUAGES, REASONS, ROWS, document, kind_of
 
 DOCUMENT = FOLDER.parents[1] / "docs" / "defects.md"
 NAMED = sorted({each for row in ROWS for cell in row.cells.values() if cell not in REASONS for each in cell.split()})
-_DEFINED = re.compile(r"^(?:def |void |extern \"C\" void |__global__ void |__attribute__.* void )(\w+)\(", re.MULTILINE)
+_DEFINED = re.compile(
+    r"^(?:@.*\n)*(?:def |void |extern \"C\" void |__global__ void |__attribute__.* void )(\w+)\(", re.MULTILINE
+)
 
 
 def functions(file):
@@ -26,9 +28,17 @@ def test_an_example_has_a_kind_and_a_mended_twin(example):
     assert name in functions(file) and twins
 
 
+def with_a_defect(text):
+    """The functions that a line calls a defect, or their name broken."""
+    found = list(_DEFINED.finditer(text))
+    bodies = zip(found, [*(each.start() for each in found[1:]), len(text)], strict=True)
+    return {each[1] for each, end in bodies if each[1].endswith("_broken") or "defect: " in text[each.start() : end]}
+
+
 def test_no_example_is_left_out():
-    for path in sorted(FOLDER.iterdir()):
-        broken = {each for each in functions(path.name) if each.endswith("_broken")} if path.is_file() else set()
+    assert "total_in_one_cell" in with_a_defect((FOLDER / "prange.py").read_text(encoding="utf-8"))
+    for path in sorted(each for each in FOLDER.iterdir() if each.is_file()):
+        broken = with_a_defect(path.read_text(encoding="utf-8"))
         assert broken == {name for name in broken if f"{path.name}::{name}" in NAMED}, path.name
 
 
