@@ -137,7 +137,9 @@ class Comparison:
     @property
     def is_decided(self) -> bool:
         """Whether more pairs would not change the verdict: the interval is narrow, or at most 15 % wide and farther
-        from what would be another verdict than it is wide. For who wants the verdict, and not the ratio itself."""
+        from what would be another verdict than it is wide. For who wants the verdict, and not the ratio itself. Of half
+        of a comparison that swaps places, what a place is worth is still in it: the whole may then be less sure, and no
+        more."""
         width = self.high - self.low
         clear = max(self.low - FASTER_ABOVE, SLOWER_BELOW - self.high) > width
         return self.is_narrow or (clear and width <= _NARROW_IF_DECIDED * self.speedup)
