@@ -151,7 +151,7 @@ def _end_to_end(whole: EndToEnd, width: int, fused: str) -> Iterator[RenderableT
     for each in whole.bindings if len(whole.bindings) > 1 else ():
         at = f"  at {spell(each.sizes)}: "
         line = _moved(at, each.before_s or 0.0, each.after_s or 0.0, each.verdict, each.speedup)
-        line.append("" if each.ceiling is None else _of_most(each.speedup or 0.0, each.ceiling))
+        line.append("" if each.ceiling is None else _of_most(each.ceiling))
         yield from hanging(line, width, rest="    ")
 
 
@@ -163,9 +163,9 @@ def _moved(head: str, before_s: float, after_s: float, verdict: Verdict | None, 
     return line
 
 
-def _of_most(speedup: float, ceiling: float) -> str:
-    """What was gained, beside what fusing could gain."""
-    return f" of {_ratio(ceiling)} at most" if speedup < ceiling else f", all of {_ratio(ceiling)} at most"
+def _of_most(ceiling: float) -> str:
+    """What fusing was expected to gain at most, after what it gained, which may be more."""
+    return f" of {_ratio(ceiling)} expected at most"
 
 
 def _apart(apart: float | None) -> str:
