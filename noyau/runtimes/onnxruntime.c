@@ -43,9 +43,10 @@ static OrtStatus *run_failure(const node_state *state, int status) {
 static OrtStatus *run_launches(const node_state *state, OrtKernelContext *context, noyau_call *call) {
     const noyau_kernel *kernel = state->kernel;
     for (call->launch = 0; call->launch < kernel->launches; call->launch++) {
-        if (kernel->extent(call->sizes, call->launch) <= 0) continue;
+        const int64_t extent = kernel->extent(call->sizes, call->launch);
+        if (extent <= 0) continue;
         launch_work work;
-        share_out(&work, kernel, call, state->cores);
+        share_out(&work, kernel, call, extent, kernel->item_bytes(call->sizes, call->launch), state->cores);
         if (work.shares == 1) {
             run_shares(&work);
         } else {

@@ -32,11 +32,11 @@ static int64_t piece_items(int64_t extent, int64_t item_bytes, int threads) {
     return items < 1024 ? items : (items + LINE - 1) / LINE * LINE;
 }
 
-/* The work of the launch that `call` names, for so many threads. */
-static void share_out(launch_work *work, const noyau_kernel *kernel, const noyau_call *call, int threads) {
-    const int64_t extent = kernel->extent(call->sizes, call->launch);
+/* The work of the launch that `call` names, of so many items of so many bytes each, for so many threads. */
+static void share_out(launch_work *work, const noyau_kernel *kernel, const noyau_call *call, int64_t extent,
+                      int64_t item_bytes, int threads) {
     work->kernel = kernel, work->call = call;
-    work->items = piece_items(extent, kernel->item_bytes(call->sizes, call->launch), threads);
+    work->items = piece_items(extent, item_bytes, threads);
     atomic_init(&work->status, NOYAU_OK);
     atomic_init(&work->begun, 0);
     const int64_t pieces = extent / work->items + (extent % work->items != 0);

@@ -175,11 +175,12 @@ static int threads_for(int64_t extent, int64_t item_bytes) {
 static int32_t run_launch(const noyau_kernel *kernel, const noyau_call *call) {
     const int64_t extent = kernel->extent(call->sizes, call->launch);
     if (extent <= 0) return NOYAU_OK;
-    const int threads = threads_for(extent, kernel->item_bytes(call->sizes, call->launch));
+    const int64_t item_bytes = kernel->item_bytes(call->sizes, call->launch);
+    const int threads = threads_for(extent, item_bytes);
     if (threads < 2 || (!team.run && atomic_flag_test_and_set_explicit(&pool.busy, memory_order_acquire)))
         return kernel->run(call, 0, extent);
     launch_work work;
-    share_out(&work, kernel, call, threads);
+    share_out(&work, kernel, call, extent, item_bytes, threads);
     if (team.run) return team.run(run_as_team, &work, (unsigned)threads, 0), atomic_load(&work.status);
     share(&work, threads);
     atomic_store_explicit(&pool.last_ns, now_ns(), memory_order_relaxed);

@@ -14,8 +14,6 @@ COUNTING = """
 #include <pthread.h>
 static _Atomic int *runs;
 static _Atomic int64_t fails_at;
-static int64_t extent_of(const int64_t *sizes, int32_t launch) { return (void)launch, sizes[0]; }
-static int64_t bytes_of(const int64_t *sizes, int32_t launch) { return (void)launch, sizes[1]; }
 static int32_t count(const noyau_call *call, int64_t begin, int64_t end) {
     (void)call;
     for (int64_t item = begin; item < end; item++) {
@@ -28,13 +26,12 @@ static void *each(void *work) { return run_shares(work), NULL; }
 /* The status of a launch for so many threads, of which so many come; how many shares there were. */
 __attribute__((visibility("default")))
 int32_t launch(int64_t extent, int64_t item_bytes, int threads, int come, int64_t fails, int *counts, int *shares) {
-    const int64_t sizes[] = {extent, item_bytes};
-    noyau_kernel kernel = {.extent = extent_of, .item_bytes = bytes_of, .run = count};
-    noyau_call call = {.sizes = (int64_t *)sizes};
+    noyau_kernel kernel = {.run = count};
+    noyau_call call = {0};
     launch_work work;
     pthread_t made[8];
     runs = (_Atomic int *)counts, fails_at = fails;
-    share_out(&work, &kernel, &call, threads);
+    share_out(&work, &kernel, &call, extent, item_bytes, threads);
     *shares = work.shares;
     for (int k = 1; k < come; k++) pthread_create(&made[k], NULL, each, &work);
     run_shares(&work);
