@@ -71,13 +71,18 @@ def certify(
         return Certificate(name, tuple(trial.outcome(case, number) for number, case in enumerate(cases)), made_up)
 
 
+def first_runs(jumping: frozenset[str], outputs: Iterable[str]) -> int:
+    """How many moved runs a case has before it may be done; `jumping`: the values that only jump (`stepped`), of which
+    the closest run says what is allowed. There more runs allow less, and all of them are made."""
+    return FIRST_RUNS if jumping.isdisjoint(outputs) else MOVED_RUNS
+
+
 class Trial:
     """A kernel, and the graph that says what is right."""
 
     def __init__(self, graph: Graph, kernel: KernelFunction, spelt: Spelt | None = None) -> None:
         self.graph, self.kernel, self.spelt, self.stepped = graph, kernel, spelt, stepped(graph)
-        # Of what only jumps, the closest run says what is allowed: there more runs allow less.
-        self.first_runs = MOVED_RUNS if self.stepped.intersection(graph.outputs) else FIRST_RUNS
+        self.first_runs = first_runs(self.stepped, graph.outputs)
 
     def outcome(self, case: Case, seed: int) -> Outcome:
         """One case, judged; `seed` draws the moves of its inputs."""

@@ -23,7 +23,7 @@ from noyau.builders.guards import PLAIN, poison_of
 from noyau.checking.adversarial import FULL, Effort
 from noyau.checking.certificate import Certificate, Failure, Outcome
 from noyau.checking.continuity import stepped
-from noyau.checking.values import FIRST_RUNS, MORE_RUNS, MOVED_RUNS, RARE, Case, combined, judge_of
+from noyau.checking.values import MORE_RUNS, MOVED_RUNS, RARE, Case, combined, first_runs, judge_of
 from noyau.errors import InputError
 from noyau.frontends.torch.dtypes import FROM_TORCH
 from noyau.passes.partition import Group
@@ -168,12 +168,8 @@ class Trial:
             judge_of(graph[name], picked(got, where), picked(true, where), skip, name in steps)
             for name, got, true, where, skip in zip(graph.outputs, results, truth, cells, skipped, strict=True)
         ]
-        first, done, outcome = (
-            MOVED_RUNS if steps.intersection(graph.outputs) else FIRST_RUNS,
-            0,
-            Outcome(case.label, False),
-        )
-        for until in (1 + first, 1 + MOVED_RUNS, 1 + MORE_RUNS):
+        done, outcome = 0, Outcome(case.label, False)
+        for until in (1 + first_runs(steps, graph.outputs), 1 + MOVED_RUNS, 1 + MORE_RUNS):
             for run in range(done, until):
                 moves = {name: moved(each, noise) for name, each in given.items()} if run else given
                 for judge, got, where in zip(judges, self.unfused(moves), cells, strict=True):
@@ -181,6 +177,8 @@ class Trial:
             done = until
             parts = [judge.outcome(case, self.told(given)) for judge in judges]
             outcome = combined(case, [_placed(*each) for each in zip(parts, cells, results, strict=True)])
+            if until <= MOVED_RUNS and any(judge.is_open for judge in judges):
+                continue
             if not outcome.beyond or (until > MOVED_RUNS and outcome.beyond > max(1, outcome.cells // RARE)):
                 break
         return outcome
