@@ -86,7 +86,8 @@ def gradient_of(graph: Graph, wanted: Sequence[str]) -> Graph:
             raise UnsupportedError(f"{name} is no input of the graph, so that it has no gradient")
         if not node.dtype.is_float:
             raise UnsupportedError(f"{name} is {node.dtype.value}: only floats have gradients")
-    return check(simplified(_Deriving(graph, wanted).run(), [gradient_name(name) for name in graph.outputs]))
+    given = [gradient_name(name) for name in graph.outputs]
+    return check(simplified(_Deriving(graph, wanted).run(), given, graph.outputs))
 
 
 def without_copies(graph: Graph) -> Graph:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from noyau.ir.dims import Dim, Shape, index_name, indices
-from noyau.ir.graph import Graph, Map, Node, View, downstream
+from noyau.ir.graph import Graph, Map, Node, Reduce, View, downstream
 from noyau.passes.algebra import simplify_algebra
 from noyau.passes.equal import merge_equal
 from noyau.passes.rewriting import Rebuilder, rebuilt
@@ -16,9 +16,12 @@ from noyau.passes.unused import drop_unused
 from noyau.passes.views import compose_views
 
 
-def simplified(graph: Graph, given: Collection[str] = ()) -> Graph:
-    """The passes in turn, until nothing changes. `given`: the gradients among the inputs."""
-    changes = (drop_unused, compose_views, simplify_algebra, drop_rounding, partial(share_divisors, given=given))
+def simplified(graph: Graph, given: Collection[str] = (), results: Collection[str] = ()) -> Graph:
+    """The passes in turn, until nothing changes. `given`: the gradients among the inputs; `results`: what the graph of
+    which they are has for outputs."""
+    reading = partial(read_results, given=given, results=results)  # before results are dropped that nothing reads
+    rounding, sharing = partial(drop_rounding, kept=results), partial(share_divisors, given=given)
+    changes = (reading, drop_unused, compose_views, simplify_algebra, rounding, sharing)
     while True:
         simpler = graph
         for change in (*changes, merge_equal):
@@ -28,16 +31,17 @@ def simplified(graph: Graph, given: Collection[str] = ()) -> Graph:
         graph = simpler
 
 
-def drop_rounding(graph: Graph) -> Graph:
+def drop_rounding(graph: Graph, kept: Collection[str] = ()) -> Graph:
     """Casts to a half type and back, where nothing else reads what lies between, gone: kernels would not round either,
-    and what is evaluated step by step is the more exact for it."""
+    and what is evaluated step by step is the more exact for it. What is `kept` stays."""
     readers = Counter([name for node in graph.nodes for name in node.inputs] + list(graph.outputs))
 
     def change(node: Node, made: Rebuilder) -> Iterable[Node] | str:
         if node.kind != Map("cast"):
             return (node,)
         inner = made.nodes[node.inputs[0]]
-        if inner.kind != Map("cast") or readers[inner.output] > 1 or inner.dtype.compute is inner.dtype:
+        alone = readers[inner.output] == 1 and inner.output not in kept
+        if inner.kind != Map("cast") or not alone or inner.dtype.compute is inner.dtype:
             return (node,)
         whole = made.nodes[inner.inputs[0]]
         return whole.output if whole.dtype is node.dtype is inner.dtype.compute else (node,)
@@ -60,6 +64,32 @@ def share_divisors(graph: Graph, given: Collection[str]) -> Graph:
                 return (node,)
 
     return rebuilt(graph, change)
+
+
+def read_results(graph: Graph, given: Collection[str], results: Collection[str]) -> Graph:
+    """A quotient of what reductions gave, as softmax is, read from the result in a half type that it was rounded to,
+    where gradients are but multiplied with it: that is there anyway, and computing the quotient again would take its
+    argument and all that was reduced. A product is as exact as what is rounded; a difference, as 1 - y, is not."""
+    back = downstream(graph, given)
+    reduced = downstream(graph, {node.output for node in graph.nodes if isinstance(node.kind, Reduce)})
+    casts = [node for node in graph.nodes if node.kind == Map("cast") and node.output in results]
+    found = {cast.inputs[0]: cast for cast in casts if _is_rounded(graph[cast.inputs[0]], cast, reduced - back)}
+    for node in graph.nodes:
+        if node.output in back and node.kind != Map("multiply"):
+            found = {name: cast for name, cast in found.items() if name not in node.inputs}
+
+    def change(node: Node, made: Rebuilder) -> Iterable[Node]:
+        read = [name for name in dict.fromkeys(node.inputs) if name in found and node.output in back]
+        wide = {name: made.fresh(node.output) for name in read}
+        casts = [replace(node, output=wide[name], kind=Map("cast"), inputs=(found[name].output,)) for name in read]
+        return (*casts, replace(node, inputs=tuple(wide.get(name, name) for name in node.inputs)))
+
+    return rebuilt(graph, change)
+
+
+def _is_rounded(node: Node, cast: Node, reduced: Collection[str]) -> bool:
+    """Whether a result is a quotient of what came of a reduction, in a half type."""
+    return node.kind == Map("divide") and node.inputs[0] in reduced and cast.dtype.compute is node.dtype
 
 
 def _one_quotient(node: Node, made: Rebuilder) -> Iterable[Node]:

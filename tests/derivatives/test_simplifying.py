@@ -28,13 +28,20 @@ def test_softmax_needs_its_result_alone():
     assert functions(derived.backward) == ["multiply", "multiply", "subtract"]
 
 
-def test_softmax_of_half_types_reads_its_argument_again():
-    """Its result was rounded: what is computed of it would be less exact than what is computed anew."""
+def rounded(function):
+    return lambda x: function(x.astype(np.float32)).astype(x.dtype)
 
-    def rounded(x):
-        return softmax(x.astype(np.float32)).astype(x.dtype)
 
-    assert "x" in derive(traced(rounded, (3, 4), dtype=DType.BF16), ["x"]).saved
+def test_softmax_of_half_types_needs_its_rounded_result_alone():
+    derived = derive(traced(rounded(softmax), (3, 4), dtype=DType.BF16), ["x"])
+    assert derived.saved == ("out",)
+    assert functions(derived.backward) == ["cast", "cast", "cast", "multiply", "multiply", "subtract"]
+
+
+@pytest.mark.parametrize("function", [np.tanh, lambda x: x / 3.0, lambda x: 1.0 / (1.0 + np.exp(-x))])
+def test_other_results_that_were_rounded_are_computed_again(function):
+    """1 - y of a rounded y is far less exact."""
+    assert derive(traced(rounded(function), (3, 4), dtype=DType.BF16), ["x"]).saved in (("x",), ())
 
 
 @pytest.mark.parametrize(
