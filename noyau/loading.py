@@ -98,7 +98,11 @@ def _run(path: Path) -> dict[str, Any]:
         spec.loader.exec_module(module)
     except NoyauError:
         raise
-    except (Exception, SystemExit) as fault:
+    except SystemExit as end:
+        if end.code in (None, 0):  # it has said why, as pages do whose package is not installed
+            raise InputError(f"{path} ends itself before all of its ops are defined") from end
+        raise InputError(f"{path} fails with SystemExit: {end}") from end
+    except Exception as fault:
         raise InputError(f"{path} fails with {type(fault).__name__}: {fault}") from fault
     finally:
         sys.path.remove(str(path.absolute().parent))

@@ -236,10 +236,10 @@ def test_a_page_says_what_is_right_what_is_wrong_and_what_is_fast(page):
     assert ran.returncode == 0, ran.stderr
     said = " ".join(ran.stdout.split())
     if page.startswith("triton_") and importlib.util.find_spec("triton") is None:
-        assert said == "this page needs Triton, which is not installed; run: pip install triton torch"
+        assert said == "this page needs Triton, which is not installed; run: pip install 'noyau[triton]'"
         return
     if page in WITH_NUMBA and importlib.util.find_spec("numba") is None:
-        assert said == "this page needs Numba, which is not installed; run: pip install numba"
+        assert said == "this page needs Numba, which is not installed; run: pip install 'noyau[numba]'"
         return
     assert not re.search(r"WRONG|: wrong$", ran.stdout, re.MULTILINE)
     assert [words for words in PAGES[page] if " ".join(words.split()) not in said] == []

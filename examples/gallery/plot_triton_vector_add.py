@@ -6,7 +6,8 @@ A program adds a block; a tuner of Triton's own may choose how large that is, an
 every block is full. The broken twin leaves it out always. On a GPU the clock tells what the copies to and from it cost
 apart from the sum: they take far longer, which is why one kernel alone is seldom worth the way there.
 
-Run it: ``python examples/gallery/plot_triton_vector_add.py`` (needs ``pip install triton torch``; a GPU for the clock).
+Run it: ``python examples/gallery/plot_triton_vector_add.py`` (needs ``pip install 'noyau[triton]'``; the clock
+needs a GPU).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ try:
     import triton
     import triton.language as tl
 except ImportError:
-    print("this page needs Triton, which is not installed; run: pip install triton torch")
+    print("this page needs Triton, which is not installed; run: pip install 'noyau[triton]'")
     raise SystemExit from None
 
 
