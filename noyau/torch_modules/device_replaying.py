@@ -12,6 +12,7 @@ import contextlib
 import gc
 import logging
 import operator
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
@@ -20,6 +21,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, fx
 
+from noyau.runtimes.torch.capturing import beside_captures
 from noyau.torch_modules.device_kernels import DeviceCall
 from noyau.torch_modules.merging import KNOWN
 
@@ -153,7 +155,8 @@ class Replaying:
         self.tries += 1
         fixed = {at: now for at, now in zip(self.places, lies, strict=True) if at not in self.moving}
         try:
-            self.recorded = recording(self.known, arguments, sorted(self.moving), fixed, self.places)
+            with beside_captures():
+                self.recorded = recording(self.known, arguments, sorted(self.moving), fixed, self.places)
         except Exception as error:  # noqa: BLE001  of the driver, or of a function that is not for recordings
             self.drop(next(iter(str(error).splitlines()), type(error).__name__))
 
@@ -219,10 +222,19 @@ class Recorded:
         return [lies[number] for number in self.numbers] == self.lay and stream_now() == self.stream
 
     def close(self) -> None:
-        """Give the memory of the recording back to the device: no other recording has a part in it."""
-        self.results, self.rooms = (), {}
-        self.graph.reset()
-        torch.cuda.empty_cache()
+        """Give the memory of the recording back to the device: no other recording has a part in it. While another
+        thread captures, torch gives back none, and this with what is given back next."""
+        graph, self.graph, self.results, self.rooms = self.graph, None, (), {}
+        if graph is not None:
+            with beside_captures(), contextlib.suppress(RuntimeError):
+                graph.reset()
+                torch.cuda.empty_cache()
+
+    def __del__(self) -> None:
+        """As `close`: who held it has let go of it. Not while this very thread captures."""
+        with contextlib.suppress(Exception):
+            if not sys.is_finalizing() and not is_capturing():
+                self.close()
 
     def again(self, arguments: list[Any]) -> Any:
         """What the function gives for these arguments."""

@@ -22,13 +22,15 @@ class Layout:
     """How a graph is called. `inputs`: for each placeholder, the name of a tensor of the module, or None for the next
     argument; `outputs`: for each result, the name of the tensor of the module that it is the new value of, or None for
     one that is returned; `extents`: of each argument, None for what is no tensor or for a size that may differ;
-    `takes` and `gives`: how arguments and results nest, as torch spells it."""
+    `takes` and `gives`: how arguments and results nest, as torch spells it; `forms`: dtype and kind of device of each
+    argument, None for what is no tensor, and none at all in files of before."""
 
     inputs: tuple[str | None, ...]
     outputs: tuple[str | None, ...]
     extents: tuple[tuple[int | None, ...] | None, ...]
     takes: str
     gives: str
+    forms: tuple[tuple[str, str] | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +75,21 @@ def _layout(found: Any) -> Layout:
     inputs = tuple(None if kind == "USER_INPUT" else str(name) for kind, name in zip(kinds, names, strict=True))
     outputs = tuple(None if spec.kind.name == "USER_OUTPUT" else str(spec.target) for spec in signature.output_specs)
     given = [node for node in found.graph.nodes if node.op == "placeholder"]
-    extents = tuple(_extents(node.meta.get("val")) for node, name in zip(given, inputs, strict=True) if name is None)
-    spec = found.call_spec
-    return Layout(inputs, outputs, extents, pytree.treespec_dumps(spec.in_spec), pytree.treespec_dumps(spec.out_spec))
+    fakes = [node.meta.get("val") for node, name in zip(given, inputs, strict=True) if name is None]
+    takes, gives = (pytree.treespec_dumps(spec) for spec in (found.call_spec.in_spec, found.call_spec.out_spec))
+    return Layout(inputs, outputs, tuple(map(_extents, fakes)), takes, gives, tuple(map(_form, fakes)))
 
 
 def _extents(fake: Any) -> tuple[int | None, ...] | None:
     if not isinstance(fake, torch.Tensor):
         return None
     return tuple(int(each) if isinstance(each, int) else each.node.maybe_as_int() for each in fake.shape)
+
+
+def _form(fake: Any) -> tuple[str, str] | None:
+    if not isinstance(fake, torch.Tensor):
+        return None
+    return str(fake.dtype).removeprefix("torch."), fake.device.type
 
 
 def _tensors(found: Any) -> dict[str, torch.Tensor]:
@@ -91,8 +99,9 @@ def _tensors(found: Any) -> dict[str, torch.Tensor]:
 
 
 def runnable(program: fx.Graph, layout: Layout, tensors: Tensors) -> Callable[..., Any]:
-    """The graph as a function that takes what the module took. It raises InputError for arguments of another form or
-    shape; tensors of the module that it changes are changed."""
+    """The graph as a function that takes what the module took. It raises InputError for arguments of another form,
+    shape or dtype, or on another kind of device; tensors of the module that it changes are changed."""
+    forms = layout.forms or (None,) * len(layout.extents)
     slowly, known = eager(fx.GraphModule(torch.nn.Module(), copied(program)), []), dict[torch.device, Boxed]()
     repeats = all(each is not None and None not in each for each in layout.extents)
     places = [at for at, name in enumerate(layout.inputs) if name is None]
@@ -115,8 +124,9 @@ def runnable(program: fx.Graph, layout: Layout, tensors: Tensors) -> Callable[..
         flat, form = pytree.tree_flatten((args, kwargs))
         if form != takes or len(flat) != len(layout.extents):
             raise InputError(f"it was saved for arguments of the form {takes}, and is given {form}")
-        for at, (value, extents) in enumerate(zip(flat, layout.extents, strict=True)):
+        for at, (value, extents, wanted) in enumerate(zip(flat, layout.extents, forms, strict=True)):
             _require(at, value, extents)
+            _require_form(at, value, wanted)
         given = map(_written, flat)
         with torch.no_grad():
             results = run([next(given) if name is None else tensors[name] for name in layout.inputs])
@@ -143,3 +153,14 @@ def _require(at: int, value: Any, extents: tuple[int | None, ...] | None) -> Non
     if not fits or any(want not in (None, got) for want, got in zip(extents, shape or (), strict=True)):
         wanted = ", ".join("any" if each is None else str(each) for each in extents)
         raise InputError(f"argument {at} has the shape {shape}, and the module was saved for [{wanted}]")
+
+
+def _require_form(at: int, value: Any, wanted: tuple[str, str] | None) -> None:
+    """InputError where an argument is not of the dtype, or not on the kind of device, that it was saved for."""
+    found = _form(value)
+    if wanted is None or found is None:
+        return
+    for got, want, on, turn in zip(found, wanted, ("", "on "), (".to(torch.{})", '.to("{}")'), strict=True):
+        if got != want and (value.dim() or not on):  # a number may lie anywhere
+            told = f"argument {at} is {on}{got}, and the module was saved for {on and 'one '}{on}{want}"
+            raise InputError(f"{told}; give it {turn.format(want)}")

@@ -200,7 +200,11 @@ def _manifest(path: Path, file: zipfile.ZipFile) -> dict[str, Any]:
 
 def _layout(told: Mapping[str, Any]) -> Layout:
     extents = tuple(None if each is None else tuple(each) for each in told["extents"])
-    return Layout(tuple(told["inputs"]), tuple(told["outputs"]), extents, str(told["takes"]), str(told["gives"]))
+    inputs, outputs, forms = tuple(told["inputs"]), tuple(told["outputs"]), told.get("forms", ())
+    if forms and len(forms) != len(extents):
+        raise ValueError(f"{len(forms)} dtypes are not those of {len(extents)} arguments")
+    pairs = tuple(None if each is None else (str(each[0]), str(each[1])) for each in forms)
+    return Layout(inputs, outputs, extents, str(told["takes"]), str(told["gives"]), pairs)
 
 
 def _tensor(content: bytes, form: Mapping[str, Any]) -> torch.Tensor:

@@ -94,6 +94,10 @@ def test_arguments_of_another_form(saved):
         loaded(torch.randn(2, 5, 31))
     with pytest.raises(InputError, match="saved for arguments of the form"):
         loaded(torch.randn(2, 5, 32), 3)
+    with pytest.raises(InputError, match=r"argument 0 is float16, and .* for float32; give it .to\(torch.float32\)"):
+        loaded(torch.randn(2, 5, 32).half())
+    with pytest.raises(InputError, match=r"argument 0 is on meta, and the module was saved for one on cpu; give"):
+        loaded(torch.randn(2, 5, 32, device="meta"))
 
 
 def _operator(manifest, _):
@@ -123,6 +127,7 @@ def _short(_, entries):
         (lambda manifest, _: manifest.update(fused=[{"op": "x"}]), "cannot be read"),
         (_kernel, "a kernel of the file cannot be read"),
         (lambda manifest, _: manifest.pop("layout"), "damaged"),
+        (lambda manifest, _: manifest["layout"].update(forms=[["float32", "cpu"]] * 9), "damaged: .*9 dtypes"),
         (lambda _, entries: entries.pop("tensors/1"), "damaged"),
         (lambda manifest, _: manifest.update(kernels=dict.fromkeys(map(str, range(10_001)))), "10001 kernels are more"),
     ],
