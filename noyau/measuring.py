@@ -109,7 +109,7 @@ def rendered(found: Measured) -> Iterator[RenderableType]:
         told = ", ".join(f"{count}: {gain:.2f}x" for count, gain in gains.items())
         yield Text(f"threads, {name:<7} {told}")
     yield Text()
-    yield _rates(found.rates)
+    yield from _rates(found.rates)
 
 
 def levels(caches: Mapping[str, int], sizes: tuple[int, ...]) -> dict[str, int]:
@@ -149,16 +149,24 @@ def _curves(found: Measured) -> Table:
     return table
 
 
-def _rates(rates: Mapping[str, float]) -> Table:
-    """Functions by row, dtypes by column."""
-    table = Table(box=None, title="billions of values per second, one thread, in a cache", title_justify="left")
-    names = sorted({name.rpartition("_")[0] for name in rates})
+def _rates(rates: Mapping[str, float]) -> Iterator[RenderableType]:
+    """Functions by row and dtypes by column, then conversions from the dtype of a row to that of a column."""
+    functions = {name: rate for name, rate in rates.items() if not name.rpartition("_")[0].endswith("_to")}
+    conversions = {name.replace("_to_", "_"): rate for name, rate in rates.items() if name not in functions}
+    yield Text("billions of values per second, one thread, in a cache", style="table.title")
+    yield _by_dtype("", functions)
+    yield Text("\nbillions of conversions per second, likewise: from the row to the column", style="table.title")
+    yield _by_dtype("from", conversions)
+
+
+def _by_dtype(corner: str, rates: Mapping[str, float]) -> Table:
+    table = Table(box=None)
     dtypes = sorted({name.rpartition("_")[2] for name in rates}, key=lambda name: (len(name), name))
-    for name in ("", *dtypes):
-        table.add_column(name, justify="right" if name else "left")
-    for name in names:
-        shown = f"from {name.removesuffix('_to')}" if name.endswith("_to") else name
-        table.add_row(shown, *(_rate(rates.get(f"{name}_{dtype}")) for dtype in dtypes))
+    table.add_column(corner)
+    for dtype in dtypes:
+        table.add_column(dtype, justify="right")
+    for name in sorted({name.rpartition("_")[0] for name in rates}):
+        table.add_row(name, *(_rate(rates.get(f"{name}_{dtype}")) for dtype in dtypes))
     return table
 
 

@@ -32,6 +32,7 @@ from noyau.paths.trying import tried
 from noyau.reporting import report_of
 from noyau.reports.machine import usable_cores
 from noyau.reports.records import Report
+from noyau.reports.wrapping import counted
 from noyau.runtimes import provenance as origin
 from noyau.runtimes.bodies import DOMAIN
 from noyau.runtimes.onnxruntime import open_session, version
@@ -111,7 +112,8 @@ def optimize(path: str | Path, wishes: Wishes = Wishes(), say: Say = log.info) -
     options = cc.Options(target=cc.resolve_target(wishes.target), export=True)
     cut, plan = planned(original, wishes, options.target)
 
-    say(f"compiling {len(plan.kernels)} kernels for {sum(len(kernel.groups) for kernel in plan.kernels)} places")
+    places = counted(sum(len(kernel.groups) for kernel in plan.kernels), "place")
+    say(f"compiling {counted(len(plan.kernels), 'kernel')} for {places}")
     judged = compiled(plan.kernels, options)
     say("running the model on small inputs and on those asked for")
     graphs = [group.original for kernel in plan.kernels for group in kernel.groups[:1]]

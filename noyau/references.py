@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -35,6 +37,34 @@ def reference() -> Iterator[None]:
         yield
     finally:
         _AS_WRITTEN.reset(token)
+
+
+class _Unwarned:
+    """A block in which NumPy warns of no number: sizes of 0, infinities and NaN are given on purpose where a kernel is
+    judged. Filters of warnings are those of the process: the first thread that enters sets them, the last one that
+    leaves puts them back."""
+
+    def __init__(self) -> None:
+        self._lock, self._threads, self._filters = threading.Lock(), 0, warnings.catch_warnings()
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self._lock:
+            self._threads += 1
+            if self._threads == 1:
+                self._filters = warnings.catch_warnings(action="ignore", category=RuntimeWarning)
+                self._filters.__enter__()
+        try:
+            with np.errstate(all="ignore"):
+                yield
+        finally:
+            with self._lock:
+                self._threads -= 1
+                if not self._threads:
+                    self._filters.__exit__(None, None, None)
+
+
+unwarned = _Unwarned()
 
 
 def empty_outputs(instance: Instance, arrays: Sequence[Array]) -> list[Array]:
@@ -155,7 +185,8 @@ def graph_of(reference: Reference, instance: Instance, constants: Mapping[str, A
 
     def evaluate(*arrays: Array) -> tuple[Array, ...]:
         try:
-            return tuple(reference.run(instance, arrays, constants))
+            with unwarned():
+                return tuple(reference.run(instance, arrays, constants))
         except NoyauError:
             raise
         except Exception as fault:

@@ -19,7 +19,7 @@ from noyau.passes.partition import Cut, Partition
 from noyau.paths.enclosing import cut_of
 from noyau.paths.ends import Between
 from noyau.planning import Plan, Planned, no_such, plan, spell
-from noyau.reports.wrapping import hanging
+from noyau.reports.wrapping import counted, hanging
 from noyau.runtimes.provenance import library_state
 from noyau.runtimes.putting_back import fitting
 from noyau.runtimes.saving import library_path
@@ -54,20 +54,26 @@ class Shown:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         places = [group for planned in self.plan.kernels for group in planned.groups]
         covered = sum(len(group.positions) for group in places)
-        count = f": {covered} of {len(self.operators)} operators in {len(self.plan.kernels)} kernels"
+        count = f": {covered} of {len(self.operators)} operators in {counted(len(self.plan.kernels), 'kernel')}"
         yield Text.assemble((printable(self.title), "bold"), count)
         if self.origin:
             yield from hanging(self.origin, options.max_width, rest="  ", style="dim")
         for planned in self.plan.kernels:
             yield from _kernel(planned, options.max_width)
-        left = list(reasons(self.partition.cuts, self.operators))
-        for group, reason in self.plan.refused:
-            left.append((_few([f"{self.operators[position]}#{position}" for position in group.positions]), reason))
+        left = [*reasons(self.partition.cuts, self.operators), *self._refused()]
         if left:
             yield Text("\nWhy the rest is as it is", style="bold")
         for where, reason in left:
             yield from hanging(printable(reason), options.max_width, "  ", "    ")
             yield from hanging(printable(where), options.max_width, "      ", style="dim")
+
+    def _refused(self) -> Iterator[tuple[str, str]]:
+        """Each reason of a group without a kernel once, after what it holds for."""
+        places: dict[str, list[str]] = defaultdict(list)
+        for group, reason in self.plan.refused:
+            places[reason] += [f"{self.operators[position]}#{position}" for position in group.positions]
+        for reason, names in places.items():
+            yield _few(names), reason
 
 
 def _certificate(planned: Planned, target: str) -> str:

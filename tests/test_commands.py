@@ -131,7 +131,7 @@ def test_the_work_is_limited_to_a_path(model, tmp_path, capsys):
     assert [(kernel["places"], kernel["replaces"]) for kernel in report["kernels"]] == [(1, ["Tanh", "Mul", "Sigmoid"])]
     assert main(["show", str(model), "--between", "d:y"]) == 0
     told = capsys.readouterr().out
-    assert "2 of 10 operators in 1 kernels" in told
+    assert "2 of 10 operators in 1 kernel" in told
     assert "it is not on the path that is asked for" in told
 
 

@@ -1,16 +1,21 @@
-"""The README's examples of ops run as they stand."""
+"""The README's examples of ops run as they stand; commands and files that the documents name are there."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+from noyau import cli
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 SAID = {
     "A NumPy function as an op": ("", "numpy"),
     "Ops that models are made of": ("LlamaRMSNorm", "transformers"),
@@ -44,3 +49,36 @@ def test_what_an_example_calls_is_there():
     called = {name for section in SAID for name in re.findall(r"noyau\.(\w+)", example(section))}
     assert called >= {"map", "zip", "reduce", "patch", "unpatch", "check", "bench"}
     assert [name for name in called if not hasattr(noyau, name)] == []
+
+
+def commands() -> list[str]:
+    """Each call of noyau in a block of commands."""
+    texts = "\n".join(document.read_text("utf-8") for document in DOCUMENTS)
+    blocks = [*re.findall(r"```sh\n(.*?)```", texts, re.DOTALL), *re.findall(r"^    (noyau .*)$", texts, re.MULTILINE)]
+    return [line for block in blocks for line in re.findall(r"(?:^|&& )(noyau .*)$", block, re.MULTILINE)]
+
+
+def test_the_command_line_understands_each_command():
+    assert len(commands()) > 9
+    for line in commands():
+        words = shlex.split(re.split(r"  +", line)[0], comments=True)[1:]
+        assert cli._parser().parse_known_args(words)[1] == [], line
+
+
+def test_each_record_and_each_generated_document_says_how_it_is_made():
+    told = (ROOT / "docs" / "maintaining.md").read_text("utf-8")
+    records = [f"benchmarks/results/{path.name}" for path in (ROOT / "benchmarks" / "results").glob("*.json")]
+    generated = [f"docs/{path.name}" for path in DOCUMENTS if "file is generated" in path.read_text("utf-8").lower()]
+    assert len(generated) == 3
+    assert [name for name in [*records, *generated] if f"| `{name}` |" not in told] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_and_tests_that_a_document_names_are_there(document):
+    text = document.read_text("utf-8")
+    links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
+    assert [link for link in links if not (document.parent / link).exists()] == []
+    known = {
+        name for path in (ROOT / "tests").rglob("*.py") for name in re.findall(r"def (test_\w+)", path.read_text())
+    }
+    assert set(re.findall(r"`(test_\w+)`", text)) - known == set()

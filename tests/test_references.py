@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import noyau
 from noyau.dtypes import DType
 from noyau.errors import InputError, SignatureError
 from noyau.ir.evaluation import evaluate
-from noyau.references import graph_of
+from noyau.references import graph_of, unwarned
 
 
 def made(function, text="f32[n] -> f32[n]", ranks=(1,), dtypes=None):
@@ -132,3 +133,33 @@ def test_reference_holds_for_its_thread_and_its_block():
         assert noyau.references.runs_as_written()
     assert not noyau.references.runs_as_written()
     assert found == [False]
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_kernel_is_judged_on_no_numbers_and_nobody_is_warned():
+    """The certificate of a first call tries size 0, of which NumPy has no mean."""
+
+    @noyau.op("f32[n, m] -> f32[n, m]")
+    def centred(x):
+        return x - x.mean(0)
+
+    assert centred.explain(np.ones((4, 5), np.float32)).kernel != "reference"
+    assert not centred(np.ones((4, 5), np.float32)).any()
+
+
+def test_filters_of_warnings_are_put_back_by_the_thread_that_leaves_last():
+    before, inside, left = list(warnings.filters), threading.Event(), threading.Event()
+
+    def other():
+        with unwarned():
+            inside.set()
+            left.wait(10)
+
+    with unwarned():
+        thread = threading.Thread(target=other)
+        thread.start()
+        assert inside.wait(10)
+    assert warnings.filters != before
+    left.set()
+    thread.join()
+    assert warnings.filters == before

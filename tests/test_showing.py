@@ -107,5 +107,12 @@ def test_what_is_not_there_is_named(shown, tmp_path):
 def test_places_that_do_not_fit_are_told(tmp_path, monkeypatch):
     monkeypatch.setattr(putting_back, "refusals", lambda *_: {2: "it has no room"})
     text = printed(noyau.show(written(twice(), tmp_path)))
-    assert "6 of 10 operators in 1 kernels" in text
+    assert "6 of 10 operators in 1 kernel" in text
     assert "  it has no room\n      Exp#8, Neg#9\n" in text
+
+
+def test_a_reason_of_several_places_is_told_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(putting_back, "refusals", lambda *_: {0: "it has no room", 2: "it has no room"})
+    text = printed(noyau.show(written(twice(), tmp_path)))
+    assert text.count("it has no room") == 1
+    assert text.endswith("  it has no room\n      Tanh#0, Mul#1, Sigmoid#2, Exp#8 and 1 more\n")

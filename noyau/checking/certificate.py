@@ -32,7 +32,8 @@ class Failure:
             return f"wrong: {'' if self.note.startswith('two ') else 'it '}{self.note}; for {self.given} ({self.case})"
         where = f"{self.output}[{', '.join(map(str, self.cell))}]"
         bound = f"got {self.got:.9g}, want {self.want:.9g} (float64), allowed {self.allowed:.2g}"
-        return f"wrong at {where} for {self.given} ({self.case}): {bound}; {self.note}"
+        told = "; ".join(filter(None, [bound, self.note]))
+        return f"wrong at {where} for {self.given} ({self.case}): {told}"
 
     def to_json(self) -> dict[str, Any]:
         return {

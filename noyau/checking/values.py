@@ -376,7 +376,9 @@ def total(ulps: Array, away: Array, truth: Array, counted: Array) -> Errors:
 
 
 def extent_of(wrong: Array, shape: Sequence[int]) -> str:
-    """Where the wrong cells lie, i64[count, rank], in words: `all of [:, 40:] is wrong`."""
+    """Where the wrong cells lie, i64[count, rank], in words: `all of [:, 40:] is wrong`. Nothing of a single number."""
+    if not len(shape):
+        return ""
     low, high = wrong.min(0, initial=np.iinfo(np.int64).max), wrong.max(0, initial=-1) + 1
     box = ", ".join(_span(*bounds) for bounds in zip(low, high, shape, strict=True))
     full = len(wrong) == np.prod(high - low, dtype=np.int64)

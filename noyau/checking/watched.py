@@ -49,10 +49,13 @@ class Seen:
             return (f"its accesses are not seen: {self.why}",)
         if not self.shapes:
             return ()
+        shapes = several(len(self.shapes), "shape")
+        if not self.accesses and not self.findings:
+            return (f"it touches no cell itself on {shapes}: what it calls is not watched", *self.allowed)
         kinds = {each.kind for each in self.findings.values()}
         none = "" if kinds & {"race", "written-twice"} else "no race found "
         accesses = f"{counted(self.accesses)} access{'es' * (self.accesses != 1)}"
-        many = f"{none or 'watched '}on {several(len(self.shapes), 'shape')}, {accesses}"
+        many = f"{none or 'watched '}on {shapes}, {accesses}"
         return (many, *self.allowed, *self.notes.values())
 
 

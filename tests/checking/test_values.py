@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from noyau.checking.adversarial import cases
+from noyau.checking.certificate import Failure
 from noyau.checking.values import Case, certify, extent_of
 from noyau.dtypes import DType
 from noyau.errors import CheckError, InputError
@@ -349,6 +350,11 @@ def test_the_extent_of_what_is_wrong_in_words(mask, words):
     wrong = np.zeros((4, 41), bool)
     wrong[mask] = True
     assert extent_of(np.argwhere(wrong), wrong.shape) == words
+
+
+def test_where_the_only_cell_is_wrong_nothing_more_is_said():
+    assert extent_of(np.zeros((1, 0), np.int64), ()) == ""
+    assert str(Failure("as it is", "x: f32[2]", "", "out", (), 1, 2, 0.5)).endswith("want 2 (float64), allowed 0.5")
 
 
 def test_inputs_that_do_not_fit_the_graph_are_the_callers_fault():

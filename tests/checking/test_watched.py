@@ -42,3 +42,9 @@ def test_counts_are_short(number, told):
 )
 def test_how_much_was_seen_is_told_in_words(shapes, accesses, told):
     assert Seen(accesses=accesses, shapes=["n = 1"] * shapes).lines == (f"no race found {told}",)
+
+
+def test_a_kernel_that_touches_nothing_is_not_said_to_be_free_of_races():
+    """A generated kernel in Numba that is a call of BLAS alone."""
+    told = "it touches no cell itself on 2 shapes: what it calls is not watched"
+    assert Seen(shapes=["n = 1", "n = 2"]).lines == (told,)

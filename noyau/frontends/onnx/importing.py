@@ -103,7 +103,9 @@ class _Importing:
         self.functions = {(canonical(f.domain), f.name): f for f in model.functions}
         self.around = Surroundings(list(model.opset_import), list(model.functions), model.ir_version)
         declared = [*model.graph.value_info, *model.graph.output, *model.graph.input]
-        types = {value.name: value.type for value in declared}
+        tensors = model.graph.initializer
+        types = {t.name: onnx.helper.make_tensor_type_proto(t.data_type, t.dims) for t in tensors}
+        types.update((value.name, value.type) for value in declared)
         self.settling = Settling(self.values, types, self.around, inference)
         self.defaults = {tensor.name: tensor for tensor in model.graph.initializer}
         self.tensors: dict[str, onnx.TensorProto | onnx.SparseTensorProto] = {}

@@ -22,7 +22,7 @@ class Settling:
     def __init__(
         self, values: Values, declared: Mapping[str, onnx.TypeProto], around: Surroundings, inference: Inference
     ) -> None:
-        self.values, self.declared, self.around, self.inference = values, declared, around, inference
+        self.values, self.declared, self.around, self.inference = values, dict(declared), around, inference
 
     def of(self, node: onnx.NodeProto, names: Sequence[str], ruled: list[Outcome]) -> list[tuple[DType, Shape]]:
         """For each output its dtype and shape; DType.OTHER where either is unknown. `names` are what the node uses."""
@@ -34,6 +34,7 @@ class Settling:
             inferred = self._inferred(node, names, spelt)
             for name, types in zip(node.output, said, strict=True):
                 types.insert(1, inferred.get(name, onnx.TypeProto()))
+                self.declared.setdefault(name, types[1])  # sequences, strings: others follow from them
         return [self._settled(types, spelt) for types in said]
 
     def _inferred(self, node: onnx.NodeProto, names: Sequence[str], spelt: dict[str, Dim]) -> dict[str, onnx.TypeProto]:

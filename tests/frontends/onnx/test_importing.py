@@ -128,6 +128,26 @@ def test_without_a_declared_type_all_that_follows_is_a_boundary():
     assert found.graph["a"].dtype is DType.OTHER
 
 
+def test_what_follows_a_comparison_with_a_text_of_the_model_is_known():
+    proto = model("(string[n, 4] x) => (bool[n, 4] y) { a = Equal(x, k) y = Not(a) }")
+    proto.graph.initializer.append(onnx.helper.make_tensor("k", onnx.TensorProto.STRING, [1], [b"a"]))
+    found = imported(proto)
+    assert list(found.opaque) == [0]
+    assert found.graph["a"].dtype is DType.BOOL
+    assert found.graph["y"].shape == shape_of(["n", 4])
+
+
+def test_what_comes_out_of_a_sequence_or_an_optional_is_known():
+    found = imported(
+        model(
+            "(float[n, 4] x) => (float[n, m] y) { s = SequenceConstruct(x, x) c = ConcatFromSequence <axis = 1> (s) "
+            "o = Optional(c) g = OptionalGetElement(o) y = Abs(g) }"
+        )
+    )
+    assert list(found.opaque) == [0, 1, 2, 3]
+    assert (found.graph["y"].dtype, len(found.graph["y"].shape)) == (DType.F32, 2)
+
+
 def test_an_operator_that_only_the_callable_can_run():
     proto = model("(float[n] x) => (float[n] y) { y = com.bar.Foo(x) }", imports=', "com.bar" : 1')
     feeds = {"x": f32(3)}
