@@ -17,9 +17,10 @@ LANES = """/* Before a loop of which the rounds do not depend on each other: sev
 #else
 #define NOYAU_LANES
 #endif"""
-PREFETCH = """/* A hint to fetch a line of memory that is read soon. */
+PREFETCH = """/* A hint to fetch a line of memory that is read soon, into the second cache: in the first one it would take the place
+   of what is read now. */
 #if defined(__GNUC__)
-#define NOYAU_PREFETCH(cell) __builtin_prefetch(cell)
+#define NOYAU_PREFETCH(cell) __builtin_prefetch(cell, 0, 2)
 #else
 #define NOYAU_PREFETCH(cell) ((void)0)
 #endif"""

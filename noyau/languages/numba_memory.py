@@ -54,7 +54,7 @@ def noyau_fetch(context, cells, at):
         number = ir.IntType(32)
         function = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
         fetch = builder.module.declare_intrinsic("llvm.prefetch", [place.type], function)
-        builder.call(fetch, [place, number(0), number(3), number(1)])  # to read, into every cache, data
+        builder.call(fetch, [place, number(0), number(2), number(1)])  # to read, into the second cache, data
         return target.get_dummy_value()
 
     return types.none(cells, at), hint"""
