@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -66,6 +67,7 @@ class Op(OnTensors, Generic[P, R]):
 
     def __init__(self, description: Description) -> None:
         self.calls = calls_of(description)
+        self.describing = threading.Lock()  # of threads that attach, each adds to what the others have
         functools.update_wrapper(cast(Any, self), description.reference.function)
 
     @property
@@ -289,7 +291,8 @@ class Op(OnTensors, Generic[P, R]):
         returned as it was. SignatureError where there is one already."""
         if self.description.gradient is not None:
             raise SignatureError(f"{self.name} has a gradient already: {self.description.gradient.__name__}")
-        self.describe(replace(self.description, gradient=function))
+        with self.describing:
+            self.describe(replace(self.description, gradient=function))
         return function
 
     def describe(self, description: Description) -> None:
@@ -301,7 +304,8 @@ class Op(OnTensors, Generic[P, R]):
 
     def attach(self, kernel: HandKernel) -> HandKernel:
         """Add a kernel that is made already."""
-        self.describe(replace(self.description, kernels=(*self.description.kernels, kernel)))
+        with self.describing:
+            self.describe(replace(self.description, kernels=(*self.description.kernels, kernel)))
         return kernel
 
 

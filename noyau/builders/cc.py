@@ -376,7 +376,7 @@ def _execute(command: Sequence[str], folder: Path, timeout_s: float) -> tuple[in
 
 def end_all() -> None:
     """End every compiler that runs for this process, in whichever thread: they fail with a BuildError there."""
-    for process in tuple(_running):
+    for process in _running.copy():  # which other threads change
         _kill(process)
 
 

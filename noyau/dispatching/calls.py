@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -40,12 +41,14 @@ class Calls:
         self.choosing, self.token = Choosing(description), new_token(description.name)
         self.plain: tuple[Entry, ...] = ()
         self.others: dict[Any, tuple[Entry, ...]] = {}
-        self.warned = False
+        self.made: dict[int, tuple[Chosen, Entry | None]] = {}  # a door for each choice, by its id
+        self.unwarned = threading.Lock()  # whoever takes it warns
 
     def forget(self) -> None:
         """Decide anew at the next call: winners were recorded, or a kernel was checked."""
         self.choosing.chosen.clear()
         self.others.clear()
+        self.made.clear()
         self.plain = ()
         if self.tensors is not None:
             self.tensors.forget()
@@ -102,14 +105,23 @@ class Calls:
 
     def through_door(self, chosen: Chosen, constants: Mapping[str, Any], given: tuple[Any, ...], out: Any) -> Any:
         """The results by a door that is kept from now on, or MISS."""
-        door = entry(self.description.name, self.signature, chosen)
+        door = self.door(chosen)
         made = MISS if door is None else door(given, out)
-        if door is not None and made is not MISS and not constants:
-            self.plain = (door, *self.plain)[:DOORS]
-        elif door is not None and made is not MISS:
+        if made is MISS:
+            return MISS
+        if constants:
             key = frozen(constants)
-            self.others[key] = (door, *self.others.get(key, ()))[:DOORS]
+            self.others[key] = _first(door, self.others.get(key, ()))
+        else:
+            self.plain = _first(door, self.plain)
         return made
+
+    def door(self, chosen: Chosen) -> Entry | None:
+        """The door to what was chosen, the same one for all threads."""
+        found = self.made.get(id(chosen))
+        if found is None:
+            found = self.made.setdefault(id(chosen), (chosen, entry(self.description.name, self.signature, chosen)))
+        return found[1]
 
     def written(self, bound: Bound, constants: Mapping[str, Any]) -> list[Array]:
         """The results of the reference as it is written."""
@@ -124,12 +136,16 @@ class Calls:
 
     def warn(self, chosen: Chosen) -> None:
         """Once: that the reference runs, and why; unless it is the fastest."""
-        if chosen.rejected and not self.warned:
-            self.warned = True
+        if chosen.rejected and self.unwarned.acquire(blocking=False):
             kernels: dict[str, list[str]] = {}
             for kernel, reason in chosen.rejected:
                 kernels.setdefault(reason, []).append(kernel)
             warn(self.description, [f"{', '.join(names)}: {reason}" for reason, names in kernels.items()])
+
+
+def _first(door: Entry | None, doors: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """The doors that are kept, this one the first of them."""
+    return (*([door] if door else []), *(each for each in doors if each is not door))[:DOORS]
 
 
 def warn(description: Description, reasons: Sequence[str], level: int = 6) -> None:

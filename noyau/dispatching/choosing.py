@@ -4,6 +4,7 @@ passed its smoke certificate, else an attached one that was checked, else the re
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -63,19 +64,20 @@ class Chosen:
 
 @dataclass(slots=True)
 class Choosing:
-    """The choices of an op, made once a key: one lock a key, and what failed is not tried again."""
+    """The choices of an op, made once a key: one lock a key, and what failed is not tried again. A forked child has
+    locks of its own, for who held one of its parent's will not let go there."""
 
     description: Description
     chosen: dict[Key, list[Chosen]] = field(default_factory=dict)
     programs: dict[tuple[Key, str], Built | str] = field(default_factory=dict)
-    locks: dict[Key, threading.Lock] = field(default_factory=dict)
+    locks: dict[tuple[int, Key], threading.Lock] = field(default_factory=dict)
 
     def choose(self, wanted: Wanted) -> Chosen:
         """What runs for a key, and where the reference asked for sizes, for these."""
         key = key_of(wanted)
         found = self.known(key, wanted)
         if found is None:
-            with self.locks.setdefault(key, threading.Lock()):
+            with self.locks.setdefault((os.getpid(), key), threading.Lock()):
                 found = self.known(key, wanted)
                 if found is None:
                     variants = self.chosen.setdefault(key, [])

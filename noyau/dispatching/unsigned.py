@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -38,8 +40,10 @@ class Unsigned:
     tensors: Any = None
 
     def __init__(self, description: Description) -> None:
-        self.description, self.warned, self.token = description, False, new_token(description.name)
+        self.description, self.token = description, new_token(description.name)
+        self.unwarned = threading.Lock()  # whoever takes it warns
         self.kinds: dict[Any, list[Calls]] = {}
+        self.locks: dict[tuple[int, Any], threading.Lock] = {}  # as Choosing has them
 
     def forget(self) -> None:
         """Decide anew at the next call."""
@@ -81,16 +85,27 @@ class Unsigned:
         """The calls of the signature that these arguments have. UnsupportedError where there is none."""
         arrays = self.arrays(args)
         key = (tuple(map(_kind, arrays.values())), frozen(constants))
-        for calls in self.kinds.get(key, ()):
-            if _takes(calls, list(arrays.values())):
-                return calls
+        found = self.known(key, arrays)
+        if found is None:
+            with self.locks.setdefault((os.getpid(), key), threading.Lock()):
+                found = self.known(key, arrays)
+                if found is None:
+                    found = self.found(arrays, constants)
+                    self.kinds.setdefault(key, []).append(found)
+        return found
+
+    def known(self, key: Any, arrays: Mapping[str, Array]) -> Calls | None:
+        """Those of a signature that was found before and takes these arrays."""
+        given = list(arrays.values())
+        return next((calls for calls in self.kinds.get(key, ()) if _takes(calls, given)), None)
+
+    def found(self, arrays: Mapping[str, Array], constants: Mapping[str, Any]) -> Calls:
+        """Those of a signature that is found now. UnsupportedError where there is none."""
         description = self.description
         known = {**description.reference.constants, **constants}
         given = {name: (_dtype(name, array), array.shape) for name, array in arrays.items()}
         signature = signature_of(trace_shapes(description.reference.function, given, known))
-        made = Calls(replace(description, signature=signature), signature)
-        self.kinds.setdefault(key, []).append(made)
-        return made
+        return Calls(replace(description, signature=signature), signature)
 
     def arrays(self, args: Sequence[Any]) -> dict[str, Array]:
         """The arguments by name. UnsupportedError for one that is no array: a number has no dtype of its own."""
@@ -111,8 +126,7 @@ class Unsigned:
 
     def warn(self, reason: str) -> None:
         """Once: that the reference runs."""
-        if not self.warned:
-            self.warned = True
+        if self.unwarned.acquire(blocking=False):
             told = "without a signature it cannot be checked: give it one, or attach it with trust=True"
             warn(self.description, [reason, *(f"{kernel.name}: {told}" for kernel in self.description.kernels)], 5)
 

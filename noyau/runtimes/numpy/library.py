@@ -18,6 +18,9 @@ from noyau.runtimes.numpy.allotted import processors
 
 _POINTER = ctypes.c_void_p
 _PYTHON = ctypes.PyDLL(None, handle=ctypes.pythonapi._handle)  # of our own: others declare types on ctypes.pythonapi
+_MAKE, _ADDRESS = _PYTHON.PyCFunction_NewEx, _PYTHON.PyCapsule_GetPointer  # their types are declared once: threads call
+_MAKE.restype, _MAKE.argtypes = ctypes.py_object, (_POINTER, ctypes.py_object, _POINTER)
+_ADDRESS.restype, _ADDRESS.argtypes = _POINTER, (ctypes.py_object, ctypes.c_char_p)
 _FUNCTIONS = tuple(
     "PyTuple_Size PyTuple_GetItem PyTuple_New PyTuple_SetItem PyLong_AsVoidPtr PyLong_FromLongLong PyLong_AsLongLong "
     "PyLong_AsUnsignedLongLong PyFloat_AsDouble PyErr_Occurred PyErr_Clear PyErr_SetObject PyObject_Call "
@@ -56,10 +59,8 @@ class Library:
 
     def door(self, held: tuple[Any, ...], name: str = "noyau_door") -> Callable[..., Any]:
         """A function of Python's, `door(arguments, out=None)`, that is given what it holds at every call."""
-        make = _PYTHON.PyCFunction_NewEx
-        make.restype, make.argtypes = ctypes.py_object, (_POINTER, ctypes.py_object, _POINTER)
         method = ctypes.addressof(ctypes.c_char.in_dll(self.loaded, f"{name}_method"))
-        made: Callable[..., Any] = make(method, held, None)
+        made: Callable[..., Any] = _MAKE(method, held, None)
         return made
 
 
@@ -129,9 +130,7 @@ def _new_array() -> int:
     capsule = getattr(_multiarray(), "_ARRAY_API", None)
     if capsule is None:
         return 0
-    pointer = _PYTHON.PyCapsule_GetPointer
-    pointer.restype, pointer.argtypes = _POINTER, (ctypes.py_object, ctypes.c_char_p)
-    table = pointer(capsule, None)
+    table = _ADDRESS(capsule, None)
     return int(_POINTER.from_address(table + _NEW_FROM_DESCR * ctypes.sizeof(_POINTER)).value or 0)
 
 
