@@ -209,10 +209,15 @@ def progress() -> Iterator[Callable[[str], None]]:
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield lambda step: print(f"noyau: {plain(step)}", file=sys.stderr, flush=True)
+        yield _told
         return
     with console.status(Text("starting"), refresh_per_second=4) as status:  # nothing that a clock would see
         yield lambda step: status.update(Text(plain(step), no_wrap=True, overflow="ellipsis"))
+
+
+def _told(step: str) -> None:
+    sys.stderr.write(f"noyau: {plain(step)}\n")  # in one piece: two threads tell of what they check
+    sys.stderr.flush()
 
 
 def plain(text: str) -> str:

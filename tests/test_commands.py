@@ -6,6 +6,7 @@ import json
 import math
 import os
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -64,6 +65,14 @@ def test_results_are_on_stdout_and_progress_on_stderr(model, capsys):
     assert lines[-1] == "noyau: timing the whole model"
     assert all(line.startswith("noyau: ") for line in lines)
     assert not any(line.startswith("noyau: ") for line in told.out.splitlines())
+
+
+def test_each_step_is_told_in_one_piece_for_two_threads_tell_of_theirs(monkeypatch):
+    told = []
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=told.append, flush=lambda: None, isatty=lambda: False))
+    with commands.progress() as say:
+        say("checking, 1 of 2:\nfirst")
+    assert told == ["noyau: checking, 1 of 2: first\n"]
 
 
 def test_in_a_terminal_progress_is_one_line_that_changes(monkeypatch, capsys):

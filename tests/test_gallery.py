@@ -99,7 +99,7 @@ PAGES = {
     "activations": (
         "swiglu[loop]: right on",
         "swiglu[overflow]: wrong-value: wrong at",
-        "swiglu[by_eight]: unwritten: wrong: it never wrote",
+        "swiglu[by_eight]: unwritten: never wrote 1 of the 1 ",
         "gelu by tanh: [-0. -0.045 0. 1.955 4. ]",
         "the gradient",
     ),
@@ -111,11 +111,11 @@ PAGES = {
         "neighbours as pairs: [[0. 1.]]",
     ),
     "triton_copy": (
-        "copy[handed_out]: unwritten: wrong: it never wrote",
-        "copy[tail_mended]: out-of-bounds: wrong: it wrote outside out, 1 cells after its end",
+        "copy[handed_out]: unwritten: no program of the grid (0,) stores out[0]",
+        "copy[tail_mended]: out-of-bounds: program 0 reads x at 1, ",
         "copy[mended]: right on",
     ),
-    "triton_grey": ("grey[by_blocks]: right on", "grey[columns_alone]: out-of-bounds: wrong: it wrote outside out"),
+    "triton_grey": ("grey[by_blocks]: right on", "grey[columns_alone]: out-of-bounds: program 0 writes out at 1, "),
     "triton_vector_add": ("add[by_blocks]: right on", "add[tuned]: right on", "add[no_mask]: out-of-bounds: "),
     "twenty_operators": (
         "add_mul[by_rows]: right on",
@@ -206,6 +206,26 @@ PAGES = {
         "product[naive]: right on",
         "product[tiled]: right on",
         "product[one_barrier]: race: ",
+    ),
+    "profile_model": (
+        "llama_tiny_dynamo.onnx: 151 nodes in the file",
+        "the nodes of the first run add up to ",
+        "noyau's: the session against itself: ",
+    ),
+    "llama_path": (
+        "static int32_t gather_sum_rsqrt_0_",
+        "right: right on 16 cases",
+        "last_column_missed: tried on 16 cases: wrong at embedding[0, 0, 63]",
+        "half_precision_inside: tried on 16 cases: wrong at",
+        "11 kernels kept",
+        "logits (1, 7, 1024)",
+    ),
+    "own_kernel": (
+        "encloses no graph: add_267 reads where",
+        'BETWEEN = (["embedding", "linear_3"], ["add_306", "mul_256"])',
+        "activations of made-up inputs among them: wrong at mul_256[0, 0, 0]",
+        "two pieces of its work change output 1 at [0, 0, 0]",
+        "no value differs",
     ),
     "fused_expressions": (
         "log_sigmoid_mul_sum[sums]: right on",

@@ -93,7 +93,7 @@ def test_a_right_kernel_is_right_and_then_runs(softmax):
             "i < n; ++i) out[r * n + i] /",
             "i <= n; ++i) out[r * n + i] /",
             "out-of-bounds",
-            "reads out at 1, which has 1 cells",
+            "reads out at 1, which has 1 cell",
         ),
         ("float top", "if (n == 33) *(volatile int *)0 = 1; float top", "crash", "crashe[sd]"),
         ("float top", "((float *)x)[0] += 1; float top", "mutated-input", "changed its input x"),

@@ -64,7 +64,7 @@ out[r] = t; }}"""
             f"{ROWS} {{ double t = 0; for (int64_t j = 0; j < n; j += 8) for (int k = 0; k < 8; ++k)"
             " t += x[r * n + j + k]; out[r] = t; }",
             "out-of-bounds",
-            r"it reads x at 1, which has 1 cells \(7 times\)",
+            r"it reads x at 1, which has 1 cell \(7 times\)",
         ),
         (
             f"{ROWS} {{ double t = 0; for (int64_t j = 0; j < n / 8 * 8; ++j) t += x[r * n + j]; out[r] = t; }}",
