@@ -33,13 +33,13 @@ def tilings(generated: Generated, cells: int, sm_count: int) -> list[tuple[dict[
 def chosen_tiles(generated: Generated) -> list[Tile]:
     """The tiles whose size whoever launches may choose."""
     bodies = [launch.body for kernel in generated.program.kernels for launch in kernel.launches]
-    found = {tile.name: tile for body in bodies for tile in tiles_in(body) if tile.how in ("is", "shares")}
+    found = {tile.name: tile for body in bodies for tile in tiles_in(body) if tile.how in ("is", "upto", "shares")}
     return list(found.values())
 
 
 def _candidates(tiles: list[Tile], cells: int, sm_count: int) -> Iterator[tuple[float, str, float, dict[str, int]]]:
     """Each choice: how far it is from the usual one, why, the blocks of a multiprocessor, and what it is."""
-    sized = [tile for tile in tiles if tile.how == "is"]
+    sized = [tile for tile in tiles if tile.how in ("is", "upto")]
     if not sized:
         return
     for factors in itertools.product(_FACTORS, repeat=len(sized)):

@@ -17,7 +17,7 @@ from noyau.languages.triton_hosts import BLOCK_OF, INDEX_TYPE, STAGES_OF, STEP_O
 from noyau.languages.triton_launches import Printer
 from noyau.languages.triton_merges import merge_function
 from noyau.languages.triton_names import RESERVED
-from noyau.languages.triton_rows import AT_ONCE, INSIDE, LED, MEET, ROUNDS_OF
+from noyau.languages.triton_rows import AT_ONCE, INSIDE, LED, MEET, OF_ROW, ROUNDS_OF
 from noyau.languages.triton_tables import QUOTIENT, SCALE, own_function
 
 
@@ -51,6 +51,7 @@ def together(kernels: Sequence[Kernel], comment: str = "") -> str:
         (QUOTIENT, used.divides),
         (INSIDE, used.inside),
         (LED, used.led),
+        (OF_ROW, used.ends),
         (MEET, used.meets),
     )
     rows = [text for text, wanted in needed if wanted]

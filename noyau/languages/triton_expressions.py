@@ -58,6 +58,7 @@ class Used:
     divides: bool = False  # a tile by one value
     inside: bool = False  # which cells of a tile are of its row
     led: bool = False  # rows that begin at any cell
+    ends: bool = False  # tiles of such rows of which cells are merged
     meets: bool = False  # programs that wait for each other
 
 

@@ -35,6 +35,7 @@ STAGES_OF = '''def stages_of(size):
     return 3 if size <= 65536 else 2 if size <= 131072 else 1'''
 
 
+WARP = 32  # threads
 FEW = 16384  # bytes of rows: programs that take in fewer at once hide each other's waiting
 MOST_AT_ONCE = 16384
 OF_LED = 256  # cells of a warp, of growing tiles that begin before their rows, at most
@@ -208,6 +209,12 @@ class Caller(Sizes):
             case "is":
                 values = ", ".join(str(tile.number * 2**k // 4) for k in range(5))
                 yield f'{name} = tiles.get("{name}", {smaller(tile, tiles, str(tile.number))})  # or one of {values}'
+            case "upto":
+                whole = next(covered_by(tile, launch))
+                usual = f"min({tile.number}, max({WARP}, triton.next_power_of_2({self.dim(whole)})))"
+                if whole.constant is not None:
+                    usual = str(min(tile.number, max(WARP, 1 << (whole.constant - 1).bit_length())))
+                yield f'{name} = tiles.get("{name}", {usual})'
             case "fits" | "keeps":
                 extents = list(dict.fromkeys(self.dim(extent) for extent in covered_by(tile, launch)))
                 most = extents[0] if len(extents) == 1 else f"max({', '.join(extents)})"
@@ -221,15 +228,16 @@ class Caller(Sizes):
                 yield f"{name} = max({name}, {share})  # all programs of a row run at the same time"
             case "grows":
                 whole = next(covered_by(tile, launch), None) or row_length(launch)
-                part = "" if tile.number == MOST_AT_ONCE else f" // {MOST_AT_ONCE // tile.number}"
-                size = smaller(tile, tiles, f"block_of({self.dim(whole)}){part}")
+                part = f" // {MOST_AT_ONCE // tile.number}" if tile.number < MOST_AT_ONCE else ""
+                size = smaller(tile, tiles, f"block_of({self.dim(whole * max(1, tile.number // MOST_AT_ONCE))}){part}")
                 yield f'{name} = tiles.get("{name}", max(1, {size}))'
             case "aligns":
                 found = [self.dim(step) for step in strides_in(row_of(launch), tile.number)]
                 known = " and ".join(f"{closed(step)} % {tile.number} == 0" for step in found)
                 yield f'{name} = tiles.get("{name}", 1 if {known} else {tile.number})'
             case _:
-                others = " * ".join(other.name for other in tiles if other.how in ("is", "fits", "keeps"))
+                others = " * ".join(other.name for other in tiles if other.how in ("is", "upto", "fits", "keeps"))
+                others = f"({others})" if " " in others else others
                 yield f'{name} = tiles.get("{name}", max(1, {tile.number} // {others}))'
 
     def warps(self, printer: Printer) -> str:

@@ -232,7 +232,10 @@ class Printer(Memory):
                     f"noyau_store({', '.join([cells, text, *where, led.at_end])}, ALIGN, {self.said.leaving()!r})"
                 )
             else:
-                self.write(f"tl.store({self.said.cell(buffer, store.index)}, {text}{given})")
+                cell = self.said.cell(buffer, store.index)
+                if self.rank > 1 and self.said.lanes and not self.said.dim_varies(store.index):
+                    cell += f" + tl.zeros({self.block_of(())}, tl.int32)"  # what is stored may be a block of one value
+                self.write(f"tl.store({cell}, {text}{given})")
 
     def loop(self, loop: Loop) -> None:
         found = tile_of(loop.extent)

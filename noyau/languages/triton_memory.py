@@ -140,9 +140,8 @@ class Memory(Lines):
         if store.merge:
             empty = MONOIDS[store.merge].init(dtypes[0])
             if mask:
-                texts = [
-                    f"tl.where({mask}, {t}, {const_text(e, d)})" for t, e, d in zip(texts, empty, dtypes, strict=True)
-                ]
+                found = zip(store.values, texts, empty, dtypes, strict=True)
+                texts = [self.inside(mask, value, text, const_text(e, d)) for value, text, e, d in found]
             for name in beside:
                 texts = self.spread(store, texts)
                 texts = self.reduced(store.merge, texts, self.said.lanes[name], dtypes, store.buffers)
@@ -157,6 +156,15 @@ class Memory(Lines):
             text = f"tl.where({mask}, {text}, {name})" if mask else text
             shape = self.shapes[buffer]
             self.write(f"{name} = {text if shape == '()' else f'tl.broadcast_to({text}, {shape})'}")
+
+    def inside(self, mask: str, value: Expr, text: str, empty: str) -> str:
+        """A value where a mask holds, else another one; of tiles that begin before their rows, only those ask that hold
+        an end of one."""
+        at_end = next((led.at_end for led in self.said.led.values() if led.inside == mask), "True")
+        if at_end == "True" or not self.said.lanes.keys() <= self.said.varies(value):
+            return f"tl.where({mask}, {text}, {empty})"
+        self.used.ends = True
+        return f"noyau_of_row({text}, {mask}, {empty}, {at_end}, ALIGN)"
 
     def beside(self, store: Store) -> list[str]:
         """The open tiles of which a merge into memory takes in all cells, for the memory has one for all of them."""

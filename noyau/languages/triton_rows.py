@@ -27,7 +27,7 @@ def noyau_lines(cells, lead, extent, ALIGN: tl.constexpr):
 @triton.jit
 def noyau_at_end(start, lead, extent, ALIGN: tl.constexpr, SIZE: tl.constexpr):
     """Whether a tile holds an end of a row that lies in 16 bytes with other cells."""
-    return (start < lead) | (start + SIZE > (lead + extent) // ALIGN * ALIGN)
+    return (start < (lead + ALIGN - 1) // ALIGN * ALIGN) | (start + SIZE > (lead + extent) // ALIGN * ALIGN)
 
 
 @triton.jit
@@ -60,6 +60,14 @@ def noyau_store(cells, values, inside, lines, at_end, ALIGN: tl.constexpr, KEEP:
             tl.store(cells, values, mask=inside & (lines == 0))
     else:
         tl.store(cells, values, mask=inside, eviction_policy=KEEP)'''
+OF_ROW = '''@triton.jit
+def noyau_of_row(values, inside, empty, at_end, ALIGN: tl.constexpr):
+    """Values of a tile, those outside its row empty: only a tile that holds an end of one has such."""
+    if ALIGN == 1:
+        values = tl.where(inside, values, empty)
+    elif at_end:
+        values = tl.where(inside, values, empty)
+    return values'''
 MEET = '''@triton.jit
 def noyau_meet(arrived, programs, WAIT: tl.constexpr):
     """The programs of a row come here, all before one goes on."""

@@ -27,10 +27,9 @@ def lead_of(kernel: Kernel, loops: Sequence[Loop], inner: Sequence[Statement]) -
         return NO_LEAD
     base = max(rows, key=lambda row: (sum(rows[row].values()), len(row.terms)))
     cells = LINE // min(rows[base].values())
-    if not strides_in(base, cells):
-        return NO_LEAD
-    size = Tile("ALIGN", "aligns", cells).size
-    return Lead(Let("#lead", Index(base % size)), size - 1)
+    steps, size = strides_in(base, cells), Tile("ALIGN", "aligns", cells).size
+    odd = tuple(step % cells for step in steps)
+    return Lead(Let("#lead", Index(base % size)), size - 1, odd) if steps else NO_LEAD
 
 
 def strides_in(base: Dim, cells: int) -> list[Dim]:

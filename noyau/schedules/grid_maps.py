@@ -10,7 +10,7 @@ from noyau.schedules.grid_leads import lead_of
 from noyau.schedules.grid_tiles import NO_LEAD, ONE, ZERO, Lead, Tile, cut, offset_of, on_grid
 from noyau.schedules.steps import Statements, chain, loads_of
 
-FLAT = Tile("BLOCK", "is", 1024)
+FLAT = Tile("BLOCK", "upto", 1024)  # few cells are those of few threads: what is dear is compiled once for each
 COLUMNS = Tile("COLUMNS", "fits", 1024)
 ROWS = Tile("ROWS", "shares", 4096)  # so many that what all rows have in common is loaded once for several
 APART = 4  # warps for 1024 cells where those that are read lie apart: each is a load of its own, of few in a thread

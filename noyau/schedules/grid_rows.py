@@ -24,6 +24,7 @@ from noyau.schedules.grid_tiles import (
     Taken,
     Tile,
     all_at_most,
+    all_of,
     cells_of,
     covered,
     cut,
@@ -46,11 +47,12 @@ READ = 8192  # the same where none of its cells is written, and one pass of tile
 DEAR = 8  # flops of a function from which a cell takes longer to compute than to move
 ROW = Tile("COLUMNS", "fits", MOST)
 SIDE = Tile("ROWS", "shares", 1024)  # with folds
-HARD = Tile("ROWS", "shares", 1024, -1)  # with folds of what is dear, or of several arrays, and cells that are written
+HARD = Tile("ROWS", "shares", 1024, -1)  # with one fold, or what is dear, or several arrays, and cells that are written
 PIECES = Tile("ROWS", "shares", 512, -2)  # without folds
-LONG = Tile("BLOCK", "grows", 16384, 256, 4)  # so many warps that few rows are on the way
+OUTER = Tile("OUTER", "fits", 2)  # rounds around rows without folds that read some of the same cells
+LONG = Tile("BLOCK", "grows", 16384, 512, 4)  # so many warps that few rows are on the way
+SEVERAL = Tile("BLOCK", "grows", 32768, 512, 4)  # of several arrays: as many cells as of a row twice as long
 ONCE = Tile("BLOCK", "is", 4096, 8)  # where one pass is enough, of which rounds are loaded ahead
-WIDE = Tile("BLOCK", "grows", 16384, 512, 4)  # where what is dear is computed again
 
 
 def rows(kernel: Kernel, body: Statements, *, share: bool = True) -> Kernel:
@@ -63,6 +65,9 @@ def rows(kernel: Kernel, body: Statements, *, share: bool = True) -> Kernel:
         kernel, together = shared(kernel, loops, inner, lead)
         launches.append(choices.launch(together, few))
     fits = _fits(inner, most=_kept(inner, passed))
+    if not choices.exhausted and fits is not False and _have_in_common(loops, inner):
+        aligned = [each for each in (fits, lead.is_idle) if not isinstance(each, bool)]
+        launches.append(choices.launch(_two_around(loops, inner), all_of(aligned) or True))
     if not choices.exhausted and fits is not False:
         side = cut(replace(loops[-1], body=(*lead.lets, *whole(inner, lead))), _beside(inner), Axis.THREADS)
         launches.append(choices.launch(on_grid(loops[:-1], (side,)), fits))
@@ -75,9 +80,9 @@ def rows(kernel: Kernel, body: Statements, *, share: bool = True) -> Kernel:
 def _tile(inner: Statements, passed: Statements) -> Tile:
     """What a row is read in, where it is read in tiles one after the other."""
     if passed != inner:
-        return TILE if any(pair.mean for pair in pairs_in(inner)) else WIDE
+        return TILE if any(pair.mean for pair in pairs_in(inner)) else LONG
     once = not any(isinstance(s, Loop) for s in inner) and bool(folds_in(*inner)) and are_alike(inner)
-    return ONCE if once else LONG
+    return ONCE if once else SEVERAL if len(_held(inner)) > 1 else LONG
 
 
 def _kept(inner: Statements, passed: Statements) -> int:
@@ -109,16 +114,37 @@ def _fits(inner: Statements, most: int) -> Expr | bool:
 
 def _beside(inner: Statements) -> Tile:
     """How many rows lie side by side in a tile."""
-    if not folds_in(*inner):
+    folds = folds_in(*inner)
+    if not folds:
         return PIECES
-    return HARD if _is_hard(inner) or (len(_held(inner)) > 1 and any(isinstance(s, Loop) for s in inner)) else SIDE
+    hard = len(folds) == 1 or len(_held(inner)) > 1 or _are_dear(folds)
+    return HARD if hard and any(isinstance(s, Loop) for s in inner) else SIDE
 
 
-def _is_hard(inner: Statements) -> bool:
-    """Whether folds compute what is dear, and cells are written."""
-    calls = [expr for fold in folds_in(*inner) for expr in every_expression(fold.body) if isinstance(expr, Call)]
-    dear = any(call.function in OPERATORS and OPERATORS[call.function].flops >= DEAR for call in calls)
-    return dear and any(isinstance(s, Loop) for s in inner)
+def _are_dear(folds: Sequence[Fold]) -> bool:
+    """Whether folds compute what takes longer than to move a cell."""
+    calls = [expr for fold in folds for expr in every_expression(fold.body) if isinstance(expr, Call)]
+    return any(call.function in OPERATORS and OPERATORS[call.function].flops >= DEAR for call in calls)
+
+
+def _two_around(loops: Sequence[Loop], inner: Statements) -> Statements:
+    """Rows side by side in a tile, with those of two rounds of the loop around them, which read some of the same cells:
+    these are loaded once."""
+    outer = cut(replace(loops[-2], body=()), OUTER, Axis.THREADS)
+    tile = replace(_beside(inner), number=_beside(inner).number * OUTER.number)
+    side = cut(replace(loops[-1], body=whole(inner)), tile, Axis.THREADS)
+    (around,) = outer.body
+    assert isinstance(around, Loop)
+    cells = (replace(around, body=(*around.body, *side.body)),)
+    return on_grid([*loops[:-2], replace(outer, body=()), replace(side, body=())], cells)
+
+
+def _have_in_common(loops: Sequence[Loop], inner: Statements) -> bool:
+    """Whether rows without folds read cells that those of other rounds of the loop around them read too."""
+    if len(loops) < 2 or folds_in(*inner):
+        return False
+    read = [{loop.var for loop in loops[-2:]} & {n for d in load.index for n in d.names} for load in loads_of(inner)]
+    return {loops[-1].var} in read and any(loops[-2].var in names for names in read)
 
 
 FEW = Tile("ROWS", "is", 32)

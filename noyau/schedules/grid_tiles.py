@@ -35,17 +35,17 @@ from noyau.schedules.folds import State, expand_folds, position, state_of
 from noyau.schedules.steps import Statements, all_dims, carries, minimum
 
 ZERO, ONE = Dim.of(0), Dim.of(1)
-HOW = ("aligns", "pieces", "is", "fits", "keeps", "grows", "shares")
+HOW = ("aligns", "pieces", "is", "upto", "fits", "keeps", "grows", "shares")
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """The size of a tile, a power of two. `how`: `number` cells ("is"); as many as cover its loops, at most `number`
-    ("fits"); `number` over the size of the other tiles, at least 1 ("shares"); at most `number`, and so many that all
-    programs of a row can run at the same time ("pieces"); with the length of its row, up to `number` ("grows": `warps`
-    then is how many cells each has); as many as cover its loops, with `warps` cells of all tiles for each of at most
-    8 warps ("keeps"). `warps` of a program, 0 for as many as suit its cells, -1 for as many as suit twice as many, -2
-    four times.
+    """The size of a tile, a power of two. `how`: `number` cells ("is"), or as many as cover its loop where these are
+    fewer ("upto"); as many as cover its loops, at most `number` ("fits"); `number` over the size of the other tiles, at
+    least 1 ("shares"); at most `number`, and so many that all programs of a row can run at the same time ("pieces");
+    with the length of its row, up to `number` ("grows": `warps` then is how many cells each has); as many as cover its
+    loops, with `warps` cells of all tiles for each of at most 8 warps ("keeps"). `warps` of a program, 0 for as many as
+    suit its cells, -1 for as many as suit twice as many, -2 four times.
     Where rows begin at no multiples of 16 bytes, the cells of "is" and "grows", and `warps`, are divided by `led`;
     a "grows" then has at most 256 cells of a warp.
 
@@ -65,14 +65,21 @@ class Tile:
 @dataclass(frozen=True, slots=True)
 class Lead:
     """Rows that begin anywhere: `let` gives how many cells before a row a multiple of 16 bytes is. Tiles begin there,
-    so that what they move at once is aligned; `most` is one less than fill 16 bytes."""
+    so that what they move at once is aligned; `most` is one less than fill 16 bytes; where all of `odd` are 0, each row
+    begins there anyway."""
 
     let: Let | None = None
     most: Dim = ZERO
+    odd: tuple[Dim, ...] = ()
 
     @property
     def cells(self) -> Dim:
         return ZERO if self.let is None else Dim.of(self.let.name)
+
+    @property
+    def is_idle(self) -> Expr | bool:
+        """Whether each row begins at a multiple of 16 bytes anyway: known now, or a bool of the sizes."""
+        return all_of(Call("equal", (Index(odd), Index(ZERO)), DType.BOOL) for odd in self.odd) or True
 
     @property
     def lets(self) -> Statements:

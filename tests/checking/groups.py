@@ -100,7 +100,7 @@ def embedding(extent=11):
     return g.graph()
 
 
-def one_map(function, dtype=F32, arity=1, result=None):
+def one_map(function, dtype=F32, arity=1, result=None, shape=("n",)):
     g = Group()
-    g.map(function, *(g.input(f"x{k}", dtype, "n") for k in range(arity)), dtype=result)
+    g.map(function, *(g.input(f"x{k}", dtype, *shape) for k in range(arity)), dtype=result)
     return g.graph()

@@ -56,6 +56,19 @@ def test_the_programs_of_a_row_wait_for_each_other():
     assert "all programs of a row run at the same time" in text
 
 
+def test_a_block_of_one_value_is_stored_as_one():
+    """Triton takes no block for the place of a scalar."""
+    text = text_of(softmax(rows=1, columns=1))
+    assert "tl.store(v9 + tl.zeros((1, 1), tl.int32), v9_2)" in text
+    assert "tl.zeros(" not in text_of(softmax())
+
+
+def test_a_map_has_no_more_threads_than_cells():
+    assert 'BLOCK = tiles.get("BLOCK", 64)' in text_of(one_map("exp", shape=(64,)))
+    whole = "min(1024, max(32, triton.next_power_of_2(n)))"
+    assert f'BLOCK = tiles.get("BLOCK", {whole})' in text_of(one_map("exp", shape=("n",)))
+
+
 def test_rows_that_begin_anywhere_are_moved_in_lines():
     text = text_of(softmax())
     assert 'ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)' in text

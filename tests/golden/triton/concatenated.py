@@ -27,7 +27,7 @@ def noyau_lines(cells, lead, extent, ALIGN: tl.constexpr):
 @triton.jit
 def noyau_at_end(start, lead, extent, ALIGN: tl.constexpr, SIZE: tl.constexpr):
     """Whether a tile holds an end of a row that lies in 16 bytes with other cells."""
-    return (start < lead) | (start + SIZE > (lead + extent) // ALIGN * ALIGN)
+    return (start < (lead + ALIGN - 1) // ALIGN * ALIGN) | (start + SIZE > (lead + extent) // ALIGN * ALIGN)
 
 
 @triton.jit
@@ -163,6 +163,6 @@ def concatenated(x, y, **tiles):
         programs = n
         if programs > 0:
             concatenated_1[(programs,)](
-                x, y, v3, a // step_of(a), b // step_of(b), step_of(a), step_of(b), INDEX, ALIGN, BLOCK, BLOCK_EVEN, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 256)))
+                x, y, v3, a // step_of(a), b // step_of(b), step_of(a), step_of(b), INDEX, ALIGN, BLOCK, BLOCK_EVEN, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // (512 if ALIGN == 1 else 256))))
             )
     return v3

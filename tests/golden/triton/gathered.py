@@ -26,7 +26,7 @@ def noyau_lines(cells, lead, extent, ALIGN: tl.constexpr):
 @triton.jit
 def noyau_at_end(start, lead, extent, ALIGN: tl.constexpr, SIZE: tl.constexpr):
     """Whether a tile holds an end of a row that lies in 16 bytes with other cells."""
-    return (start < lead) | (start + SIZE > (lead + extent) // ALIGN * ALIGN)
+    return (start < (lead + ALIGN - 1) // ALIGN * ALIGN) | (start + SIZE > (lead + extent) // ALIGN * ALIGN)
 
 
 @triton.jit
@@ -59,6 +59,16 @@ def noyau_store(cells, values, inside, lines, at_end, ALIGN: tl.constexpr, KEEP:
             tl.store(cells, values, mask=inside & (lines == 0))
     else:
         tl.store(cells, values, mask=inside, eviction_policy=KEEP)
+
+
+@triton.jit
+def noyau_of_row(values, inside, empty, at_end, ALIGN: tl.constexpr):
+    """Values of a tile, those outside its row empty: only a tile that holds an end of one has such."""
+    if ALIGN == 1:
+        values = tl.where(inside, values, empty)
+    elif at_end:
+        values = tl.where(inside, values, empty)
+    return values
 
 
 @triton.jit
@@ -126,7 +136,7 @@ def gathered_0(table, ids, v5, v2, v4_sum_of_piece, arrived, words, n, b, s, n_S
     r1_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
     table_i = tl.load(table + at * n + r1, mask=r1_inside, other=0)
     v3 = table_i * table_i
-    v4_own_sum_lanes = tl.where(r1_inside, v3, 0.0)
+    v4_own_sum_lanes = noyau_of_row(v3, r1_inside, 0.0, r1_at_end, ALIGN)
     v4_own_sum = tl.sum(v4_own_sum_lanes, axis=0)
     tl.store(v4_sum_of_piece + b * piece * s + i1, v4_own_sum)
     noyau_meet(arrived + row * MEETINGS + 0, (tl.cdiv(ALIGN + n - 1, SHARE)), WAIT)
@@ -181,9 +191,10 @@ def gathered_2(table, ids, v5, v2, words, n, n_STEP: tl.constexpr, INDEX: tl.con
     for r1t in range(0, tl.cdiv(lead + n, BLOCK)):
         r1 = BLOCK * r1t + tl.arange(0, BLOCK) - lead
         r1_inside = noyau_inside(r1, n, ALIGN, BLOCK_EVEN)
+        r1_at_end = noyau_at_end(BLOCK * r1t, lead, n, ALIGN, BLOCK)
         table_i = tl.load(table + at * n + r1, mask=r1_inside, other=0, eviction_policy="evict_last")
         v3 = table_i * table_i
-        v4_sum_lanes = v4_sum_lanes + tl.where(r1_inside, v3, 0.0)
+        v4_sum_lanes = v4_sum_lanes + noyau_of_row(v3, r1_inside, 0.0, r1_at_end, ALIGN)
     v4_sum = tl.sum(v4_sum_lanes, axis=0)
     v4 = v4_sum
     inside = (at >= 0) & (at < words)
@@ -237,7 +248,7 @@ def gathered(table, ids, **tiles):
         programs = triton.cdiv(b * s, ROWS)
         if programs > 0:
             gathered_1[(programs,)](
-                table, ids, v5, v2, words, n // step_of(n), b, s // step_of(s), step_of(n), step_of(s), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, num_warps=tiles.get("num_warps", warps_of(COLUMNS * ROWS))
+                table, ids, v5, v2, words, n // step_of(n), b, s // step_of(s), step_of(n), step_of(s), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, num_warps=tiles.get("num_warps", warps_of(2 * COLUMNS * ROWS))
             )
     else:
         ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
@@ -246,6 +257,6 @@ def gathered(table, ids, **tiles):
         programs = b * s
         if programs > 0:
             gathered_2[(programs,)](
-                table, ids, v5, v2, words, n // step_of(n), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 256)))
+                table, ids, v5, v2, words, n // step_of(n), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // (512 if ALIGN == 1 else 256))))
             )
     return v5, v2

@@ -27,7 +27,7 @@ def noyau_lines(cells, lead, extent, ALIGN: tl.constexpr):
 @triton.jit
 def noyau_at_end(start, lead, extent, ALIGN: tl.constexpr, SIZE: tl.constexpr):
     """Whether a tile holds an end of a row that lies in 16 bytes with other cells."""
-    return (start < lead) | (start + SIZE > (lead + extent) // ALIGN * ALIGN)
+    return (start < (lead + ALIGN - 1) // ALIGN * ALIGN) | (start + SIZE > (lead + extent) // ALIGN * ALIGN)
 
 
 @triton.jit
@@ -60,6 +60,16 @@ def noyau_store(cells, values, inside, lines, at_end, ALIGN: tl.constexpr, KEEP:
             tl.store(cells, values, mask=inside & (lines == 0))
     else:
         tl.store(cells, values, mask=inside, eviction_policy=KEEP)
+
+
+@triton.jit
+def noyau_of_row(values, inside, empty, at_end, ALIGN: tl.constexpr):
+    """Values of a tile, those outside its row empty: only a tile that holds an end of one has such."""
+    if ALIGN == 1:
+        values = tl.where(inside, values, empty)
+    elif at_end:
+        values = tl.where(inside, values, empty)
+    return values
 
 
 @triton.jit
@@ -129,7 +139,7 @@ def log_softmax_f64_0(x, v10, v1_max_of_piece, v6_sum_of_piece, arrived, rows, n
     r1_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
     r1_until = (piece + 1) * SHARE + i0 * n
     x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, '')
-    v1_own_max_lanes = tl.where(r1_inside, x_i, float("-inf"))
+    v1_own_max_lanes = noyau_of_row(x_i, r1_inside, float("-inf"), r1_at_end, ALIGN)
     v1_own_max = tl.reduce(v1_own_max_lanes, 0, noyau_merge_max_f64)
     tl.store(v1_max_of_piece + piece * rows + i0, v1_own_max)
     noyau_meet(arrived + row * MEETINGS + 0, (tl.cdiv(ALIGN + n - 1, SHARE)), WAIT)
@@ -140,7 +150,7 @@ def log_softmax_f64_0(x, v10, v1_max_of_piece, v6_sum_of_piece, arrived, rows, n
     v1 = v1_max
     v4 = x_i - v1
     v5 = libdevice.exp(v4)
-    v6_own_sum_lanes = tl.where(r1_inside, v5, 0.0)
+    v6_own_sum_lanes = noyau_of_row(v5, r1_inside, 0.0, r1_at_end, ALIGN)
     v6_own_sum = tl.sum(v6_own_sum_lanes, axis=0)
     tl.store(v6_sum_of_piece + piece * rows + i0, v6_own_sum)
     noyau_meet(arrived + row * MEETINGS + 1, (tl.cdiv(ALIGN + n - 1, SHARE)), WAIT)
@@ -194,9 +204,10 @@ def log_softmax_f64_2(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr
         r1_line = (i0 * n) // ALIGN * ALIGN
         r1_cells = BLOCK * r1t + tl.arange(0, BLOCK)
         r1_near = noyau_near(r1_cells, lead, n, ALIGN)
+        r1_at_end = noyau_at_end(BLOCK * r1t, lead, n, ALIGN, BLOCK)
         r1_until = (r1t + 1) * BLOCK + i0 * n
         x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, 'evict_last')
-        v1_max_lanes = noyau_merge_max_f64(v1_max_lanes, tl.where(r1_inside, x_i, float("-inf")))
+        v1_max_lanes = noyau_merge_max_f64(v1_max_lanes, noyau_of_row(x_i, r1_inside, float("-inf"), r1_at_end, ALIGN))
     v1_max = tl.reduce(v1_max_lanes, 0, noyau_merge_max_f64)
     v1 = v1_max
     v6_sum_lanes = tl.full((BLOCK,), 0.0, tl.float64)
@@ -207,11 +218,12 @@ def log_softmax_f64_2(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr
         r2_line = (i0 * n) // ALIGN * ALIGN
         r2_cells = BLOCK * r2t_back + tl.arange(0, BLOCK)
         r2_near = noyau_near(r2_cells, lead, n, ALIGN)
+        r2_at_end = noyau_at_end(BLOCK * r2t_back, lead, n, ALIGN, BLOCK)
         r2_until = (r2t_back + 1) * BLOCK + i0 * n
         x_i_2 = noyau_load(x + r2_line + r2_cells, r2_inside, r2_near, r2_line + r2_cells, n * rows, r2_until, ALIGN, ENDS, 'evict_last')
         v4 = x_i_2 - v1
         v5 = libdevice.exp(v4)
-        v6_sum_lanes = v6_sum_lanes + tl.where(r2_inside, v5, 0.0)
+        v6_sum_lanes = v6_sum_lanes + noyau_of_row(v5, r2_inside, 0.0, r2_at_end, ALIGN)
     v6_sum = tl.sum(v6_sum_lanes, axis=0)
     v6 = v6_sum
     v8 = libdevice.log(v6)
@@ -276,6 +288,6 @@ def log_softmax_f64(x, **tiles):
         programs = rows
         if programs > 0:
             log_softmax_f64_2[(programs,)](
-                x, v10, rows, n // step_of(n), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, ENDS, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 256)))
+                x, v10, rows, n // step_of(n), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, ENDS, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // (512 if ALIGN == 1 else 256))))
             )
     return v10

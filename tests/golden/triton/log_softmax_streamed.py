@@ -27,7 +27,7 @@ def noyau_lines(cells, lead, extent, ALIGN: tl.constexpr):
 @triton.jit
 def noyau_at_end(start, lead, extent, ALIGN: tl.constexpr, SIZE: tl.constexpr):
     """Whether a tile holds an end of a row that lies in 16 bytes with other cells."""
-    return (start < lead) | (start + SIZE > (lead + extent) // ALIGN * ALIGN)
+    return (start < (lead + ALIGN - 1) // ALIGN * ALIGN) | (start + SIZE > (lead + extent) // ALIGN * ALIGN)
 
 
 @triton.jit
@@ -60,6 +60,16 @@ def noyau_store(cells, values, inside, lines, at_end, ALIGN: tl.constexpr, KEEP:
             tl.store(cells, values, mask=inside & (lines == 0))
     else:
         tl.store(cells, values, mask=inside, eviction_policy=KEEP)
+
+
+@triton.jit
+def noyau_of_row(values, inside, empty, at_end, ALIGN: tl.constexpr):
+    """Values of a tile, those outside its row empty: only a tile that holds an end of one has such."""
+    if ALIGN == 1:
+        values = tl.where(inside, values, empty)
+    elif at_end:
+        values = tl.where(inside, values, empty)
+    return values
 
 
 @triton.jit
@@ -139,13 +149,13 @@ def log_softmax_streamed_0(x, v10, v1_top_of_piece, v6_scaled_of_piece, arrived,
     r2_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
     r2_until = (piece + 1) * SHARE + i0 * n
     x_i = noyau_load(x + r2_line + r2_cells, r2_inside, r2_near, r2_line + r2_cells, n * rows, r2_until, ALIGN, ENDS, '')
-    v1_here_max_lanes = tl.where(r2_inside, x_i, float("-inf"))
+    v1_here_max_lanes = noyau_of_row(x_i, r2_inside, float("-inf"), r2_at_end, ALIGN)
     v1_here_max = tl.reduce(v1_here_max_lanes, 0, noyau_merge_max_f32)
     v1_here = v1_here_max
     v1_here_shift = tl.where(v1_here == float("-inf"), 0.0, v1_here)
     v4 = x_i - v1_here_shift
     v5 = libdevice.exp(v4)
-    v6_here_sum_lanes = tl.where(r2_inside, v5, 0.0)
+    v6_here_sum_lanes = noyau_of_row(v5, r2_inside, 0.0, r2_at_end, ALIGN)
     v6_here_sum = tl.sum(v6_here_sum_lanes, axis=0)
     v6_here = v6_here_sum
     tl.store(v1_top_of_piece + piece * rows + i0, v1_here)
@@ -209,15 +219,16 @@ def log_softmax_streamed_2(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.cons
         r2_line = (i0 * n) // ALIGN * ALIGN
         r2_cells = (LANES * r2t + lane_v1) * GROUP + tl.arange(0, GROUP)[None, :]
         r2_near = noyau_near(r2_cells, lead, n, ALIGN)
+        r2_at_end = noyau_at_end(GROUP * LANES * r2t, lead, n, ALIGN, LANES * GROUP)
         r2_until = ((r2t + 1) * LANES) * GROUP + i0 * n
         x_i = noyau_load(x + r2_line + r2_cells, r2_inside, r2_near, r2_line + r2_cells, n * rows, r2_until, ALIGN, ENDS, 'evict_last')
-        v1_here_max_lanes = tl.where(r2_inside, x_i, float("-inf"))
+        v1_here_max_lanes = noyau_of_row(x_i, r2_inside, float("-inf"), r2_at_end, ALIGN)
         v1_here_max = tl.reduce(v1_here_max_lanes, 1, noyau_merge_max_f32, keep_dims=True)
         v1_here = v1_here_max
         v1_here_shift = tl.where(v1_here == float("-inf"), 0.0, v1_here)
         v4 = x_i - v1_here_shift
         v5 = libdevice.exp(v4)
-        v6_here_sum_lanes = tl.where(r2_inside, v5, 0.0)
+        v6_here_sum_lanes = noyau_of_row(v5, r2_inside, 0.0, r2_at_end, ALIGN)
         v6_here_sum = tl.sum(v6_here_sum_lanes, axis=1, keep_dims=True)
         v6_here = v6_here_sum
         v1_top_lanes, v6_scaled_lanes = noyau_merge_logsumexp_f32(v1_top_lanes, v6_scaled_lanes, v1_here, v6_here)

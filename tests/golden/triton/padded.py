@@ -26,7 +26,7 @@ def noyau_lines(cells, lead, extent, ALIGN: tl.constexpr):
 @triton.jit
 def noyau_at_end(start, lead, extent, ALIGN: tl.constexpr, SIZE: tl.constexpr):
     """Whether a tile holds an end of a row that lies in 16 bytes with other cells."""
-    return (start < lead) | (start + SIZE > (lead + extent) // ALIGN * ALIGN)
+    return (start < (lead + ALIGN - 1) // ALIGN * ALIGN) | (start + SIZE > (lead + extent) // ALIGN * ALIGN)
 
 
 @triton.jit
@@ -161,6 +161,6 @@ def padded(x, **tiles):
         programs = rows
         if programs > 0:
             padded_1[(programs,)](
-                x, v6, n // step_of(n), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 256)))
+                x, v6, n // step_of(n), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // (512 if ALIGN == 1 else 256))))
             )
     return v6

@@ -40,7 +40,7 @@ def noyau_lines(cells, lead, extent, ALIGN: tl.constexpr):
 @triton.jit
 def noyau_at_end(start, lead, extent, ALIGN: tl.constexpr, SIZE: tl.constexpr):
     """Whether a tile holds an end of a row that lies in 16 bytes with other cells."""
-    return (start < lead) | (start + SIZE > (lead + extent) // ALIGN * ALIGN)
+    return (start < (lead + ALIGN - 1) // ALIGN * ALIGN) | (start + SIZE > (lead + extent) // ALIGN * ALIGN)
 
 
 @triton.jit
@@ -73,6 +73,16 @@ def noyau_store(cells, values, inside, lines, at_end, ALIGN: tl.constexpr, KEEP:
             tl.store(cells, values, mask=inside & (lines == 0))
     else:
         tl.store(cells, values, mask=inside, eviction_policy=KEEP)
+
+
+@triton.jit
+def noyau_of_row(values, inside, empty, at_end, ALIGN: tl.constexpr):
+    """Values of a tile, those outside its row empty: only a tile that holds an end of one has such."""
+    if ALIGN == 1:
+        values = tl.where(inside, values, empty)
+    elif at_end:
+        values = tl.where(inside, values, empty)
+    return values
 
 
 @triton.jit
@@ -142,7 +152,7 @@ def residual_rms_norm_bf16_0(x, r, w, v10, v3, v17, v5_sum_of_piece, arrived, ro
     v_r_i = noyau_load(r + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, '').to(tl.float32)
     v3_2 = x_i + v_r_i
     v4 = v3_2 * v3_2
-    v5_own_sum_lanes = tl.where(r1_inside, v4, 0.0)
+    v5_own_sum_lanes = noyau_of_row(v4, r1_inside, 0.0, r1_at_end, ALIGN)
     v5_own_sum = tl.sum(v5_own_sum_lanes, axis=0)
     tl.store(v5_sum_of_piece + piece * rows + i0, v5_own_sum)
     noyau_meet(arrived + row * MEETINGS + 0, (tl.cdiv(ALIGN + n - 1, SHARE)), WAIT)
@@ -213,12 +223,13 @@ def residual_rms_norm_bf16_2(x, r, w, v10, v3, v17, rows, n, n_STEP: tl.constexp
         r1_line = (i0 * n) // ALIGN * ALIGN
         r1_cells = BLOCK * r1t + tl.arange(0, BLOCK)
         r1_near = noyau_near(r1_cells, lead, n, ALIGN)
+        r1_at_end = noyau_at_end(BLOCK * r1t, lead, n, ALIGN, BLOCK)
         r1_until = (r1t + 1) * BLOCK + i0 * n
         x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, 'evict_last').to(tl.float32)
         v_r_i = noyau_load(r + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, 'evict_last').to(tl.float32)
         v3_2 = x_i + v_r_i
         v4 = v3_2 * v3_2
-        v5_sum_lanes = v5_sum_lanes + tl.where(r1_inside, v4, 0.0)
+        v5_sum_lanes = v5_sum_lanes + noyau_of_row(v4, r1_inside, 0.0, r1_at_end, ALIGN)
     v5_sum = tl.sum(v5_sum_lanes, axis=0)
     v5 = v5_sum
     v9 = v5 / v8
@@ -290,12 +301,12 @@ def residual_rms_norm_bf16(x, r, w, v10, **tiles):
             )
     else:
         ALIGN = tiles.get("ALIGN", 1 if n % 8 == 0 else 8)
-        BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + n - 1) // (1 if ALIGN == 1 else 4)))
+        BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN * 2 + n * 2 - 2) // (1 if ALIGN == 1 else 4)))
         BLOCK_EVEN = ALIGN == 1 and n % BLOCK == 0
         ENDS = (n * rows) % ALIGN != 0
         programs = rows
         if programs > 0:
             residual_rms_norm_bf16_2[(programs,)](
-                x, r, w, v10, v3, v17, rows, n // step_of(n), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, ENDS, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // 256)))
+                x, r, w, v10, v3, v17, rows, n // step_of(n), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, ENDS, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // (512 if ALIGN == 1 else 256))))
             )
     return v3, v17

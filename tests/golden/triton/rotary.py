@@ -34,33 +34,36 @@ def warps_of(cells):
 
 
 @triton.jit
-def rotary_0(x, v_sin, v_cos, v12, s, INDEX: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr):
+def rotary_0(x, v_sin, v_cos, v12, s, INDEX: tl.constexpr, COLUMNS: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr, OUTER_EVEN: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr):
     s = tl.cast(s, INDEX)
     item = tl.program_id(0).to(INDEX)
     i2t_count = tl.cdiv(s, ROWS)
     i2t = item % i2t_count
     item = item // i2t_count
-    i1 = item % 2
-    i0 = item // 2
-    i2 = ROWS * i2t + tl.arange(0, ROWS)[:, None]
+    i1t_count = (1 // OUTER) + 1
+    i1t = item % i1t_count
+    i0 = item // i1t_count
+    i1 = OUTER * i1t + tl.arange(0, OUTER)[:, None, None]
+    i1_inside = noyau_inside(i1, 2, 1, OUTER_EVEN)
+    i2 = ROWS * i2t + tl.arange(0, ROWS)[None, :, None]
     i2_inside = noyau_inside(i2, s, 1, ROWS_EVEN)
-    i3 = tl.arange(0, COLUMNS)[None, :]
+    i3 = tl.arange(0, COLUMNS)[None, None, :]
     i3_inside = noyau_inside(i3, 4, 1, COLUMNS_EVEN)
-    x_i = tl.load(x + i0 * s * 16 + i2 * 16 + i1 * 8 + i3 + 4, mask=i2_inside & i3_inside, other=0)
+    x_i = tl.load(x + i0 * s * 16 + i2 * 16 + i1 * 8 + i3 + 4, mask=i1_inside & i2_inside & i3_inside, other=0)
     v6 = -x_i
     v_sin_i = tl.load(v_sin + i2 * 8 + i3, mask=i2_inside & i3_inside, other=0)
     v11 = v6 * v_sin_i
-    x_i_2 = tl.load(x + i0 * s * 16 + i2 * 16 + i1 * 8 + i3, mask=i2_inside & i3_inside, other=0)
+    x_i_2 = tl.load(x + i0 * s * 16 + i2 * 16 + i1 * 8 + i3, mask=i1_inside & i2_inside & i3_inside, other=0)
     v_cos_i = tl.load(v_cos + i2 * 8 + i3, mask=i2_inside & i3_inside, other=0)
     v9 = x_i_2 * v_cos_i
     v12_2 = v11 + v9
-    tl.store(v12 + (i0 * 16 + i1 * 8) * s + i2 * 8 + i3, v12_2, mask=i2_inside & i3_inside, eviction_policy="evict_first")
+    tl.store(v12 + (i0 * 16 + i1 * 8) * s + i2 * 8 + i3, v12_2, mask=i1_inside & i2_inside & i3_inside, eviction_policy="evict_first")
     v_sin_i_2 = tl.load(v_sin + i2 * 8 + i3 + 4, mask=i2_inside & i3_inside, other=0)
     v11_2 = x_i_2 * v_sin_i_2
     v_cos_i_2 = tl.load(v_cos + i2 * 8 + i3 + 4, mask=i2_inside & i3_inside, other=0)
     v9_2 = x_i * v_cos_i_2
     v12_3 = v11_2 + v9_2
-    tl.store(v12 + (i0 * 16 + i1 * 8) * s + i2 * 8 + i3 + 4, v12_3, mask=i2_inside & i3_inside, eviction_policy="evict_first")
+    tl.store(v12 + (i0 * 16 + i1 * 8) * s + i2 * 8 + i3 + 4, v12_3, mask=i1_inside & i2_inside & i3_inside, eviction_policy="evict_first")
 
 
 def rotary(x, v_sin, v_cos, **tiles):
@@ -81,12 +84,14 @@ def rotary(x, v_sin, v_cos, **tiles):
     v12 = torch.empty((b, 2, s, 8), dtype=torch.float32, device=x.device)
     INDEX = index_type(x, v_sin, v_cos, v12)
     COLUMNS = min(65536, triton.next_power_of_2(max(1, 4)))
-    ROWS = tiles.get("ROWS", max(1, 512 // COLUMNS))
+    OUTER = min(2, triton.next_power_of_2(max(1, 2)))
+    ROWS = tiles.get("ROWS", max(1, 1024 // (COLUMNS * OUTER)))
+    OUTER_EVEN = 2 % OUTER == 0
     ROWS_EVEN = s % ROWS == 0
     COLUMNS_EVEN = 4 == COLUMNS
-    programs = (((s - 1) // ROWS) * 2 + 2) * b
+    programs = (((s - 1) // ROWS) * (1 // OUTER) + ((s - 1) // ROWS) + (1 // OUTER) + 1) * b
     if programs > 0:
         rotary_0[(programs,)](
-            x, v_sin, v_cos, v12, s, INDEX, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, num_warps=tiles.get("num_warps", warps_of(4 * COLUMNS * ROWS))
+            x, v_sin, v_cos, v12, s, INDEX, COLUMNS, OUTER, ROWS, OUTER_EVEN, ROWS_EVEN, COLUMNS_EVEN, num_warps=tiles.get("num_warps", warps_of(4 * COLUMNS * OUTER * ROWS))
         )
     return v12

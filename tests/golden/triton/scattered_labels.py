@@ -41,7 +41,7 @@ def noyau_lines(cells, lead, extent, ALIGN: tl.constexpr):
 @triton.jit
 def noyau_at_end(start, lead, extent, ALIGN: tl.constexpr, SIZE: tl.constexpr):
     """Whether a tile holds an end of a row that lies in 16 bytes with other cells."""
-    return (start < lead) | (start + SIZE > (lead + extent) // ALIGN * ALIGN)
+    return (start < (lead + ALIGN - 1) // ALIGN * ALIGN) | (start + SIZE > (lead + extent) // ALIGN * ALIGN)
 
 
 @triton.jit
@@ -74,6 +74,16 @@ def noyau_store(cells, values, inside, lines, at_end, ALIGN: tl.constexpr, KEEP:
             tl.store(cells, values, mask=inside & (lines == 0))
     else:
         tl.store(cells, values, mask=inside, eviction_policy=KEEP)
+
+
+@triton.jit
+def noyau_of_row(values, inside, empty, at_end, ALIGN: tl.constexpr):
+    """Values of a tile, those outside its row empty: only a tile that holds an end of one has such."""
+    if ALIGN == 1:
+        values = tl.where(inside, values, empty)
+    elif at_end:
+        values = tl.where(inside, values, empty)
+    return values
 
 
 @triton.jit
@@ -130,15 +140,16 @@ def scattered_labels_0(x, ids, less, v14, rows, n, rows_STEP: tl.constexpr, n_ST
         r2_line = (i0 * n) // ALIGN * ALIGN
         r2_cells = (LANES * r2t + lane_v3) * GROUP + tl.arange(0, GROUP)[None, :]
         r2_near = noyau_near(r2_cells, lead, n, ALIGN)
+        r2_at_end = noyau_at_end(GROUP * LANES * r2t, lead, n, ALIGN, LANES * GROUP)
         r2_until = ((r2t + 1) * LANES) * GROUP + i0 * n
         x_i = noyau_load(x + r2_line + r2_cells, r2_inside, r2_near, r2_line + r2_cells, n * rows, r2_until, ALIGN, ENDS, 'evict_last')
-        v3_here_max_lanes = tl.where(r2_inside, x_i, float("-inf"))
+        v3_here_max_lanes = noyau_of_row(x_i, r2_inside, float("-inf"), r2_at_end, ALIGN)
         v3_here_max = tl.reduce(v3_here_max_lanes, 1, noyau_merge_max_f32, keep_dims=True)
         v3_here = v3_here_max
         v3_here_shift = tl.where(v3_here == float("-inf"), 0.0, v3_here)
         v6 = x_i - v3_here_shift
         v7 = libdevice.exp(v6)
-        v8_here_sum_lanes = tl.where(r2_inside, v7, 0.0)
+        v8_here_sum_lanes = noyau_of_row(v7, r2_inside, 0.0, r2_at_end, ALIGN)
         v8_here_sum = tl.sum(v8_here_sum_lanes, axis=1, keep_dims=True)
         v8_here = v8_here_sum
         v3_top_lanes, v8_scaled_lanes = noyau_merge_logsumexp_f32(v3_top_lanes, v8_scaled_lanes, v3_here, v8_here)

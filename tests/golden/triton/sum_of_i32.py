@@ -26,7 +26,7 @@ def noyau_lines(cells, lead, extent, ALIGN: tl.constexpr):
 @triton.jit
 def noyau_at_end(start, lead, extent, ALIGN: tl.constexpr, SIZE: tl.constexpr):
     """Whether a tile holds an end of a row that lies in 16 bytes with other cells."""
-    return (start < lead) | (start + SIZE > (lead + extent) // ALIGN * ALIGN)
+    return (start < (lead + ALIGN - 1) // ALIGN * ALIGN) | (start + SIZE > (lead + extent) // ALIGN * ALIGN)
 
 
 @triton.jit
@@ -59,6 +59,16 @@ def noyau_store(cells, values, inside, lines, at_end, ALIGN: tl.constexpr, KEEP:
             tl.store(cells, values, mask=inside & (lines == 0))
     else:
         tl.store(cells, values, mask=inside, eviction_policy=KEEP)
+
+
+@triton.jit
+def noyau_of_row(values, inside, empty, at_end, ALIGN: tl.constexpr):
+    """Values of a tile, those outside its row empty: only a tile that holds an end of one has such."""
+    if ALIGN == 1:
+        values = tl.where(inside, values, empty)
+    elif at_end:
+        values = tl.where(inside, values, empty)
+    return values
 
 
 @triton.jit
@@ -113,9 +123,10 @@ def sum_of_i32_0(x, v1, v1_2_sum_of_piece, arrived, rows, n, rows_STEP: tl.const
     r1_line = (i0 * n) // ALIGN * ALIGN
     r1_cells = SHARE * piece + tl.arange(0, SHARE)
     r1_near = noyau_near(r1_cells, lead, n, ALIGN)
+    r1_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
     r1_until = (piece + 1) * SHARE + i0 * n
     x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, '')
-    v1_2_own_sum_lanes = tl.where(r1_inside, x_i, 0)
+    v1_2_own_sum_lanes = noyau_of_row(x_i, r1_inside, 0, r1_at_end, ALIGN)
     v1_2_own_sum = tl.sum(v1_2_own_sum_lanes, axis=0)
     tl.store(v1_2_sum_of_piece + piece * rows + i0, v1_2_own_sum)
     noyau_meet(arrived + row * MEETINGS + 0, (tl.cdiv(ALIGN + n - 1, SHARE)), WAIT)
@@ -162,9 +173,10 @@ def sum_of_i32_2(x, v1, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, 
         r1_line = (i0 * n) // ALIGN * ALIGN
         r1_cells = BLOCK * r1t + tl.arange(0, BLOCK)
         r1_near = noyau_near(r1_cells, lead, n, ALIGN)
+        r1_at_end = noyau_at_end(BLOCK * r1t, lead, n, ALIGN, BLOCK)
         r1_until = (r1t + 1) * BLOCK + i0 * n
         x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, '')
-        v1_2_sum_lanes = v1_2_sum_lanes + tl.where(r1_inside, x_i, 0)
+        v1_2_sum_lanes = v1_2_sum_lanes + noyau_of_row(x_i, r1_inside, 0, r1_at_end, ALIGN)
     v1_2_sum = tl.sum(v1_2_sum_lanes, axis=0)
     v1_2 = v1_2_sum
     tl.store(v1 + i0, v1_2)
