@@ -181,9 +181,13 @@ def bind_sizes(instance: Instance, arrays: Sequence[Array]) -> dict[str, int]:
 def graph_of(reference: Reference, instance: Instance, constants: Mapping[str, Any]) -> Graph:
     """The reference as a graph: what it computes is one Opaque, evaluated at the width of its inputs.
 
-    Inputs on which the reference fails are refused with an InputError."""
+    Inputs on which the reference fails, or that leave no shape for a result, are refused with an InputError."""
 
     def evaluate(*arrays: Array) -> tuple[Array, ...]:
+        try:
+            shapes_of(instance.outputs, bind_sizes(instance, arrays))
+        except SignatureError as fault:
+            raise InputError(str(fault)) from fault
         try:
             with unwarned():
                 return tuple(reference.run(instance, arrays, constants))

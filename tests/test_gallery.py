@@ -207,6 +207,19 @@ PAGES = {
         "product[tiled]: right on",
         "product[one_barrier]: race: ",
     ),
+    "nearest_neighbours": (
+        "nearest[best]: right on",
+        "nearest[by_product]: wrong-value: wrong at squared[0]",
+        "around 0: the product finds 100% of the neighbours",
+        "around 1000: the product finds 91% of the neighbours, the least squared distance is -2;",
+    ),
+    "quantile_regression": (
+        "weights[select]: right on",
+        "normal_equations[one_pass]: right on",
+        "weights[without_floor]: wrong-value: wrong at out[0]",
+        "got inf, want",
+        "0.9: 3.62, by NumPy 3.62; the line [1.63 3.38], 90.0% below",
+    ),
     "profile_model": (
         "llama_tiny_dynamo.onnx: 151 nodes in the file",
         "the nodes of the first run add up to ",

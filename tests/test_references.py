@@ -135,6 +135,14 @@ def test_reference_holds_for_its_thread_and_its_block():
     assert found == [False]
 
 
+def test_sizes_that_leave_no_shape_for_a_result_are_left_out_of_a_check():
+    @noyau.op("f32[n] -> f32[n-2]")
+    def bends(x):
+        return x[2:] - 2 * x[1:-1] + x[:-2]
+
+    assert noyau.check(bends, budget_s=0.3).ok
+
+
 @pytest.mark.filterwarnings("error")
 def test_a_kernel_is_judged_on_no_numbers_and_nobody_is_warned():
     """The certificate of a first call tries size 0, of which NumPy has no mean."""
