@@ -99,30 +99,38 @@ def optimize(model: str | Path | Callable[..., Any], inputs: Any = None, **wishe
     The result has `.report`, `.save(path)` and `.session()`. With device="cuda" torch hosts the model instead, with
     kernels in Triton: `wishes` are then dims, inputs, seed and those of a module, and the result is called with the
     model's inputs, tensors or arrays, and gives a list of tensors. Raises ModelError for a file that is no model,
-    InputError for inputs that do not fit, BuildError where there is no compiler, MissingExtraError without onnx or
-    onnxruntime."""
+    InputError for what is no path and for inputs that do not fit, BuildError where there is no compiler,
+    MissingExtraError without onnx or onnxruntime."""
     if callable(model):
         return _modules("optimizing").optimize(model, inputs, **wishes)
+    path = _path(model, "noyau.optimize takes a torch.nn.Module or")
     if inputs is not None:
         wishes["inputs"] = inputs
     if wishes.get("device") is not None:
-        return _modules("onnx_hosting").optimize_model(model, **wishes)
+        return _modules("onnx_hosting").optimize_model(path, **wishes)
     from noyau import optimizing
 
     wishes.pop("device", None)
-    return optimizing.optimize(model, optimizing.Wishes(**wishes))
+    return optimizing.optimize(path, optimizing.Wishes(**wishes))
 
 
 def load(path: str | Path) -> Callable[..., Any]:
     """A module of PyTorch that `noyau.optimize(module, inputs).save(path)` wrote, ready to be called: nothing is timed
     or compiled. Its kernels are code: load what you would run. ModelError for a file that is no such module."""
-    return _modules("saving").load(Path(path))  # type: ignore[no-any-return]
+    return _modules("saving").load(_path(path, "noyau.load takes"))  # type: ignore[no-any-return]
 
 
 def explain(module: Callable[..., Any], inputs: Any, **wishes: Any) -> Explained:
     """What noyau sees in a module of PyTorch on some inputs: its groups, why it is cut where it is, graph breaks, and
     operators that it does not know; prints itself, and has `.to_json()`. Nothing is built. `wishes`: dynamic=True."""
     return _modules("explaining").explain(module, inputs, **wishes)  # type: ignore[no-any-return]
+
+
+def _path(given: object, called: str) -> Path:
+    """What was given as a path. InputError where it is none."""
+    from noyau.arguments import path_of
+
+    return path_of(given, called)
 
 
 def _modules(name: str) -> Any:
@@ -166,7 +174,7 @@ def show(model: str | Path, *, between: Between | None = None) -> Shown:
     model, InputError where the ends of the path enclose no graph."""
     from noyau import showing
 
-    return showing.show(model, between=between)
+    return showing.show(_path(model, "noyau.show takes"), between=between)
 
 
 def extract(model: str | Path, between: Between, **wishes: Any) -> Extracted:
@@ -178,7 +186,7 @@ def extract(model: str | Path, between: Between, **wishes: Any) -> Extracted:
     operator that noyau does not look into, MissingExtraError without onnx or onnxruntime."""
     from noyau.paths import extracting
 
-    return extracting.extract(model, between, **wishes)
+    return extracting.extract(_path(model, "noyau.extract takes"), between, **wishes)
 
 
 def profile(model: str | Path, **wishes: Any) -> Profile:
@@ -192,7 +200,7 @@ def profile(model: str | Path, **wishes: Any) -> Profile:
     there is no room for the profile, MissingExtraError without onnx or onnxruntime."""
     from noyau.profiling import models
 
-    return models.profile(model, models.Wishes(**wishes))
+    return models.profile(_path(model, "noyau.profile takes"), models.Wishes(**wishes))
 
 
 def load_ipython_extension(shell: Any) -> None:

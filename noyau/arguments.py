@@ -9,6 +9,15 @@ from pathlib import Path
 from noyau.errors import InputError, OutputError
 
 
+def path_of(given: object, called: str) -> Path:
+    """What a public function was given as a path. InputError where it is none; `called`: the function, and what it
+    takes beside paths: "noyau.load takes"."""
+    if isinstance(given, str | os.PathLike):
+        return Path(given)
+    told = f"and this is of the type {type(given).__name__}"
+    raise InputError(f"{called} the path of a file, {told}: give a text or a Path")
+
+
 def declare_inputs(parser: argparse.ArgumentParser, doing: str, sizes: str) -> None:
     """`--inputs` and `--dim`: what the command does with them, as in "run", and what `--dim` gives beyond one size."""
     add = parser.add_argument

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from noyau.handwritten.kernels import HandKernel, Target
+from noyau.handwritten.kernels import HandKernel, Target, require_name
 from noyau.references import Reference
 from noyau.signatures.types import Signature
 
@@ -26,6 +26,10 @@ class Description:
     line: int
     kernels: tuple[HandKernel, ...] = field(default=())
     gradient: Callable[..., Any] | None = None
+
+    def __post_init__(self) -> None:
+        """SignatureError for a name that is none."""
+        require_name(self.name, f"the op of {self.reference.name}")
 
     @property
     def target(self) -> Target:

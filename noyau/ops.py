@@ -29,7 +29,7 @@ from noyau.runtimes.numpy.doors import MISS
 from noyau.signatures.instances import instance_of, unbound_names
 from noyau.signatures.making import integers_of, made_by, make, usual_instance, usual_sizes
 from noyau.signatures.parsing import parse
-from noyau.signatures.types import Instance, Signature
+from noyau.signatures.types import Instance, Signature, brief
 
 if TYPE_CHECKING:
     from noyau.runtimes.onnx_ops import OnnxOp
@@ -375,10 +375,10 @@ def _require_bound(signature: Signature, description: Description) -> None:
     if unbound:
         told = f"nothing gives the size {unbound[0]}"
         remedy = f"say sizes={{{unbound[0]!r}: ...}}, or let an integer parameter be named so"
-        raise SignatureError(f'{description.name}: {told} of "{signature}"; {remedy}')
+        raise SignatureError(f'{description.name}: {told} of "{brief(signature)}"; {remedy}')
     unused = next((name for name in description.sizes if name not in signature.sizes), None)
     if unused is not None:
-        raise SignatureError(f'{description.name}: sizes= names {unused}, and "{signature}" has no such dim')
+        raise SignatureError(f'{description.name}: sizes= names {unused}, and "{brief(signature)}" has no such dim')
 
 
 def _require_maker(inputs: Inputs, title: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from noyau import planning
+from noyau.arguments import path_of
 from noyau.builders import cc
 from noyau.errors import InputError
 from noyau.feeding import feeds_for
@@ -86,7 +87,7 @@ class Optimized:
 
     def save(self, path: str | Path) -> None:
         """Write OUT.onnx, and OUT.so beside it where there are kernels; OutputError where that cannot be."""
-        save(self.model, self.library, Path(path), self.folder)
+        save(self.model, self.library, path_of(path, "save() takes"), self.folder)
 
     def session(self, *, threads: int = 0) -> Any:
         """An onnxruntime session of the model with its kernels."""

@@ -22,7 +22,7 @@ from noyau.handwritten.asking import parameters_of
 from noyau.ir.binding import bind
 from noyau.ir.graph import Graph, Input, Node, Opaque, Part
 from noyau.signatures.instances import shapes_of
-from noyau.signatures.types import Instance, Signature, Value
+from noyau.signatures.types import Instance, Signature, Value, brief
 
 Array = np.ndarray
 _AS_WRITTEN: ContextVar[bool] = ContextVar("noyau_as_written", default=False)
@@ -223,11 +223,11 @@ def _result(returned: Any, value: Value, shape: tuple[int, ...], name: str) -> A
     dtype = None if returned is None else from_numpy(array.dtype)
     if dtype is None or dtype is DType.OTHER:
         told = "None" if returned is None else f"a {type(returned).__name__} ({array.dtype})"
-        raise SignatureError(f"the reference {name} returns {told} as {value.name}, which is signed {value}")
+        raise SignatureError(f"the reference {name} returns {told} as {value.name}, which is signed {brief(value)}")
     alike = dtype.is_float and value.dtype.is_float
     if array.shape != shape or not (alike or dtype is value.dtype):
         found = f"{dtype.value}{list(array.shape)}"
-        wanted = f"{value}, here {value.dtype.value}{list(shape)}"
+        wanted = f"{brief(value)}, here {value.dtype.value}{list(shape)}"
         raise SignatureError(f"the reference {name} returns {found} as {value.name}, which is signed {wanted}")
     return array
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from noyau.arguments import declare_inputs, declare_record, require_place, size_of_each, sizes_of
+import noyau
+from noyau.arguments import declare_inputs, declare_record, path_of, require_place, size_of_each, sizes_of
 from noyau.errors import InputError, OutputError
 
 
@@ -49,3 +50,20 @@ def test_a_record_has_a_place_of_its_own(tmp_path):
     ]:
         with pytest.raises(OutputError, match=told):
             require_place(record, model)
+
+
+@pytest.mark.parametrize("wrong", [3, None, b"model.onnx", ["model.onnx"]])
+def test_what_is_no_path(wrong, tmp_path):
+    """One clear error of each public function that takes a path."""
+    told = f"the path of a file, and this is of the type {type(wrong).__name__}: give a text or a Path"
+    calls = {
+        "noyau.optimize takes a torch.nn.Module or": lambda: noyau.optimize(wrong),
+        "noyau.load takes": lambda: noyau.load(wrong),
+        "noyau.show takes": lambda: noyau.show(wrong),
+        "noyau.extract takes": lambda: noyau.extract(wrong, (["A"], ["B"])),
+        "noyau.profile takes": lambda: noyau.profile(wrong),
+    }
+    for called, call in calls.items():
+        with pytest.raises(InputError, match=f"^{called} {told}$"):
+            call()
+    assert path_of(str(tmp_path), "f takes") == path_of(tmp_path, "f takes") == tmp_path

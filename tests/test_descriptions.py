@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import re
 from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
+import noyau
+from noyau.errors import SignatureError
 from tests.dispatching.ops import scale_op
 
 
@@ -23,3 +26,12 @@ def test_attaching_makes_another():
     op.kernel(lambda x, by, out: None, name="empty")
     assert before.kernels == ()
     assert [kernel.name for kernel in op.description.kernels] == ["empty"]
+
+
+@pytest.mark.parametrize("wrong", ["two\nlines", " ", "a\x00", 3])
+def test_a_name_is_one_line_of_letters(wrong):
+    told = "a name is a text of letters that print, on one line"
+    with pytest.raises(SignatureError, match=rf"the op of <lambda> is named {re.escape(repr(wrong))}; {told}"):
+        noyau.op("f32[n] -> f32[n]", name=wrong)(lambda x: x)
+    with pytest.raises(SignatureError, match=rf"a kernel of op is named {re.escape(repr(wrong))}; {told}"):
+        noyau.op("f32[n] -> f32[n]", name="op")(lambda x: x).kernel(lambda x: x, name=wrong)

@@ -18,6 +18,7 @@ from noyau.handwritten.kernels import (
     language_of,
     python_function,
     require_language,
+    require_name,
     validate,
 )
 from noyau.handwritten.prototypes import functions_of, prototype_of
@@ -128,6 +129,7 @@ def _require_signature(target: Target) -> None:
 
 
 def _require_free(name: str, taken: Iterable[str], target: Target) -> None:
+    require_name(name, f"a kernel of {target.op}")
     if name in taken:
         raise SignatureError(f"{target.op} has a kernel {name} already; give another one with name=")
 

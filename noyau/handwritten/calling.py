@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -103,17 +104,17 @@ class FunctionKernel:
         except NoyauError:
             raise
         except (Exception, SystemExit) as fault:
-            raise CheckError(f"{self.kernel.called} raised {type(fault).__name__}: {fault}") from fault
+            raise CheckError(f"{self.kernel.called} raised {_told(fault)}") from fault
         return self.parts(returned) if self.kernel.usage.returns else self.results(before, outputs)
 
     def returned(self, function: Callable[..., Any], inputs: Sequence[Array], outputs: Sequence[Array]) -> Any:
-        """What a call returns. A function of Numba that has signatures of its own, none for arrays that lie so, gets
-        packed copies of inputs that it does not update."""
+        """What a call returns. A function of Numba that has signatures of its own, none for arrays that lie so, or that
+        Numba fails to compile for such arrays, gets packed copies of inputs that it does not update."""
         positional, named = self.arguments(inputs, outputs)
         try:
             return function(*positional, **named)
-        except TypeError as fault:
-            if self.kernel.language != "numba" or self.kernel.usage.updates or not _has_no_match(fault):
+        except (TypeError, AssertionError) as fault:
+            if self.kernel.language != "numba" or self.kernel.usage.updates or not _wants_packed(fault, inputs):
                 raise
         positional, named = self.arguments([np.array(each, order="C") for each in inputs], outputs)
         return function(*positional, **named)
@@ -198,8 +199,23 @@ def offered(value: Value, array: Array) -> Any:
     return number if value.dtype.is_float else number.item()
 
 
-def _has_no_match(fault: TypeError) -> bool:
-    return str(fault).startswith("No matching definition")
+def _wants_packed(fault: TypeError | AssertionError, inputs: Sequence[Array]) -> bool:
+    """Whether packed copies may do: Numba has no signature for how these lie, or trips over it as it compiles (a
+    stencil of a transposed array), before the kernel has begun."""
+    if isinstance(fault, TypeError):
+        return str(fault).startswith("No matching definition")
+    return _place(fault).startswith("numba.") and not all(each.flags.c_contiguous for each in inputs)
+
+
+def _told(fault: BaseException) -> str:
+    """The error of a kernel, and where it came from if it says nothing."""
+    return f"{type(fault).__name__}: {fault}" if str(fault) else f"{type(fault).__name__} in {_place(fault)}"
+
+
+def _place(fault: BaseException) -> str:
+    """The module and the line that raised."""
+    frame, line = list(traceback.walk_tb(fault.__traceback__))[-1]
+    return f"{frame.f_globals.get('__name__')}, line {line}"
 
 
 def _as_array(part: Any, value: Value) -> Array:

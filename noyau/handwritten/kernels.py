@@ -95,6 +95,12 @@ class HandKernel:
         return {**self.target.constants, **(constants or {}), **own}
 
 
+def require_name(name: object, called: str) -> None:
+    """SignatureError for what is no name: it stands in messages, in comments of texts and on a line of a record."""
+    if not isinstance(name, str) or not name.isprintable() or not name.strip():
+        raise SignatureError(f"{called} is named {name!r}; a name is a text of letters that print, on one line")
+
+
 def settled(kernel: HandKernel, constants: Sequence[tuple[str, Any]]) -> HandKernel:
     """The kernel with these of its constants chosen."""
     chosen = {**kernel.usage.constants, **dict(constants)}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from noyau.arguments import path_of
 from noyau.builders import cc
 from noyau.checking.certificate import Certificate
 from noyau.descriptions import Description
@@ -59,7 +60,7 @@ class OnnxOp:
 
     def save(self, path: str | Path) -> None:
         """Write OUT.onnx, and OUT.so beside it where there are kernels; OutputError where that cannot be."""
-        save(self.model, self.library, Path(path), None)
+        save(self.model, self.library, path_of(path, "save() takes"), None)
 
     def session(self, *, threads: int = 0, kernels: bool = True) -> Any:
         """An onnxruntime session of it; without `kernels`, one that runs the operators of its body."""

@@ -11,7 +11,7 @@ from noyau.dtypes import DType, from_numpy
 from noyau.errors import SignatureError
 from noyau.ir.dims import Dim
 from noyau.signatures.instances import bindings_of, dtype_fault, instance_of, rank_fault, shapes_of, sizing_integers
-from noyau.signatures.types import Family, Instance, Rest, Signature, Term, is_integer
+from noyau.signatures.types import Family, Instance, Rest, Signature, Term, brief, is_integer
 
 Array = np.ndarray
 _WEAK = {bool: DType.BOOL, int: DType.I64, float: DType.F64}  # Python numbers, and their dtypes where nothing else says
@@ -141,7 +141,7 @@ def _misfit(term: Term, given: object, fitting: Sequence[tuple[Term, Array]]) ->
     told = told_bindings([each for each, _ in fitting], [array for _, array in fitting])
     lines = [f"{t.name}: {describe(a)} binds {line}" for (t, a), line in zip(fitting, told, strict=True) if line]
     remedy = _remedy(term, given)
-    return SignatureError("; ".join([*lines, f"{term.name}: {describe(given)} does not fit {term}", *remedy]))
+    return SignatureError("; ".join([*lines, f"{term.name}: {describe(given)} does not fit {brief(term)}", *remedy]))
 
 
 def _remedy(term: Term, given: object) -> list[str]:
@@ -195,7 +195,9 @@ def _solved(signature: Signature, instance: Instance, arrays: Sequence[Array]) -
         ]
         own = f" binds {told[k]} and" if told[k] else ""
         given = int(array) if value.scalar else describe(array)
-        raise SignatureError("; ".join([*lines, f"{value.name}: {given}{own} does not fit {signature.inputs[k]}"]))
+        raise SignatureError(
+            "; ".join([*lines, f"{value.name}: {given}{own} does not fit {brief(signature.inputs[k])}"])
+        )
     return sizes
 
 

@@ -9,7 +9,7 @@ from noyau.dtypes import DType
 from noyau.errors import SignatureError
 from noyau.ir.binding import Binding, plan
 from noyau.ir.dims import Dim, Shape, product
-from noyau.signatures.types import ELLIPSIS, Family, Instance, Rest, Signature, Term, Value
+from noyau.signatures.types import ELLIPSIS, Family, Instance, Rest, Signature, Term, Value, brief
 
 Known = tuple[tuple[str, int], ...]
 _STAND_IN = 7  # for a number that is only known in a call
@@ -47,7 +47,7 @@ def instance_of(signature: Signature, dtypes: tuple[DType, ...], ranks: tuple[in
     for term, dtype, rank in zip(signature.inputs, dtypes, ranks, strict=True):
         fault = dtype_fault(term, dtype, families) or rank_fault(term, rank, axes)
         if fault:
-            raise SignatureError(f"{term.name}: {dtype.value} of rank {rank} does not fit {term}{fault}")
+            raise SignatureError(f"{term.name}: {dtype.value} of rank {rank} does not fit {brief(term)}{fault}")
         _settle(signature, term, dtype, rank, families, axes)
     numbers = dict(known)
     inputs = tuple(_value(term, families, axes, numbers) for term in signature.inputs)
@@ -111,7 +111,7 @@ def _replaced(dim: Dim, numbers: Mapping[str, int]) -> Dim:
     made = dim.replace(numbers)
     if made.constant is not None and made.constant < 0:
         told = ", ".join(f"{name}={numbers[name]}" for name in sorted(dim.names & numbers.keys()))
-        raise SignatureError(f"the extent {dim} is {made} where {told}")
+        raise SignatureError(f"the extent {brief(dim)} is {made} where {told}")
     return made
 
 
@@ -131,6 +131,6 @@ def shapes_of(values: Sequence[Value], sizes: Mapping[str, int]) -> list[tuple[i
             shape = (-1,)
         if min(shape, default=0) < 0:
             told = ", ".join(f"{name}={size}" for name, size in sizes.items())
-            raise SignatureError(f"{value.name}: {value} has no such shape where {told}; give larger inputs")
+            raise SignatureError(f"{value.name}: {brief(value)} has no such shape where {told}; give larger inputs")
         made.append(shape)
     return made

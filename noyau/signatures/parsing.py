@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from noyau.dtypes import DType
 from noyau.errors import SignatureError
 from noyau.ir.dims import Dim
-from noyau.signatures.types import ELEMENTS, ELLIPSIS, OUT, Family, Rest, Signature, Term, is_integer
+from noyau.signatures.types import ELEMENTS, ELLIPSIS, OUT, Family, Rest, Signature, Term, brief, is_integer
 
 _TOKEN = re.compile(r"\s*(?:(->|//|\.\.\.|[A-Za-z_][A-Za-z_0-9]*|[0-9]+|[\[\],:()+*-])|(\S))")
 _LARGEST = 2**63 - 1
@@ -41,7 +41,7 @@ def parse(text: str, parameters: Sequence[str] | None = None) -> Signature:
     named = [name for name in names if name not in extra]
     if len(named) != count:
         taken = f"takes {len(names)}: {', '.join(names)}" if names else "takes none"
-        raise SignatureError(f'the signature "{text}" has {count} inputs, but the function {taken}')
+        raise SignatureError(f'the signature "{brief(text)}" has {count} inputs, but the function {taken}')
     inputs = iter(signature.inputs)
     terms = [Term(name, DType.I64, None) if name in extra else _named(next(inputs), name) for name in names]
     made = Signature(tuple(terms), signature.outputs)
@@ -67,7 +67,7 @@ class _Parser:
     def fault(self, what: str, token: Token | None = None) -> SignatureError:
         token = token or self.next
         where = f"at column {token.column}, {token.text!r}" if token.text else "at its end"
-        return SignatureError(f'the signature "{self.text}" is wrong {where}: {what}')
+        return SignatureError(f'the signature "{brief(self.text)}" is wrong {where}: {what}')
 
     def take(self, *texts: str) -> Token | None:
         """The next token, if it is one of these."""
@@ -193,7 +193,7 @@ def _tokens(text: str) -> Iterator[Token]:
     for match in _TOKEN.finditer(text):
         if match[2]:
             said = f"at column {match.start(2) + 1}, {match[2]!r}"
-            raise SignatureError(f'the signature "{text}" is wrong {said}: no signature has this character')
+            raise SignatureError(f'the signature "{brief(text)}" is wrong {said}: no signature has this character')
         yield Token(match[1], match.start(1) + 1)
     yield Token("", len(text) + 1)
 
@@ -213,7 +213,7 @@ def _require_distinct(signature: Signature, text: str) -> None:
             if twice[0] == OUT
             else "inputs, results and dims need a name each"
         )
-        raise SignatureError(f'the signature "{text}" has two things named {twice[0]}: {told}')
+        raise SignatureError(f'the signature "{brief(text)}" has two things named {twice[0]}: {told}')
 
 
 def _require_families(signature: Signature, text: str) -> None:
@@ -223,6 +223,8 @@ def _require_families(signature: Signature, text: str) -> None:
     for term in signature.outputs:
         if isinstance(term.element, Family) and term.element not in given:
             told = f"no input says which dtype the {term.element.value} of {term.name} is"
-            raise SignatureError(f'the signature "{text}" is not complete: {told}; give a dtype such as f32')
+            raise SignatureError(f'the signature "{brief(text)}" is not complete: {told}; give a dtype such as f32')
         if term.rest and term.rest not in rests:
-            raise SignatureError(f'the signature "{text}" is not complete: no input has the {term.rest} of {term.name}')
+            raise SignatureError(
+                f'the signature "{brief(text)}" is not complete: no input has the {term.rest} of {term.name}'
+            )

@@ -14,6 +14,7 @@ from noyau.languages.spelling import closed, dim_text, opened
 
 ELLIPSIS = "..."
 OUT = "out"  # the name of a result that bears none
+_MOST_LETTERS = 240  # of a signature in a message
 
 _FLOATS = (DType.F16, DType.BF16, DType.F32, DType.F64)
 _INTEGERS = (DType.I8, DType.I16, DType.I32, DType.I64, DType.U8, DType.U16, DType.U32, DType.U64)
@@ -134,6 +135,12 @@ class Instance:
     def __str__(self) -> str:
         inputs, outputs = (", ".join(f"{v.name}: {v}" for v in part) for part in (self.inputs, self.outputs))
         return f"{inputs} -> {outputs}"
+
+
+def brief(told: object) -> str:
+    """How a message has a signature or a part of it: of a very long one its beginning and its end."""
+    text = str(told)
+    return text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS // 2]} ... {text[-_MOST_LETTERS // 4 :]}"
 
 
 def is_integer(term: Term) -> bool:

@@ -15,6 +15,7 @@ import torch
 from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
 
+from noyau.arguments import path_of
 from noyau.errors import BuildError, InputError, NoyauError, UnsupportedError
 from noyau.passes.partition import Group
 from noyau.planning import no_such
@@ -87,6 +88,7 @@ class Optimized:
 
         UnsupportedError where torch cannot export the module as one graph, OutputError where the file cannot be
         written."""
+        place = path_of(path, "save() takes")
         if not isinstance(self.module, torch.nn.Module):
             raise UnsupportedError("a function is not saved; make it the forward of a torch.nn.Module")
         exported = export(self.module, self.inputs, self.dynamic)
@@ -101,7 +103,7 @@ class Optimized:
             program = rewritten(exported.program, swaps)
             places = [(one, group) for one in found.kept for group in one.planned.groups]
             pieces = {swap.target: _piece(swap, *place) for swap, place in zip(swaps, places, strict=True)}
-        saving.save(Path(path), exported, program, pieces)
+        saving.save(place, exported, program, pieces)
 
 
 def _piece(swap: Swap, judged: Judged, group: Group) -> saving.Piece:

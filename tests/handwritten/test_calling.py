@@ -119,6 +119,30 @@ def test_a_function_of_numba_with_signatures_gets_arrays_that_fit_them():
         guarded(doubles, "f32[n], f32[n] -> f32[n]", (f32(5), f32(5)))
 
 
+def test_what_numba_cannot_compile_for_transposed_arrays_gets_packed_ones():
+    """A stencil in a parallel function: Numba ends in a bare AssertionError of its own."""
+    numba = pytest.importorskip("numba")
+    shift = numba.stencil(lambda x: x[0, -1])
+
+    @numba.njit(parallel=True)
+    def shifted(x, out):
+        out[:] = shift(x)
+
+    x = np.arange(20, dtype=np.float32).reshape(5, 4).T
+    with pytest.raises(AssertionError):
+        shifted(x, np.empty_like(x, order="C"))
+    (got,) = guarded(shifted, "f32[m, n] -> f32[m, n]", (x,))
+    assert got.tolist() == np.pad(x[:, :-1], ((0, 0), (1, 0))).tolist()
+
+
+def test_an_error_without_a_text_is_told_by_its_place():
+    def strict(x, out):
+        raise AssertionError
+
+    with pytest.raises(CheckError, match=rf"op\[k\] raised AssertionError in {__name__}, line \d+$"):
+        guarded(strict)
+
+
 def test_args_init_and_updates_of_a_function():
     def step(by, target, n):
         target[...] += by * n

@@ -5,7 +5,7 @@ import pytest
 from noyau.dtypes import DType
 from noyau.signatures.instances import instance_of
 from noyau.signatures.parsing import parse
-from noyau.signatures.types import ELEMENTS, Family
+from noyau.signatures.types import ELEMENTS, Family, brief
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,14 @@ from noyau.signatures.types import ELEMENTS, Family
 )
 def test_a_signature_prints_in_short(text, printed):
     assert str(parse(text)) == printed
+
+
+def test_a_very_long_signature_is_told_by_its_ends():
+    told = brief(parse(f"f32[{' * '.join(f'n{k}' for k in range(500))}] -> f32[3]"))
+    assert len(told) < 250
+    assert told.startswith("f32[n0 * n1")
+    assert told.endswith("* n99] -> f32[3]")
+    assert brief("f32[n]") == "f32[n]"
 
 
 def test_sizes_come_in_the_order_of_the_text():
