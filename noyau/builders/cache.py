@@ -104,7 +104,8 @@ def store(key: str, suffix: str, produce: Callable[[Path], None], limit_bytes: i
     except NoyauError:
         raise
     except OSError as error:
-        raise OutputError(f"the cache folder {home} cannot be written: {error.strerror}; make room there") from error
+        place = error.filename or f"the cache folder {home}"
+        raise OutputError(f"{place} cannot be written: {error.strerror}; make room there") from error
     if limit_bytes != LIMIT_BYTES or next(_stored) % _SHRUNK_AT == 0:
         _shrink(home, limit_bytes, entry)
     return entry

@@ -334,6 +334,8 @@ def _run(command: Sequence[str], folder: Path, timeout_s: float, verb: str) -> N
         raise BuildError(f"{tool} did not {verb} within {timeout_s:g} s and was ended") from None
     except OSError as error:
         raise BuildError(f"{tool} does not run: {error.strerror}; {_REMEDY}") from error
+    if status and "No space left on device" in output:
+        raise OutputError(f"{tool} has no room to {verb} in {folder.parent}: {_summary(output)}; make room there")
     if status:
         raise BuildError(f"{tool} does not {verb} it (status {status}): {_summary(output)}")
 

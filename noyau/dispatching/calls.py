@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -107,8 +108,8 @@ class Calls:
         """The results by a door that is kept from now on, or MISS."""
         door = self.door(chosen)
         made = MISS if door is None else door(given, out)
-        if made is MISS:
-            return MISS
+        if made is MISS or chosen.until < inf:
+            return made
         if constants:
             key = frozen(constants)
             self.others[key] = _first(door, self.others.get(key, ()))

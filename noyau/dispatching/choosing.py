@@ -6,8 +6,12 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
+from math import inf
 from types import MappingProxyType
 
 from noyau.builders import records
@@ -25,6 +29,13 @@ from noyau.timing.comparing import spell_s
 
 REFERENCE = "reference"
 USUAL: Mapping[str, int] = MappingProxyType({})  # sizes of tiles
+AGAIN_S = 30.0  # after which what there was no room for is tried again
+
+
+class NoRoom(str):
+    """Why a program could not be built now: what is in the way, a full disk, may go."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +55,13 @@ class Choice:
 @dataclass(frozen=True, slots=True)
 class Chosen:
     """What runs for a key: each kernel with the number of cells of the largest array up to which it does; and what was
-    rejected, with the reasons."""
+    rejected, with the reasons. `until`: when it is decided anew, by the monotonic clock, where there was no room."""
 
     wanted: Wanted
     choices: tuple[tuple[Choice, float], ...]
     rejected: tuple[tuple[str, str], ...]
     key: Key | None = None
+    until: float = inf
 
     def at(self, cells: int) -> Choice:
         """What runs where the largest array has so many cells."""
@@ -71,6 +83,7 @@ class Choosing:
     chosen: dict[Key, list[Chosen]] = field(default_factory=dict)
     programs: dict[tuple[Key, str], Built | str] = field(default_factory=dict)
     locks: dict[tuple[int, Key], threading.Lock] = field(default_factory=dict)
+    numbers: Iterator[int] = field(default_factory=count)
 
     def choose(self, wanted: Wanted) -> Chosen:
         """What runs for a key, and where the reference asked for sizes, for these."""
@@ -80,14 +93,15 @@ class Choosing:
             with self.locks.setdefault((os.getpid(), key), threading.Lock()):
                 found = self.known(key, wanted)
                 if found is None:
-                    variants = self.chosen.setdefault(key, [])
-                    found = self.decided(wanted, (*key, len(variants)))
-                    variants.append(found)
+                    found = self.decided(wanted, (*key, next(self.numbers)))
+                    kept = [each for each in self.chosen.get(key, ()) if each.until == inf]
+                    self.chosen[key] = [*kept, found]
         return found
 
     def known(self, key: Key, wanted: Wanted) -> Chosen | None:
         """What was chosen before and holds for these sizes."""
-        return next((each for each in self.chosen.get(key, ()) if self.holds(each, wanted)), None)
+        now = time.monotonic()
+        return next((c for c in self.chosen.get(key, ()) if c.until > now and self.holds(c, wanted)), None)
 
     def holds(self, chosen: Chosen, wanted: Wanted) -> bool:
         """Whether what was traced for other sizes is right for these."""
@@ -100,8 +114,14 @@ class Choosing:
         choices = list(self.won(wanted, key, rejected))
         if not choices:
             candidates = self.candidates(wanted, key, rejected)
-            choices = [(next(candidates), float("inf"))]
-        return Chosen(wanted, tuple(choices), tuple(rejected.items()), key)
+            choices = [(next(candidates), inf)]
+        missed = next((item for item in rejected.items() if isinstance(item[1], NoRoom)), None)
+        if missed is None:
+            return Chosen(wanted, tuple(choices), tuple(rejected.items()), key)
+        told = f"{self.description.name}: {missed[0]} cannot be built now: {missed[1]}"
+        again = f"{choices[0][0].kernel} runs instead, and after {AGAIN_S:g} s a call tries again"
+        warnings.warn(f"{told}; {again}", RuntimeWarning, stacklevel=6)
+        return Chosen(wanted, tuple(choices), tuple(rejected.items()), key, time.monotonic() + AGAIN_S)
 
     def won(self, wanted: Wanted, key: Key, rejected: dict[str, str]) -> Iterator[tuple[Choice, float]]:
         """The recorded winners that still are what they were and may run."""
@@ -163,10 +183,14 @@ class Choosing:
         return ineligible(kernel, self.description.reference, wanted.instance, wanted.constants, wanted.device)
 
     def program(self, wanted: Wanted, key: Key, language: str) -> Built | str:
-        """The generated program in a language, built and certified; or why there is none. Tried once."""
-        if (key, language) not in self.programs:
-            self.programs[key, language] = self.tried(wanted, language)
-        return self.programs[key, language]
+        """The generated program in a language, built and certified; or why there is none. Tried once, unless there was
+        no room."""
+        made = self.programs.get((key, language))
+        if made is None:
+            made = self.tried(wanted, language)
+            if not isinstance(made, NoRoom):
+                self.programs[key, language] = made
+        return made
 
     def tried(self, wanted: Wanted, language: str) -> Built | str:
         try:
@@ -175,6 +199,8 @@ class Choosing:
             fault = passed(self.description, built)
         except (UnsupportedError, BuildError, MissingExtraError) as error:
             return str(error)
+        except OutputError as error:
+            return NoRoom(error)
         except NoyauError as error:
             return f"its smoke certificate could not be made: {error}"
         return f"its smoke certificate failed: {fault}" if fault else built

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from noyau.builders import cache, cc
-from noyau.errors import BuildError
+from noyau.errors import BuildError, OutputError
 
 pytestmark = pytest.mark.as_shipped
 
@@ -336,6 +336,13 @@ def test_a_compiler_that_writes_nothing_is_told(empty_cache, script, tmp_path):
 def test_a_compiler_that_fails_without_a_word(empty_cache, script):
     with pytest.raises(BuildError, match=r"cc does not compile it \(status 3\): it says nothing"):
         cc.compile_object("int x;", cc.Options(compiler=str(script("exit 3"))))
+
+
+def test_a_full_disk_is_no_fault_of_the_text(empty_cache, script):
+    says = script("echo 'kernel.c:1:1: fatal error: error writing to x.s: No space left on device'; exit 1")
+    with pytest.raises(OutputError, match=r"cc has no room to compile in .*: No space left on device; make room there"):
+        cc.compile_object("int x;", cc.Options(compiler=str(says)))
+    assert list(empty_cache.glob("*.c")) == []
 
 
 def test_what_a_compiler_says_twice_is_told_once():

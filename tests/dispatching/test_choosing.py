@@ -11,7 +11,7 @@ from noyau.dispatching import choosing, generating
 from noyau.dispatching.choosing import Choosing
 from noyau.dispatching.keys import wanted_by
 from noyau.dispatching.records import Winner, record, text_digest
-from noyau.errors import BuildError
+from noyau.errors import BuildError, OutputError
 from noyau.handwritten import trusting
 from noyau.signatures.binding import bind
 from tests.dispatching.ops import linear_op, numbers, scale_op, softmax_op
@@ -162,6 +162,32 @@ def test_threads_that_call_first_together_build_once(monkeypatch):
         caller.join()
     assert len(built) == 1
     assert all(result.tobytes() == results[0].tobytes() for result in results)
+
+
+def test_what_there_was_no_room_for_is_tried_again(monkeypatch):
+    """On a full disk the reference runs, with a warning; as soon as there is room again, the kernel does."""
+    full, real = [True], choosing.build
+
+    def built(made):
+        if full and made.language == "c":
+            raise OutputError("cache cannot be written: No space left on device")
+        return real(made)
+
+    monkeypatch.setattr(choosing, "build", built)
+    monkeypatch.setattr(generating, "GENERATED", ("c",))
+    op, x = softmax_op(), numbers(2, 3)
+    told = "softmax: c cannot be built now: cache cannot be written: .*; reference runs instead, and after 30 s a call"
+    with pytest.warns(RuntimeWarning, match=told), pytest.warns(noyau.ReferenceWarning) as seen:
+        assert np.allclose(op(x).sum(-1), 1)
+    assert {each.filename for each in seen} == {__file__}
+    full.clear()
+    assert op.explain(x).kernel == "reference"
+    assert op.calls.plain == ()  # no way is kept that would go round what is tried again
+    now = choosing.time.monotonic()
+    monkeypatch.setattr(choosing.time, "monotonic", lambda: now + choosing.AGAIN_S + 1)
+    assert np.allclose(op(x).sum(-1), 1)
+    assert op.explain(x).kernel == "c"
+    assert len(op.calls.plain) == 1
 
 
 def test_records_are_read_from_disk(tmp_path, monkeypatch):

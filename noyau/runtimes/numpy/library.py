@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from noyau.builders import cc
-from noyau.errors import BuildError
+from noyau.errors import BuildError, OutputError
 from noyau.runtimes.numpy.allotted import processors
 
 _POINTER = ctypes.c_void_p
@@ -32,6 +33,8 @@ FILES = (
     ("runtimes", "shares.h"),
     *(("runtimes", "numpy", name) for name in ("threads.c", "arguments.c", "door.c")),
 )
+AGAIN_S = 30.0  # after which what there was no room for is tried again
+_again = [0.0]  # when, by the monotonic clock
 _NOTHING: tuple[()] = ()
 _OBJECTS = (np.ndarray, tuple, bool, int, float, True, None, _NOTHING)
 
@@ -64,20 +67,41 @@ class Library:
         return made
 
 
-@cache
 def library() -> Library | None:
-    """The runtime's C, from the cache or built; None where it cannot be built."""
-    return load(*FILES)
+    """The runtime's C, from the cache or built; None where it cannot be built. Where there was no room for it, it is
+    tried again, but not at each call."""
+    if time.monotonic() < _again[0]:
+        return None
+    try:
+        return _loaded()
+    except OutputError:
+        _again[0] = time.monotonic() + AGAIN_S
+        return None
+
+
+@cache
+def _loaded() -> Library | None:
+    """As `load`; OutputError where there is no room."""
+    try:
+        return _opened(*FILES)
+    except OutputError:
+        raise
+    except (BuildError, OSError):
+        return None
 
 
 def load(*paths: tuple[str, ...]) -> Library | None:
     """The texts of these files of the package as one library of its own; None where it cannot be built."""
-    texts = ["#define _POSIX_C_SOURCE 200809L"]  # -std=c11 alone hides threads and signals
-    texts += [files("noyau").joinpath(*path).read_text(encoding="ascii") for path in paths]
     try:
-        loaded = ctypes.CDLL(str(cc.compile_library(["\n".join(texts)])))
+        return _opened(*paths)
     except (BuildError, OSError):
         return None
+
+
+def _opened(*paths: tuple[str, ...]) -> Library:
+    texts = ["#define _POSIX_C_SOURCE 200809L"]  # -std=c11 alone hides threads and signals
+    texts += [files("noyau").joinpath(*path).read_text(encoding="ascii") for path in paths]
+    loaded = ctypes.CDLL(str(cc.compile_library(["\n".join(texts)])))
     loaded.noyau_threads_open()
     loaded.noyau_threads_limit(processors())
     return Library(loaded, reads_arrays() and _open(loaded))

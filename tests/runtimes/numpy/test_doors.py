@@ -12,8 +12,8 @@ import pytest
 from noyau.dispatching.layouts import INNER, PACKED, STRIDED, Layout, Order, layout_of, lie
 from noyau.dtypes import DType
 from noyau.errors import BuildError, CheckError, InputError
+from noyau.runtimes.numpy import library as module
 from noyau.runtimes.numpy.doors import MISS, Argument, Door, in_python
-from noyau.runtimes.numpy.library import library
 from tests.runtimes.numpy.kernels import door_of
 
 LAYOUTS = (PACKED, Layout(Order.PERMUTED, (1, 0)), INNER, STRIDED)
@@ -307,7 +307,7 @@ def test_threads_share_a_door(door):
 
 def test_threads_in_a_first_call():
     """Nobody has asked for the C yet, and each makes a door of its own."""
-    library.cache_clear()
+    module._loaded.cache_clear()
     ready = threading.Barrier(4)
 
     def first(number: int) -> bool:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from noyau.builders import cc
-from noyau.errors import BuildError
+from noyau.errors import BuildError, OutputError
 from noyau.runtimes.numpy import library as module
 from noyau.runtimes.numpy.library import library, reads_arrays, reads_scalars
 
@@ -56,12 +56,12 @@ def test_without_a_compiler_there_is_none(monkeypatch):
         raise BuildError("no C compiler")
 
     monkeypatch.setattr(cc, "compile_library", refused)
-    assert module.library.__wrapped__() is None
+    assert module._loaded.__wrapped__() is None
 
 
 def test_a_numpy_that_is_laid_out_otherwise_has_no_doors(monkeypatch):
     monkeypatch.setattr(module, "reads_arrays", lambda: False)
-    made = module.library.__wrapped__()
+    made = module._loaded.__wrapped__()
     assert made is not None and not made.doors
 
 
@@ -69,3 +69,22 @@ def test_without_numpy_s_table_results_are_made_in_python(monkeypatch):
     monkeypatch.setattr(module.np, "_core", None, raising=False)
     monkeypatch.setattr(module.np, "core", None, raising=False)
     assert module._new_array() == 0
+
+
+def test_what_there_was_no_room_for_is_tried_again_but_not_at_once(monkeypatch):
+    tries = []
+
+    def full(*_: object) -> None:
+        tries.append(1)
+        raise OutputError("no room")
+
+    module._loaded.cache_clear()
+    monkeypatch.setattr(module, "_again", [0.0])
+    with monkeypatch.context() as during:
+        during.setattr(cc, "compile_library", full)
+        assert [module.library(), module.library()] == [None, None]
+        assert len(tries) == 1
+        assert module.load(*module.FILES) is None
+    assert module.library() is None
+    monkeypatch.setattr(module, "_again", [0.0])
+    assert module.library() is not None
