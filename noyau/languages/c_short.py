@@ -22,10 +22,11 @@ def copied_around(loop: Loop, said: Expressions) -> str:
     assert isinstance(store, Store)
     tile = store.values[0]
     assert isinstance(tile, Load)
-    start = tuple(dim.replace({loop.var: 0}) for dim in store.index)
+    start, first = (tuple(dim.replace({loop.var: 0}) for dim in index) for index in (store.index, tile.index))
     place, cells = said.cell(store.buffers[0], start), said.names.value(tile.buffer)
+    begin = cells if first == (Dim.of(0),) else f"&{said.cell(tile.buffer, first)}"
     count = closed(said.dim(loop.extent))
-    return f"noyau_write_around(&{place}, {cells}, (size_t){count} * sizeof(*{cells}));"
+    return f"noyau_write_around(&{place}, {begin}, (size_t){count} * sizeof(*{cells}));"
 
 
 def turned(loop: Loop, said: Expressions) -> str | None:
@@ -39,12 +40,18 @@ def turned(loop: Loop, said: Expressions) -> str | None:
     source, tile = said.memory[name], said.memory[own]
     if not isinstance(source, Buffer) or not source.dtype is tile.dtype is dtype or dtype.bytes != 4 or len(index) != 1:
         return None
-    step, along = (index[0].replace({var: Dim.of(var) + 1}) - index[0] for var in (line, cell))
-    square = loop.extent == inner.extent == Dim.of(TURNED) and at == Dim.of(cell) * TURNED + Dim.of(line)
+    step, along = (_step(index[0], var) for var in (line, cell))
+    between, beside = (_step(at, var) for var in (cell, line))
+    square = loop.extent == inner.extent == Dim.of(TURNED) and beside == Dim.of(1) and between.constant is not None
     if not square or source.strides is not None or along != Dim.of(1) or step.names & {line, cell}:
         return None
-    place = said.cell(name, (index[0].replace({line: 0, cell: 0}),))
-    return f"noyau_turn({said.names.value(own)}, &{place}, {said.dim(step)});"
+    from_, to = (said.cell(each, (place.replace({line: 0, cell: 0}),)) for each, place in ((name, index[0]), (own, at)))
+    return f"noyau_turn(&{to}, {said.dim(between)}, &{from_}, {said.dim(step)});"
+
+
+def _step(index: Dim, variable: str) -> Dim:
+    """How much an index grows from one round to the next."""
+    return index.replace({variable: Dim.of(variable) + 1}) - index
 
 
 def starts_at_zero(memory: Alloc, after: Statement) -> bool:

@@ -17,8 +17,8 @@ LANES = """/* Before a loop of which the rounds do not depend on each other: sev
 #else
 #define NOYAU_LANES
 #endif"""
-PREFETCH = """/* A hint to fetch a line of memory that is read soon, into the second cache: in the first one it would take the place
-   of what is read now. */
+PREFETCH = """/* A hint to fetch a line of memory that is read soon, into the second cache: in the first one it would
+   take the place of what is read now. */
 #if defined(__GNUC__)
 #define NOYAU_PREFETCH(cell) __builtin_prefetch(cell, 0, 2)
 #else

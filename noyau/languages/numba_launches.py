@@ -195,11 +195,11 @@ class Printer(Statements):
     def copied_around(self, loop: Loop) -> str:
         (store,) = loop.body
         assert isinstance(store, Store)
-        (tile,), (output,), (at,) = store.values, store.buffers, store.index
+        (tile,), (output,) = store.values, store.buffers
         assert isinstance(tile, Load)
-        said = self.expressions
-        start, count = said.dim(at.replace({loop.var: 0})), said.dim(loop.extent)
-        return f"noyau_write_around({self.names.value(output)}, {start}, {self.names.value(tile.buffer)}, {count})"
+        start, first = (self.expressions.dim(at.replace({loop.var: 0})) for (at,) in (store.index, tile.index))
+        to, cells = (self.names.value(name) for name in (output, tile.buffer))
+        return f"noyau_write_around({to}, {start}, {cells}, {first}, {self.expressions.dim(loop.extent)})"
 
     def halves(self, merge: Loop, width: int) -> Iterator[str]:
         """The lanes merged into lane 0: the upper half into the lower one, again and again."""

@@ -68,7 +68,7 @@ def is_copied_around(loop: Loop) -> bool:
     """Whether a loop does nothing but to copy cells, one after the other, that need not go through the caches."""
     match loop.body:
         case (Store((_,), _, (Load(_, (at,), _, None),), None, True),):
-            return at == Dim.of(loop.var)
+            return at.replace({loop.var: Dim.of(loop.var) + 1}) - at == Dim.of(1)
         case _:
             return False
 

@@ -1,5 +1,5 @@
-/* A tile of 16 x 16 cells of 4 bytes, whose lines lie `stride` cells apart, with its axes exchanged: eight lines of eight
-   cells at a time in registers, where the compiler has a word for that. */
+/* A tile of 16 x 16 cells of 4 bytes with its axes exchanged: eight lines of eight cells at a time in registers, where the
+   compiler has a word for that. Lines lie `there` cells apart where they are written, `here` where they are read. */
 #if defined(__AVX2__) && defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector)
 #define NOYAU_TURNS
@@ -10,10 +10,10 @@
 typedef int32_t noyau_eight __attribute__((vector_size(32)));
 #define NOYAU_MIX(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 
-static inline void noyau_turn_eight(char *restrict to, const char *restrict from, int64_t stride)
+static inline void noyau_turn_eight(char *restrict to, int64_t there, const char *restrict from, int64_t here)
 {
     noyau_eight one[8], two[8];
-    for (int i = 0; i < 8; ++i) __builtin_memcpy(&one[i], from + i * stride * 4, 32);
+    for (int i = 0; i < 8; ++i) __builtin_memcpy(&one[i], from + i * here * 4, 32);
     for (int i = 0; i < 8; i += 2) {
         two[i] = NOYAU_MIX(one[i], one[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
         two[i + 1] = NOYAU_MIX(one[i], one[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
@@ -28,22 +28,22 @@ static inline void noyau_turn_eight(char *restrict to, const char *restrict from
         two[i] = NOYAU_MIX(one[i], one[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
         two[i + 4] = NOYAU_MIX(one[i], one[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
     }
-    for (int i = 0; i < 8; ++i) __builtin_memcpy(to + i * 64, &two[i], 32);
+    for (int i = 0; i < 8; ++i) __builtin_memcpy(to + i * there * 4, &two[i], 32);
 }
 #endif
 
-static inline void noyau_turn(void *restrict to, const void *restrict from, int64_t stride)
+static inline void noyau_turn(void *restrict to, int64_t there, const void *restrict from, int64_t here)
 {
     for (int i = 0; i < 16; i += 8) {
         for (int j = 0; j < 16; j += 8) {
-            char *corner = (char *)to + (j * 16 + i) * 4;
-            const char *cells = (const char *)from + (i * stride + j) * 4;
+            char *corner = (char *)to + (j * there + i) * 4;
+            const char *cells = (const char *)from + (i * here + j) * 4;
 #if defined(NOYAU_TURNS)
-            noyau_turn_eight(corner, cells, stride);
+            noyau_turn_eight(corner, there, cells, here);
 #else
             for (int line = 0; line < 8; ++line)
                 for (int cell = 0; cell < 8; ++cell)
-                    __builtin_memcpy(corner + (cell * 16 + line) * 4, cells + (line * stride + cell) * 4, 4);
+                    __builtin_memcpy(corner + (cell * there + line) * 4, cells + (line * here + cell) * 4, 4);
 #endif
         }
     }

@@ -1,8 +1,8 @@
 """The next row of a thread, fetched while this one is written.
 
 A kernel that passes over a row several times waits for memory in the first pass, and leaves memory idle in the others:
-no processor sees from a pass over what is in its cache what will be read after it. The next row goes to the second cache:
-in the first one there is no room for two of them (layer norm of rows of 16 KiB took three times as long there).
+no processor sees from a pass over what is in its cache what will be read after it. The next row goes to the second
+cache: in the first one there is no room for two of them (layer norm of rows of 16 KiB took three times as long there).
 """
 
 from __future__ import annotations
@@ -101,9 +101,9 @@ class Row:
 
 
 def next_rows(body: Statements, inputs: Mapping[str, Buffer]) -> tuple[Row, ...]:
-    """The rows that the next round of the innermost loop on threads reads, of inputs whose rows follow one another. None
-    where a row is passed over but once: what it reads next is what follows, which processors see (fetched by hints as
-    well, rotary took 1.2 times as long)."""
+    """The rows that the next round of the innermost loop on threads reads, of inputs whose rows follow one another.
+    None where a row is passed over but once: what it reads next is what follows, which processors see (fetched by
+    hints as well, rotary took 1.2 times as long)."""
     threads, inner = threads_of(body)
     if not any(isinstance(s, Alloc) for s in inner):  # the states of a fold
         return ()

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from noyau.dtypes import DType
-from noyau.ir.dims import Dim, Shape, product
+from noyau.ir.dims import Dim, Op, Shape, product
 from noyau.ir.loops import (
     Alloc,
     Axis,
@@ -29,12 +29,15 @@ from noyau.ir.loops import (
     Space,
     Statement,
     Store,
+    Var,
 )
+from noyau.ir.walk import every_statement
 from noyau.schedules.ahead import Row, computes, fetch, next_rows
 from noyau.schedules.steps import Statements, counted, loads_of, split, stride_of
 
 TILE = 256  # cells: few, so that memory takes them while the next ones are computed; enough for whole lines among them
 LEAST_BYTES = 64  # of a run of cells that is worth it: a line of a cache
+LEAST_CELLS = 64  # of a run whose length varies
 
 
 def write_around(kernel: Kernel, least_bytes: int) -> Kernel:
@@ -44,7 +47,8 @@ def write_around(kernel: Kernel, least_bytes: int) -> Kernel:
     inputs = {buffer.name: buffer for buffer in kernel.of(Role.INPUT)}
     launches = []
     for launch in kernel.launches:
-        change = _Around(outputs, least_bytes, next_rows(launch.body, inputs))
+        own = {s.name: s.dtype for s in every_statement(launch.body) if isinstance(s, Alloc)}
+        change = _Around(outputs, least_bytes, next_rows(launch.body, inputs), _lengths(launch.body), own)
         launches.append(replace(launch, body=_block(launch.body, change)))
     return replace(kernel, launches=tuple(launches))
 
@@ -65,18 +69,34 @@ def _in_tiles(body: Statements) -> Statements:
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """What is written around the caches, and what is read next."""
+    """What is written around the caches, what is read next, the most that a length with a name is, and the dtypes of
+    memory of the thread."""
 
     outputs: Mapping[str, Buffer]
     least_bytes: int
     rows: tuple[Row, ...]
+    lengths: Mapping[str, int]
+    own: Mapping[str, DType]
+
+
+def _lengths(body: Statements) -> dict[str, int]:
+    """The lengths of tiles, min(a number, what is left), by name: that number."""
+    found = {}
+    for let in every_statement(body):
+        if isinstance(let, Let) and isinstance(let.value, Index):
+            match let.value.dim.terms:
+                case (((Op("max", left, right),), -1),):
+                    found[let.name] = -min(each.constant or 0 for each in (left, right))
+                case _:
+                    pass
+    return {name: most for name, most in found.items() if LEAST_CELLS <= most <= TILE}
 
 
 def _block(body: Iterable[Statement], change: _Around) -> Statements:
     made: list[Statement] = []
     for statement in body:
         match statement:
-            case Loop() if (size := _bytes(statement, change.outputs)) is not None:
+            case Loop() if (size := _bytes(statement, change)) is not None:
                 known = size.constant
                 small = known is not None and known < change.least_bytes
                 made += (statement,) if small else _loop(statement, size, change)
@@ -87,17 +107,17 @@ def _block(body: Iterable[Statement], change: _Around) -> Statements:
     return tuple(made)
 
 
-def _bytes(loop: Loop, outputs: Mapping[str, Buffer]) -> Dim | None:
+def _bytes(loop: Loop, change: _Around) -> Dim | None:
     """The size of the first output that a loop stores, if it stores runs of neighbouring cells of outputs and does
     nothing else."""
     if loop.axis is Axis.SERIAL or not all(isinstance(s, Let | Store) for s in loop.body) or computes(loop.body):
         return None
-    stores, known = _stores(loop), loop.extent.constant
+    stores, known = _stores(loop), _most(loop, change)
     read = {load.buffer for load in loads_of(loop.body)}
-    if any(name.startswith("#") for name in loop.extent.names):  # a tile already
+    if known is None and any(name.startswith("#") for name in loop.extent.names):  # a tile already
         return None
     for store in stores:
-        buffer = outputs.get(store.buffers[0])
+        buffer = change.outputs.get(store.buffers[0])
         if buffer is None or len(store.buffers) > 1 or store.merge or stride_of(store, loop.var) != Dim.of(1):
             return None
         if known is not None and known * buffer.dtype.bytes < LEAST_BYTES:
@@ -106,8 +126,13 @@ def _bytes(loop: Loop, outputs: Mapping[str, Buffer]) -> Dim | None:
             return None  # what is merged into, and what may be written again
     if not stores or len({store.buffers for store in stores}) < len(stores):
         return None
-    first = outputs[stores[0].buffers[0]]
+    first = change.outputs[stores[0].buffers[0]]
     return product(first.shape) * first.dtype.bytes
+
+
+def _most(loop: Loop, change: _Around) -> int | None:
+    """The most rounds of a loop, where that is known."""
+    return change.lengths.get(str(loop.extent), loop.extent.constant)
 
 
 def _stores(loop: Loop) -> list[Store]:
@@ -116,27 +141,22 @@ def _stores(loop: Loop) -> list[Store]:
 
 def _loop(loop: Loop, size: Dim, change: _Around) -> Statements:
     """The loop, and the same in tiles that go around the caches, of which the kernel takes one by the size."""
+    if loop.axis is Axis.LANES and (_most(loop, change) or TILE + 1) <= TILE:
+        return _either(size, change.least_bytes, (loop,), _staged(loop, change))
     tiles = _tiled(loop)
     if loop.axis is Axis.THREADS:
         *before, tile = tiles.body
         assert isinstance(tile, Loop)
-        return (
-            replace(tiles, body=(*before, *_either(size, change.least_bytes, (tile,), _staged(tile, change.outputs)))),
-        )
-    if tiles is loop:
-        return _either(size, change.least_bytes, (loop,), _staged(loop, change.outputs))
+        return (replace(tiles, body=(*before, *_either(size, change.least_bytes, (tile,), _staged(tile, change)))),)
     *before, tile = tiles.body
     assert isinstance(tile, Loop)
     ahead = fetch(change.rows, loop, Dim.of(tiles.var) * TILE, TILE)
-    large = replace(tiles, body=(*before, *ahead, *_staged(tile, change.outputs)))
+    large = replace(tiles, body=(*before, *ahead, *_staged(tile, change)))
     return _either(size, change.least_bytes, (loop,), (large,))
 
 
 def _tiled(loop: Loop) -> Loop:
-    """The loop in tiles of TILE cells, each a loop in lanes; the loop itself where it is no longer than that."""
-    known = loop.extent.constant
-    if known is not None and known <= TILE and loop.axis is Axis.LANES:
-        return loop
+    """The loop in tiles of TILE cells, each a loop in lanes."""
     tiles = split(loop, TILE, f"{loop.var}w", loop.var)
     (tile,) = tiles.body
     assert isinstance(tile, Loop)
@@ -152,8 +172,12 @@ def _either(size: Dim, least_bytes: int, small: Statements, large: Statements) -
     return (If(is_large, large), If(Call("logical_not", (is_large,), DType.BOOL), small))
 
 
-def _staged(tile: Loop, outputs: Mapping[str, Buffer]) -> Statements:
-    """A tile whose stores go to memory of the thread first, and from there to the outputs, around the caches."""
+def _staged(tile: Loop, change: _Around) -> Statements:
+    """A tile whose stores go to memory of the thread first, and from there to the outputs, around the caches; what lies
+    in such memory goes from there."""
+    if as_they_are := _copies(tile, change):
+        return tuple(replace(tile, body=(copy,)) for copy in as_they_are)
+    outputs = change.outputs
     own = {name: f"{name}_tile" for store in _stores(tile) for name in store.buffers}
     cells, cell = Dim.of(min(tile.extent.constant or TILE, TILE)), (Dim.of(tile.var),)
     memory = tuple(Alloc(own[name], outputs[name].dtype, (cells,), Space.REGISTER) for name in own)
@@ -164,6 +188,21 @@ def _staged(tile: Loop, outputs: Mapping[str, Buffer]) -> Statements:
         value = Load(own[name], cell, outputs[name].dtype.compute)
         copies.append(replace(tile, body=(replace(store, values=(value,), non_temporal=True),)))
     return (*memory, replace(tile, body=body), *copies)
+
+
+def _copies(tile: Loop, change: _Around) -> tuple[Store, ...]:
+    """The stores of a tile, if all it does is to copy cells that lie side by side in memory of the thread."""
+    lets = {let.name: let.value for let in tile.body if isinstance(let, Let)}
+    copies: list[Store] = []
+    for store in _stores(tile):
+        (value,) = store.values
+        load = lets.get(value.name) if isinstance(value, Var) else value
+        if not isinstance(load, Load) or load.where or stride_of(load, tile.var) != Dim.of(1):
+            return ()
+        if change.own.get(load.buffer) is not change.outputs[store.buffers[0]].dtype:
+            return ()
+        copies.append(replace(store, values=(load,), non_temporal=True))
+    return tuple(copies)
 
 
 def _into(store: Store, own: Mapping[str, str], cell: Shape) -> Store:

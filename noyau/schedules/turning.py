@@ -2,7 +2,9 @@
 
 Rows that begin a power of two apart share a few places of the caches, so that a tile read column by column is fetched
 again and again. So each line of it is read once, whole, into memory of the thread, and read from there across; what is
-written are whole lines too, which can go around the caches. Tiles go in blocks, for each row is on another page.
+written are whole lines too, which can go around the caches. Tiles go in blocks, for each row is on another page, and
+all of a block is turned before it is written: several lines side by side. The block that is read next is fetched
+meanwhile, for no processor sees so many rows at once (4096 x 2048 cells took twice as long without).
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from noyau.ir.dims import Dim, DimLike
-from noyau.ir.loops import Alloc, Axis, Expr, Kernel, Launch, Let, Load, Loop, Space, Store
+from noyau.ir.loops import Alloc, Axis, Expr, Index, Kernel, Launch, Let, Load, Loop, Prefetch, Space, Store
 from noyau.ir.walk import rewrite, substitute
 from noyau.schedules.launches import each
 from noyau.schedules.steps import (
@@ -29,7 +31,7 @@ from noyau.schedules.steps import (
 from noyau.schedules.transposes import transpose
 
 TILE = 16  # cells of 4 bytes: a line of a cache
-BLOCK = 4  # tiles along each axis
+ACROSS, DOWN = 4, 2  # tiles of a block along the lines that are written, and along those that are read
 MOST = 4  # inputs that are turned at once, of which the tiles lie in the nearest cache
 
 
@@ -82,34 +84,49 @@ def _launches(
 
 
 def _tiles(outer: list[Loop], down: Loop, right: Loop, body: Statements, turned: list[Load]) -> Statements:
-    """The loops over blocks of tiles, over the tiles of a block, and what is done in one."""
-    around: list[Loop] = []
-    inside: list[Loop] = []
-    places: dict[str, DimLike] = {}
-    for loop in (right, down):
-        block, tile = f"{loop.var}t", f"{loop.var}u"
-        tiles = loop.extent // TILE
-        around.append(Loop(block, (tiles + (BLOCK - 1)) // BLOCK, Axis.SERIAL, ()))
-        inside.append(Loop(tile, minimum(Dim.of(BLOCK), tiles - Dim.of(block) * BLOCK), Axis.SERIAL, ()))
-        places[loop.var] = (Dim.of(block) * BLOCK + Dim.of(tile)) * TILE + Dim.of(loop.var)
-    return nested([*outer, *around, *inside], _turned(down, right, body, turned, places))
-
-
-def _turned(down: Loop, right: Loop, body: Statements, turned: list[Load], places: dict[str, DimLike]) -> Statements:
-    """One tile: what strides is read along its rows and kept with its axes exchanged, for which a language may have a
-    word; then all is computed along the rows that are written."""
-    cell = (Dim.of(down.var) * TILE + Dim.of(right.var),)
-    reads = [_placed(load, places) for load in turned]
+    """The loops over blocks of tiles; in one, what strides is read along its rows, a tile at a time, and kept with its
+    axes exchanged, for which a language may have a word; then all is computed along the rows that are written."""
+    blocks, tiles, lines = zip(*(_cut(loop, most) for loop, most in ((right, ACROSS), (down, DOWN))), strict=True)
+    length = Let(f"{right.var}_count", Index(lines[0].extent))
+    written = (lines[1], replace(lines[0], extent=Dim.of(length.name)))
+    start: dict[str, DimLike] = {
+        loop.var: Dim.of(block.var) * (most * TILE) + Dim.of(loop.var)
+        for loop, block, most in zip((right, down), blocks, (ACROSS, DOWN), strict=True)
+    }
+    reads = [_placed(load, start) for load in turned]
     own: dict[Expr, str] = {load: f"{load.buffer}_turned{number or ''}" for number, load in enumerate(reads)}
-    memory = tuple(Alloc(own[load], load.dtype, (Dim.of(TILE * TILE),), Space.REGISTER) for load in reads)
-    inner, outer = (Loop(loop.var, Dim.of(TILE), Axis.SERIAL, ()) for loop in (down, right))
+    cell = (Dim.of(down.var) * (ACROSS * TILE) + Dim.of(right.var),)
+    cells = Dim.of(ACROSS * TILE * DOWN * TILE)
+    memory = tuple(Alloc(own[load], load.dtype, (cells,), Space.REGISTER) for load in reads)
 
     def again(expr: Expr) -> Expr:
         return Load(own[expr], cell, expr.dtype) if isinstance(expr, Load) and expr in own else expr
 
-    copies = tuple(Store((own[load],), cell, (load,)) for load in reads)
-    values = rewrite(substitute(body, places), again)
-    return (*memory, *nested([outer, inner], copies), *nested([inner, outer], values))
+    inside: dict[str, DimLike] = {
+        loop.var: Dim.of(tile.var) * TILE + Dim.of(loop.var) for loop, tile in zip((right, down), tiles, strict=True)
+    }
+    copies = [substitute((Store((own[load],), cell, (load,)),), inside) for load in reads]
+    read = nested(tiles, tuple(s for copy in copies for s in _turned(copy, right.var, down.var)))
+    values = rewrite(substitute(body, start), again)
+    return nested([*outer, *blocks], (length, *memory, *read, *nested(written, values)))
+
+
+def _cut(loop: Loop, most: int) -> tuple[Loop, Loop, Loop]:
+    """The loops over the blocks of an axis, the tiles of a block, and the cells of a block."""
+    block, number = f"{loop.var}t", loop.extent // TILE
+    tiles = minimum(Dim.of(most), number - Dim.of(block) * most)
+    cells = minimum(Dim.of(most * TILE), number * TILE - Dim.of(block) * (most * TILE))
+    extents = {block: (number + (most - 1)) // most, f"{loop.var}u": tiles, loop.var: cells}
+    around, tile, cell = (Loop(variable, extent, Axis.SERIAL, ()) for variable, extent in extents.items())
+    return around, tile, cell
+
+
+def _turned(copy: Statements, right: str, down: str) -> Statements:
+    """A tile with its axes exchanged; before, the same lines of the block that is read next are fetched."""
+    inner, outer = (Loop(variable, Dim.of(TILE), Axis.SERIAL, ()) for variable in (down, right))
+    (load,) = loads_of(copy)
+    following = tuple(dim.replace({down: DOWN * TILE}) for dim in load.index)
+    return (replace(outer, body=(Prefetch(load.buffer, following),)), *nested([outer, inner], copy))
 
 
 def _placed(load: Load, places: dict[str, DimLike]) -> Load:

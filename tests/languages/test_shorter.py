@@ -83,5 +83,6 @@ def test_a_tile_that_is_copied_around_the_caches():
     copy = replace(store("y", load("tile", ROW), ROW + 5), non_temporal=True)
     assert is_copied_around(loop("#i", "n", copy))
     assert not is_copied_around(loop("#i", "n", replace(copy, non_temporal=False)))
-    assert not is_copied_around(loop("#i", "n", replace(copy, values=(load("tile", ROW + 1),))))
+    assert is_copied_around(loop("#i", "n", replace(copy, values=(load("tile", ROW + 1),))))
+    assert not is_copied_around(loop("#i", "n", replace(copy, values=(load("tile", ROW * 2),))))
     assert not is_copied_around(loop("#i", "n", copy, copy))

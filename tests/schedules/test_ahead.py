@@ -93,6 +93,7 @@ def test_what_a_pass_has_fetched_is_not_fetched_again():
 
 def test_lines_of_the_rows_that_are_as_long_as_the_loop():
     rows = rows_of(scheduled(rms_norm()))
+    assert not rows_of(scheduled(swiglu())), "a row that is passed over but once"
     right, wrong = (Loop("#i1", Dim.of(extent), Axis.LANES, ()) for extent in ("n", "m"))
     (made,) = fetch(rows.values(), right, Dim.of(0), 128)
     assert isinstance(made, Loop)

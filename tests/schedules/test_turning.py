@@ -76,10 +76,16 @@ def test_cells_of_other_widths_are_turned_by_loops(dtype):
     assert "x_turned[" in text and "noyau_turn(" not in text
 
 
+def test_what_is_turned_goes_from_there_around_the_caches_while_the_next_block_is_fetched():
+    text = c.source(schedule(lowered(transposed(1, 0, shape=("a", "b"), after="identity"))))
+    assert "_tile[" not in text and text.count(", &x_turned[i0 * 64], (size_t)i1_count * sizeof(*x_turned));") == 1
+    assert "NOYAU_PREFETCH(&x[" in text
+
+
 def test_the_text_computes_the_same():
     graph = added(1)
     text = c.source(schedule(lowered(graph)))
-    assert "noyau_turn(v_y0_turned, &v_y0[" in text
+    assert "noyau_turn(&v_y0_turned[" in text
     native = Native(compile_library([text]), "kernel_kernel")
     for sizes in ({"a": 1, "b": 3}, {"a": 16, "b": 16}, {"a": 85, "b": 146}):
         inputs = inputs_of(graph, sizes)

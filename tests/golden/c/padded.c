@@ -46,13 +46,6 @@ enum { NOYAU_OK = 0, NOYAU_INDEX_OUT_OF_BOUNDS = 1, NOYAU_OUT_OF_MEMORY = 2 };
 #define NOYAU_LANES
 #endif
 
-/* A hint to fetch a line of memory that is read soon. */
-#if defined(__GNUC__)
-#define NOYAU_PREFETCH(cell) __builtin_prefetch(cell)
-#else
-#define NOYAU_PREFETCH(cell) ((void)0)
-#endif
-
 /* Cells that are not read again soon, written around the caches where the processor can: whole lines of 64 bytes. The
    cells before the first one and after the last go through the caches, and all do where they are few and do not begin
    with a line. By the compiler's own functions: the headers that name them take a third of a second to compile. */
@@ -88,6 +81,7 @@ static inline void noyau_write_around(void *restrict to, const void *restrict fr
             NOYAU_AROUND((noyau_vector *)(line + at), vector);
         }
     }
+    if (!bytes) return; /* a call that copies nothing takes as long as a line */
 #endif
     memcpy(line, cells, bytes);
 }
@@ -119,7 +113,6 @@ static int32_t padded_0(const noyau_call *call, int64_t begin, int64_t end)
         if (4194304LL <= ((n * 4 + 16) * rows)) {
             for (int64_t i1w = 0; i1w < (n + 255) / 256; ++i1w) {
                 const int64_t i1_count = noyau_minimum_i64(256, n - i1w * 256);
-                for (int64_t i1p = 0; i1p < 16; ++i1p) NOYAU_PREFETCH(&x[(i0 + 1) * n + i1w * 256 + i1p * 16]);
                 float v6_tile[256];
                 NOYAU_LANES
                 for (int64_t i1 = 0; i1 < i1_count; ++i1) {

@@ -46,9 +46,10 @@ enum { NOYAU_OK = 0, NOYAU_INDEX_OUT_OF_BOUNDS = 1, NOYAU_OUT_OF_MEMORY = 2 };
 #define NOYAU_LANES
 #endif
 
-/* A hint to fetch a line of memory that is read soon. */
+/* A hint to fetch a line of memory that is read soon, into the second cache: in the first one it would
+   take the place of what is read now. */
 #if defined(__GNUC__)
-#define NOYAU_PREFETCH(cell) __builtin_prefetch(cell)
+#define NOYAU_PREFETCH(cell) __builtin_prefetch(cell, 0, 2)
 #else
 #define NOYAU_PREFETCH(cell) ((void)0)
 #endif
@@ -88,6 +89,7 @@ static inline void noyau_write_around(void *restrict to, const void *restrict fr
             NOYAU_AROUND((noyau_vector *)(line + at), vector);
         }
     }
+    if (!bytes) return; /* a call that copies nothing takes as long as a line */
 #endif
     memcpy(line, cells, bytes);
 }
