@@ -53,15 +53,15 @@ def noyau_flat(context, cells):
 
 
 @intrinsic
-def noyau_write_around(context, cells, at, tile, count):
-    """As many cells of a tile to their place in a packed array: what lies in whole lines of 64 bytes goes around the
-    caches, is not read before it is written, and pushes nothing out of them. Few cells that do not begin with a line go
-    through them."""
+def noyau_write_around(context, cells, at, tile, first, count):
+    """As many cells of a tile, from one on, to their place in a packed array: what lies in whole lines of 64 bytes
+    goes around the caches, is not read before it is written, and pushes nothing out of them. Few cells that do not
+    begin with a line go through them."""
 
     def write(target, builder, signature, args):
         size, width = ir.IntType(64), target.get_abi_sizeof(target.get_data_type(cells.dtype))
-        to, given = (_place(target, builder, *each) for each in ((cells, *args[:2]), (tile, args[2], size(0))))
-        line, count = size(64 // width), args[3]
+        to, given = (_place(target, builder, *each) for each in ((cells, *args[:2]), (tile, *args[2:4])))
+        line, count = size(64 // width), args[4]
 
         def copy(begin, many):
             places = (builder.gep(place, [begin]) for place in (to, given))
@@ -87,7 +87,7 @@ def noyau_write_around(context, cells, at, tile, count):
         copy(after, builder.sub(count, after))
         return target.get_dummy_value()
 
-    return types.none(cells, types.int64, tile, types.int64), write
+    return types.none(cells, types.int64, tile, types.int64, types.int64), write
 
 
 @intrinsic
@@ -136,7 +136,7 @@ def gathered_0(table, ids, v5, v2, words, n, b, s, begin, end):
                 i2_count = min(256, n - i2w * 256)
                 for i2 in range(i2_count):
                     v2_tile[i2] = table[at, i2w * 256 + i2]
-                noyau_write_around(v2_cells, i1 * n + i2w * 256, v2_tile, i2_count)
+                noyau_write_around(v2_cells, i1 * n + i2w * 256, v2_tile, 0, i2_count)
         else:
             for i2 in range(n):
                 v2_cells[u64(i1 * n + i2)] = table[at, i2]

@@ -51,22 +51,22 @@ def noyau_fetch(context, cells, at):
         number = ir.IntType(32)
         function = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
         fetch = builder.module.declare_intrinsic("llvm.prefetch", [place.type], function)
-        builder.call(fetch, [place, number(0), number(3), number(1)])  # to read, into every cache, data
+        builder.call(fetch, [place, number(0), number(2), number(1)])  # to read, into the second cache, data
         return target.get_dummy_value()
 
     return types.none(cells, at), hint
 
 
 @intrinsic
-def noyau_write_around(context, cells, at, tile, count):
-    """As many cells of a tile to their place in a packed array: what lies in whole lines of 64 bytes goes around the
-    caches, is not read before it is written, and pushes nothing out of them. Few cells that do not begin with a line go
-    through them."""
+def noyau_write_around(context, cells, at, tile, first, count):
+    """As many cells of a tile, from one on, to their place in a packed array: what lies in whole lines of 64 bytes
+    goes around the caches, is not read before it is written, and pushes nothing out of them. Few cells that do not
+    begin with a line go through them."""
 
     def write(target, builder, signature, args):
         size, width = ir.IntType(64), target.get_abi_sizeof(target.get_data_type(cells.dtype))
-        to, given = (_place(target, builder, *each) for each in ((cells, *args[:2]), (tile, args[2], size(0))))
-        line, count = size(64 // width), args[3]
+        to, given = (_place(target, builder, *each) for each in ((cells, *args[:2]), (tile, *args[2:4])))
+        line, count = size(64 // width), args[4]
 
         def copy(begin, many):
             places = (builder.gep(place, [begin]) for place in (to, given))
@@ -92,7 +92,7 @@ def noyau_write_around(context, cells, at, tile, count):
         copy(after, builder.sub(count, after))
         return target.get_dummy_value()
 
-    return types.none(cells, types.int64, tile, types.int64), write
+    return types.none(cells, types.int64, tile, types.int64, types.int64), write
 
 
 @intrinsic
@@ -274,7 +274,7 @@ def log_softmax_f64_0(x, v10, rows, n, begin, end):
                     x_i = x[i0, i1w * 256 + i1]
                     v4 = x_i - v1
                     v10_tile[i1] = v4 - v8
-                noyau_write_around(v10, i0 * n + i1w * 256, v10_tile, i1_count)
+                noyau_write_around(v10, i0 * n + i1w * 256, v10_tile, 0, i1_count)
         else:
             for i1 in range(n):
                 x_i = x[i0, i1]

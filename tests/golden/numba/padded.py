@@ -37,30 +37,15 @@ def noyau_cells(context, count, kind):
 
 
 @intrinsic
-def noyau_fetch(context, cells, at):
-    """A hint that the memory around a cell of a packed array is read soon; it may lie outside."""
-
-    def hint(target, builder, signature, args):
-        place = builder.bitcast(_place(target, builder, cells, *args), ir.IntType(8).as_pointer())
-        number = ir.IntType(32)
-        function = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
-        fetch = builder.module.declare_intrinsic("llvm.prefetch", [place.type], function)
-        builder.call(fetch, [place, number(0), number(3), number(1)])  # to read, into every cache, data
-        return target.get_dummy_value()
-
-    return types.none(cells, at), hint
-
-
-@intrinsic
-def noyau_write_around(context, cells, at, tile, count):
-    """As many cells of a tile to their place in a packed array: what lies in whole lines of 64 bytes goes around the
-    caches, is not read before it is written, and pushes nothing out of them. Few cells that do not begin with a line go
-    through them."""
+def noyau_write_around(context, cells, at, tile, first, count):
+    """As many cells of a tile, from one on, to their place in a packed array: what lies in whole lines of 64 bytes
+    goes around the caches, is not read before it is written, and pushes nothing out of them. Few cells that do not
+    begin with a line go through them."""
 
     def write(target, builder, signature, args):
         size, width = ir.IntType(64), target.get_abi_sizeof(target.get_data_type(cells.dtype))
-        to, given = (_place(target, builder, *each) for each in ((cells, *args[:2]), (tile, args[2], size(0))))
-        line, count = size(64 // width), args[3]
+        to, given = (_place(target, builder, *each) for each in ((cells, *args[:2]), (tile, *args[2:4])))
+        line, count = size(64 // width), args[4]
 
         def copy(begin, many):
             places = (builder.gep(place, [begin]) for place in (to, given))
@@ -86,7 +71,7 @@ def noyau_write_around(context, cells, at, tile, count):
         copy(after, builder.sub(count, after))
         return target.get_dummy_value()
 
-    return types.none(cells, types.int64, tile, types.int64), write
+    return types.none(cells, types.int64, tile, types.int64, types.int64), write
 
 
 @intrinsic
@@ -109,12 +94,10 @@ def padded_0(x, v6, rows, n, begin, end):
         if 4194304 <= ((n * 4 + 16) * rows):
             for i1w in range((n + 255) // 256):
                 i1_count = min(256, n - i1w * 256)
-                for i1p in range(16):
-                    noyau_fetch(x, (i0 + 1) * n + i1w * 256 + i1p * 16)
                 for i1 in range(i1_count):
                     x_i = x[i0, i1w * 256 + i1]
                     v6_tile[i1] = x_i * x_i
-                noyau_write_around(v6, i0 * n + i1w * 256 + i0 * 4 + 2, v6_tile, i1_count)
+                noyau_write_around(v6, i0 * n + i1w * 256 + i0 * 4 + 2, v6_tile, 0, i1_count)
         else:
             for i1 in range(n):
                 x_i = x[i0, i1]
