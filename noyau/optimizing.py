@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from noyau import planning
 from noyau.arguments import path_of
 from noyau.builders import cc
+from noyau.checking.certificate import several
 from noyau.errors import InputError
 from noyau.feeding import feeds_for
 from noyau.judging.benching import Bench, with_idle
@@ -33,7 +34,6 @@ from noyau.paths.trying import tried
 from noyau.reporting import report_of
 from noyau.reports.machine import usable_cores
 from noyau.reports.records import Report
-from noyau.reports.wrapping import counted
 from noyau.runtimes import provenance as origin
 from noyau.runtimes.bodies import DOMAIN
 from noyau.runtimes.onnxruntime import open_session, version
@@ -112,13 +112,13 @@ def optimize(path: str | Path, wishes: Wishes = Wishes(), say: Say = log.info) -
     original = open_model(Path(path))
     options = cc.Options(target=cc.resolve_target(wishes.target), export=True)
     cut, plan = planned(original, wishes, options.target)
-
-    places = counted(sum(len(kernel.groups) for kernel in plan.kernels), "place")
-    say(f"compiling {counted(len(plan.kernels), 'kernel')} for {places}")
-    judged = compiled(plan.kernels, options)
-    say("running the model on small inputs and on those asked for")
     graphs = [group.original for kernel in plan.kernels for group in kernel.groups[:1]]
     feeds = feeds_for(original.imported, graphs, first_of(wishes.dims), wishes.inputs, wishes.seed)
+
+    places = several(sum(len(kernel.groups) for kernel in plan.kernels), "place")
+    say(f"compiling {several(len(plan.kernels), 'kernel')} for {places}")
+    judged = compiled(plan.kernels, options)
+    say("running the model on small inputs and on those asked for")
     capturing = capturing_of(original) if original.prepacked else None  # a session of large weights is not kept
     small, asked = look(original, plan.kernels, feeds, capturing)
     start, course = conditions(), Course(original, feeds, asked, wishes.dims, wishes.seed, capturing)
@@ -181,9 +181,9 @@ def check(wishes: Wishes) -> None:
     """InputError for a wish that means nothing; MissingExtraError where onnxruntime is not there to fulfil it."""
     if wishes.keep not in KEEPS:
         raise InputError(f"keep={wishes.keep!r} is none of {', '.join(KEEPS)}")
-    if min(wishes.threads, wishes.budget_s, wishes.within_s) < 0:
-        told = f"threads={wishes.threads}, budget_s={wishes.budget_s} and within_s={wishes.within_s}"
-        raise InputError(f"{told} must not be negative")
+    for name in ("threads", "budget_s", "within_s"):
+        if getattr(wishes, name) < 0:
+            raise InputError(f"{name}={getattr(wishes, name)} must not be negative")
     version()
 
 

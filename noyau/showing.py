@@ -11,6 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from noyau.builders import cc
+from noyau.checking.certificate import several
 from noyau.checking.inputs import printable
 from noyau.errors import BuildError, InputError
 from noyau.judging.kernels import Judged, certified, compiled
@@ -19,7 +20,7 @@ from noyau.passes.partition import Cut, Partition
 from noyau.paths.enclosing import cut_of
 from noyau.paths.ends import Between
 from noyau.planning import Plan, Planned, no_such, plan, spell
-from noyau.reports.wrapping import counted, hanging
+from noyau.reports.wrapping import hanging
 from noyau.runtimes.provenance import library_state
 from noyau.runtimes.putting_back import fitting
 from noyau.runtimes.saving import library_path
@@ -54,7 +55,7 @@ class Shown:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         places = [group for planned in self.plan.kernels for group in planned.groups]
         covered = sum(len(group.positions) for group in places)
-        count = f": {covered} of {len(self.operators)} operators in {counted(len(self.plan.kernels), 'kernel')}"
+        count = f": {covered} of {len(self.operators)} operators in {several(len(self.plan.kernels), 'kernel')}"
         yield Text.assemble((printable(self.title), "bold"), count)
         if self.origin:
             yield from hanging(self.origin, options.max_width, rest="  ", style="dim")

@@ -6,15 +6,27 @@ import sys
 
 import pytest
 
+from noyau import optimizing
 from noyau.builders import cc
 from noyau.errors import BuildError, InputError, MissingExtraError
 from tests.small_models import BARE, plain
 from tests.test_optimizing import quick
 
 
-@pytest.mark.parametrize("wishes", [{"keep": "best"}, {"threads": -1}, {"budget_s": -1.0}, {"dims": {"rows": -1}}])
-def test_wishes_that_mean_nothing_are_refused(wishes, tmp_path):
-    with pytest.raises(InputError):
+@pytest.mark.parametrize(
+    ("wishes", "told"),
+    [
+        ({"keep": "best"}, "keep='best' is none of"),
+        ({"threads": -1}, "^threads=-1 must not be negative"),
+        ({"budget_s": -1.0}, "^budget_s=-1.0 must not be negative"),
+        ({"dims": {"rows": -1}}, "rows"),
+        ({"dims": {"columns": 3}}, "the model has no size columns; its sizes are: "),
+        ({"inputs": "missing.npz"}, "missing.npz"),
+    ],
+)
+def test_wishes_that_mean_nothing_are_refused_before_anything_is_compiled(wishes, told, tmp_path, monkeypatch):
+    monkeypatch.setattr(optimizing, "compiled", None)
+    with pytest.raises(InputError, match=told):
         quick(plain(), tmp_path, **wishes)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from noyau.dtypes import from_numpy
+from noyau.errors import InputError
 from noyau.runtimes.numpy.dlpack import as_array, is_foreign
 from noyau.signatures.making import integers_of, usual_instance, usual_sizes
 from noyau.signatures.types import Signature
@@ -70,6 +71,16 @@ class Drawn:
     def first(self) -> tuple[Any, ...]:
         """The arguments of the first draw."""
         return self.views.arguments(self.draws[0])
+
+
+def as_arguments(args: Any) -> Any:
+    """The arguments of a call, or what makes them: one array or tensor is the only argument. InputError for what is
+    neither."""
+    if args is None or callable(args) or isinstance(args, tuple | list):
+        return args
+    if hasattr(args, "shape"):
+        return (args,)
+    raise InputError(f"args= is a tuple of the arguments of a call, or what makes them, and no {type(args).__name__}")
 
 
 def drawn_by(maker: Callable[[int], Sequence[Any]]) -> Drawn:

@@ -15,6 +15,8 @@ from noyau.timing.comparing import Verdict, spell_s
 
 _GIGA = 1e9
 HOST = "host"
+_FLOPS, _CANDIDATE = "GFLOP/s", "candidate"
+_LONGEST_RIVAL = 15  # as wide as an AMBIGUOUS beside its ratio
 _SLOW_START_S = 0.05  # of a first call, from which it is worth a word
 
 Show = Callable[[str], str]
@@ -41,9 +43,7 @@ def _at(name: str, at: At, width: int, show: Show) -> Iterator[RenderableType]:
     sizes = f" at {', '.join(f'{key}={size}' for key, size in at.sizes.items())}" if at.sizes else ""
     yield from hanging(Text.assemble((show(f"{name}{sizes}"), "bold"), f": {_floor(at)}"), width, rest="  ")
     if at.ranked:
-        columns = _columns(at)
-        rows = [tables.Row(show(row.title), _cells(row, at, columns), show(_remark(row, at))) for row in at.ranked]
-        yield from tables.table(show(f"against {at.against}"), columns, rows, width)
+        yield from _ranked(at, width, show)
     for row in at.rows:
         if row.fault:
             yield from hanging(show(f"{row.title} is wrong: {row.fault}"), width, rest="    ", style="red")
@@ -52,6 +52,17 @@ def _at(name: str, at: At, width: int, show: Show) -> Iterator[RenderableType]:
     for note in filter(None, (*at.notes, at.doubts)):
         yield from hanging(show(f"{note[:1].upper()}{note[1:]}."), width, rest="  ", style="yellow")
     yield from _advice(at, width, show)
+
+
+def _ranked(at: At, width: int, show: Show) -> Iterator[Text]:
+    """The table; without its flops where a line has no room for them."""
+    columns = _columns(at)
+    for left in (columns, tuple(name for name in columns if name != _FLOPS)):
+        rows = [tables.Row(show(row.title), _cells(row, at, left), show(_remark(row, at))) for row in at.ranked]
+        headings = [name or show(tables.shortened(f"vs {at.against}", _LONGEST_RIVAL)) for name in left]
+        if tables.fits(_CANDIDATE, headings, rows, width):
+            break
+    yield from tables.table(_CANDIDATE, headings, rows, width)
 
 
 def _floor(at: At) -> str:
@@ -71,8 +82,8 @@ def _columns(at: At) -> tuple[str, ...]:
     found += [FILLING] if any(at.time_s(name, FILLING) is not None for name in names) else []
     found += [HOT] if len(at.races) > 1 else []
     found += [HOST] if any(row.host_s is not None for row in at.ranked) else []
-    found += ["GB/s", "of floor"] if at.floor_s else []
-    found += ["GFLOP/s"] if at.work.flops else []
+    found += ["GB/s", "floor"] if at.floor_s else []
+    found += [_FLOPS] if at.work.flops else []
     return (*found, "") if len(names) > 1 else tuple(found)
 
 
@@ -84,8 +95,8 @@ def _cells(row: Row, at: At, columns: tuple[str, ...]) -> tuple[str, ...]:
         HOT: _spell(at.time_s(row.name, temperature=HOT)),
         HOST: _spell(row.host_s),
         "GB/s": f"{at.work.bytes_moved / best_s / _GIGA:.1f}",
-        "of floor": f"{(at.floor_s or 0.0) / best_s:.0%}",
-        "GFLOP/s": f"{(at.work.flops or 0.0) / best_s / _GIGA:.1f}",
+        "floor": f"{(at.floor_s or 0.0) / best_s:.0%}",
+        _FLOPS: f"{(at.work.flops or 0.0) / best_s / _GIGA:.1f}",
         "": _verdict(row, at),
     }
     return tuple(told[column] for column in columns)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from noyau.benching.candidates import Function
+from noyau.benching.inputs import as_arguments
 from noyau.benching.racing import Say, pools, race
 from noyau.benching.records import At, Benched
 from noyau.benching.tasks import Arguments, Task, function_tasks, op_tasks
@@ -53,10 +54,10 @@ def bench(
 
     Each candidate is verified: on a first call, and on runs that were timed, chosen at random; what is wrong is told
     and not ranked. InputError where inputs do not fit, or nothing is given to time; SignatureError as of a call."""
-    numbers, place = combined(sizes or {}), device_of(args, device)
+    args, numbers, found = as_arguments(args), combined(sizes or {}), []
+    place, cores = device_of(args, device), usable_cores()
     if place:
         return _there(what, args, place, peers or {}, numbers, (budget_s, cold, flops, seed), say, record)
-    cores, found = usable_cores(), []
     with _progress(say) as told:
         for task in _tasks(what, args, peers or {}, numbers, flops, seed):
             found.append(race(task, budget_s=budget_s, cold=cold, seed=seed, cores=cores, say=told))

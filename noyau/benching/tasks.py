@@ -100,7 +100,7 @@ def _op_inputs(op: Op[..., Any], args: Arguments | None, numbers: dict[str, int]
     if args is not None and not callable(args):
         if numbers:
             raise InputError(f"{op.name}: both inputs and sizes are given; the sizes are those of the inputs")
-        drawn = varied(bind(signature, args, known, op.name).arrays, seed)
+        drawn = varied(bind(signature, op.arguments(args, {})[0], known, op.name).arrays, seed)
         return drawn, bind(signature, drawn.views.memory_as_given(drawn.draws[0]), known, op.name)
     if callable(args):
         maker = args

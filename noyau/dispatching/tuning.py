@@ -133,7 +133,7 @@ def _wishes(
     if args and sizes:
         raise InputError(f"{op.name}: both inputs and sizes are given; the sizes are those of the inputs")
     if args:
-        yield args, {}
+        yield op.arguments(args, {})[0], {}
     elif sizes or op.inputs is not None:
         yield from (((), numbers) for numbers in combined(sizes or {}))
     else:

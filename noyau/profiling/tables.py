@@ -28,10 +28,9 @@ def table(title: str, headings: Sequence[str], rows: Sequence[Row], width: int) 
     where a line would be too long, and have a line of their own where they would be cut too much."""
     if not rows:
         return
-    widths = [max(map(cell_len, column)) for column in zip(headings, *(row.cells for row in rows), strict=True)]
+    widths, longest = _widths(headings, rows), _longest(title, rows)
     room = width - sum(each + _GAP for each in widths)
-    longest = max(cell_len(text) for text in (title, *(row.name for row in rows)))
-    if room < min(_SHORTEST_NAME, longest) or room < cell_len(title):
+    if not fits(title, headings, rows, width):
         yield Text(title, style="bold")
         for row in rows:
             yield from _stacked(row, headings, width)
@@ -44,6 +43,20 @@ def table(title: str, headings: Sequence[str], rows: Sequence[Row], width: int) 
         line.rstrip()
         yield line
         yield from _remark(row, width)
+
+
+def fits(title: str, headings: Sequence[str], rows: Sequence[Row], width: int) -> bool:
+    """Whether each row is a line of so many columns."""
+    room = width - sum(each + _GAP for each in _widths(headings, rows))
+    return room >= min(_SHORTEST_NAME, _longest(title, rows)) and room >= cell_len(title)
+
+
+def _widths(headings: Sequence[str], rows: Sequence[Row]) -> list[int]:
+    return [max(map(cell_len, column)) for column in zip(headings, *(row.cells for row in rows), strict=True)]
+
+
+def _longest(title: str, rows: Sequence[Row]) -> int:
+    return max(cell_len(text) for text in (title, *(row.name for row in rows)))
 
 
 def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -14,9 +14,10 @@ from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.text import Text
 
+from noyau.checking.certificate import several
 from noyau.judging.bindings import spell
 from noyau.reports.records import EndToEnd, KernelRecord, NotFused, Report
-from noyau.reports.wrapping import counted, hanging
+from noyau.reports.wrapping import hanging
 from noyau.timing.comparing import Verdict, spell_s
 
 _STYLES = {Verdict.FASTER: "green", Verdict.SAME: "default", Verdict.SLOWER: "red", Verdict.AMBIGUOUS: "yellow"}
@@ -66,10 +67,10 @@ def render(report: Report, width: int, *, ascii_only: bool = False) -> Iterator[
 
 def _header(report: Report, width: int, show: Show) -> Iterator[RenderableType]:
     counts = f": {report.nodes_before} nodes before, {report.nodes_after} after"
-    kernels = f"; {len(report.kept)} of {counted(len(report.kernels), 'kernel')} kept" if report.kernels else ""
+    kernels = f"; {len(report.kept)} of {several(len(report.kernels), 'kernel')} kept" if report.kernels else ""
     yield from hanging(Text.assemble((show(report.model), "bold"), counts, kernels), width, rest="  ")
     machine = report.machine
-    cores = counted(machine.cores, "core")
+    cores = several(machine.cores, "core")
     runtime = next((name for name in ("torch", "onnxruntime") if name in machine.versions), "")
     told = f"{runtime} {machine.versions[runtime]}" if runtime else ""
     facts = [f"{machine.cpu}, {cores}, {machine.level}", machine.compiler, told]
@@ -192,14 +193,14 @@ def _not_fused(groups: Sequence[NotFused], width: int, show: Show) -> Iterator[R
     for group in groups:
         by_reason[group.reason].extend(group.nodes)
     ordered = sorted(by_reason.items(), key=lambda item: -len(item[1]))
-    total = counted(sum(len(nodes) for _, nodes in ordered), "node")
+    total = several(sum(len(nodes) for _, nodes in ordered), "node")
     yield Text.assemble(("Not fused", "bold"), f": {total}")
     for reason, nodes in ordered[:_MOST_REASONS]:
         yield from hanging(show(reason), width, f"{len(nodes):>5}  ")
         yield Text(" " * 7 + _few(nodes, width - 7, show), style="dim")
     if len(ordered) > _MOST_REASONS:
         rest = sum(len(nodes) for _, nodes in ordered[_MOST_REASONS:])
-        more = counted(len(ordered) - _MOST_REASONS, "more reason")
+        more = several(len(ordered) - _MOST_REASONS, "more reason")
         yield Text(f"{rest:>5}  for {more}; --json has all")
 
 
@@ -220,7 +221,7 @@ def _replaced(operators: Sequence[str], show: Show) -> str:
     """`7 operators: Pow, ReduceMean, Add, ...`"""
     shown = [_shortened(show(name), _LONGEST_NAME) for name in operators[:_MOST_REPLACED]]
     rest = ["..."] if len(operators) > _MOST_REPLACED else []
-    return f"{counted(len(operators), 'operator')}: {', '.join([*shown, *rest])}"
+    return f"{several(len(operators), 'operator')}: {', '.join([*shown, *rest])}"
 
 
 def _alarm(kernel: KernelRecord) -> str:

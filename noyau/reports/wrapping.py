@@ -1,4 +1,4 @@
-"""Paragraphs that hang from their first line, without spaces at the ends of lines; counts; and lines as printed."""
+"""Paragraphs that hang from their first line, without spaces at the ends of lines; and lines as they are printed."""
 
 from __future__ import annotations
 
@@ -24,10 +24,6 @@ def hanging(text: str | Text, width: int, first: str = "", rest: str | None = No
         line.rstrip()
         if line or not number:
             yield Text(rest if number else first) + line
-
-
-def counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def print_lines(text: str) -> None:

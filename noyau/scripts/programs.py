@@ -151,7 +151,9 @@ def _told(path: Path, text: str, language: str, program: Program, runs: Sequence
     found += tuple(advised(runs[0], program.lines, told))
     notes = list(allowed)
     if runs[0].launches:
-        notes.append(f"threads took turns: {runs[0].threads} in {runs[0].launches} launches")
+        notes.append(
+            f"threads took turns: {runs[0].threads} in {runs[0].launches} launch{'es' * (runs[0].launches != 1)}"
+        )
     seen = KernelSeen(
         path.stem, language, told.entry_place, len(runs), (), sum(each.accesses for each in runs), found, tuple(notes)
     )

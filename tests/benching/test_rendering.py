@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from noyau.benching.records import FILLING, HOT, RETURNING, Benched, Race, Row
+from noyau.benching.rendering import render
 from noyau.benching.work import Work
 from noyau.reports.records import Machine
 from noyau.timing.comparing import Series
@@ -19,6 +20,11 @@ def told(*each) -> str:
     return str(Benched("add", MACHINE, {"cores": 2, "torch": 2}, each))
 
 
+def told_in(width: int, *each) -> list[str]:
+    found = Benched("add", MACHINE, {"cores": 2}, each)
+    return [str(line).rstrip() for line in render(found, width)]
+
+
 def test_a_table_says_the_time_the_rate_the_floor_and_the_verdict():
     text = told(at(SECONDS, Row("reference"), Row("fast", "c", first_s=0.25), work=Work(8e6, 4e6, 2e6, exact=True)))
     assert "a CPU, 2 cores, x86-64-v3; threads: torch 2" in text
@@ -28,6 +34,19 @@ def test_a_table_says_the_time_the_rate_the_floor_and_the_verdict():
     assert slow.split() == ["reference", "4", "ms", "3.0", "25%", "0.5", "-"]
     assert text.index(fast) < text.index(slow)
     assert "[2.00, 2.00] over 8 rounds; its first call took 250 ms" in text
+
+
+def test_a_usual_table_has_a_line_a_candidate_in_80_columns_and_flops_where_there_is_room():
+    times = {"reference": 1.23e-3, "generated numba": 1.23e-4}
+    seconds = {(name, way): each for name, each in times.items() for way in (RETURNING, FILLING)}
+    found = at(seconds, *map(Row, times), work=Work(8e6, 4e6, 2e6, exact=True))
+    for width, has_flops in ((80, True), (66, False)):
+        lines = told_in(width, found)
+        head = next(line for line in lines if line.startswith("candidate  "))
+        assert ("GFLOP/s" in head) == has_flops
+        assert head.endswith("  vs reference")
+        assert next(line for line in lines if line.startswith("generated numba ")).endswith("x FASTER")
+        assert max(map(len, lines)) <= width
 
 
 def test_on_a_gpu_what_the_host_takes_has_a_column_and_the_gpu_is_named():

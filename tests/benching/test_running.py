@@ -173,6 +173,10 @@ def test_the_inputs_of_an_op_may_be_given():
     assert found.at[0].work.bytes_moved == 3 * 30 * 4
 
 
+def test_one_array_is_the_only_argument():
+    assert noyau.bench({"a": np.exp}, np.ones(9), budget_s=0.02).at[0].inputs == ("float64[9]",)
+
+
 def test_the_record_has_every_sample():
     found = noyau.bench({"a": np.exp, "b": np.exp}, (np.ones(9),), budget_s=0.05, cold=True)
     told = json.loads(json.dumps(found.to_json()))
@@ -195,6 +199,12 @@ def test_the_record_has_every_sample():
         (lambda: noyau.bench({"a": np.exp}, inputs, sizes={"n": []}), InputError, "0 sets of sizes are asked for"),
         (lambda: noyau.bench(add_op(), (np.ones(3), 1), sizes={"n": 3}), InputError, "both inputs and sizes"),
         (lambda: noyau.bench(add_op(), (np.ones(3), np.ones(3))), SignatureError, "does not fit"),
+        (lambda: noyau.bench(add_op(), np.ones(3)), SignatureError, "takes 2 inputs"),
+        (
+            lambda: noyau.bench({"a": np.exp}, 3),
+            InputError,
+            "args= is a tuple of the arguments .* and no int",
+        ),
         (lambda: noyau.bench(noyau.op(lambda x: x)), SignatureError, "has no signature"),
         (lambda: noyau.bench(add_op(), peers={"twin": np.add}), InputError, "two candidates are called twin"),
     ],

@@ -136,6 +136,7 @@ def test_the_record_is_plain_data():
         (lambda: noyau.tune(noyau.op(lambda x: x)), SignatureError, "has no signature"),
         (lambda: noyau.tune(more(), np.zeros(3), budget_s=0.01), SignatureError, "does not fit"),
         (lambda: noyau.tune(more(), np.zeros(3, np.float32), sizes={"n": 3}), InputError, "both inputs and sizes"),
+        (lambda: noyau.tune(more(), np.zeros(3, np.float32), 1), SignatureError, "more takes 1 input"),
     ],
 )
 def test_what_cannot_be_tuned_is_told(call, kind, told):
