@@ -31,7 +31,7 @@ from noyau.timing.comparing import compare, spell_s
 # path must read and write.
 MODEL = files("noyau.models") / "llama_tiny_dynamo.onnx"
 with as_file(MODEL) as path:
-    profile = noyau.profile(path, dims={"sequence": [1, 128, 512]}, top=6)
+    profile = noyau.profile(path, dims={"sequence": [1, 128, 512]}, top=6, budget_s=0.5)
 print(profile)
 
 # %%
@@ -103,4 +103,4 @@ print(f"nodes {spell_s(parts_s - truth.between_s)} + the rest {spell_s(truth.bet
 start_s = time.perf_counter()
 plain.run(None, FEEDS)
 print(f"host clock: the first call, then the second: {first_s / (time.perf_counter() - start_s):.1f}x as fast")
-print("noyau's:    the session against itself:", compare(*[lambda: plain.run(None, FEEDS)] * 2, budget_s=2))
+print("noyau's:    the session against itself:", compare(*[lambda: plain.run(None, FEEDS)] * 2, budget_s=0.5))

@@ -46,6 +46,8 @@ WAKING_BYTES = 1 << 19  # of a call that is shared: to wake a thread takes 50 us
 PIECE_BYTES = 1 << 15  # that a thread is worth
 _STATUSES = {1: "an index is outside the axis that it looks into"}
 _SCRATCH = re.compile(r"^    (\w+) = np\.empty\(\(", re.MULTILINE)
+_SCALAR = re.compile(r"^@scalar\ndef (\w+)", re.MULTILINE)
+_SCALARS: dict[str, Any] = {}  # the scalar functions of all texts, by what is written of them and of what they call
 
 Cut = Callable[[Callable[..., int | None], int], Iterable[int | None]]
 
@@ -77,7 +79,7 @@ class Compiled:
     BuildError where Numba refuses the text."""
 
     def __init__(self, text: str, kernel: Kernel, *, runs: bool = True) -> None:
-        self.kernel, self.name, self._text = kernel, kernel.name, text
+        self.kernel, self.name, self.text = kernel, kernel.name, text
         self.path, self._module = load(text)
         self._caller: Any = self._module[kernel.name].py_func
         self._names = [f"{kernel.name}_{number}" for number in range(len(kernel.launches))]
@@ -139,13 +141,13 @@ class Compiled:
                 self._refuse_unwritten(number, suspect & output.still_poisoned())
         return [output.array for output in first]
 
-    def opened(self, arrays: Sequence[np.ndarray]) -> tuple[Any, list[np.ndarray], list[np.ndarray]]:
-        """The text's own function as Python can run it, the inputs that it takes for these, and outputs that it would
-        write; halves are as their bits."""
+    def opened(self, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """The inputs that the text's own function takes for these, halves as their bits, and outputs that it would
+        write."""
         inputs = self._laid_out(arrays)
         shapes = self._planned(inputs).outputs
         outputs = [np.zeros(shape, dtype) for shape, dtype in zip(shapes, self._dtypes, strict=True)]
-        return plainly(self._text)[self.kernel.name], list(map(bits_of, inputs)), outputs
+        return list(map(bits_of, inputs)), outputs
 
     # Building.
 
@@ -297,41 +299,29 @@ def begin() -> None:
 
 def load(text: str) -> tuple[Path, dict[str, Any]]:
     """The file of a text, beside which Numba keeps what it compiles, and the names that the text defines."""
-    path = _file(text)
+    path = file_of(text)
     module = ModuleType(f"noyau_numba_{path.parent.name}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # where Numba looks for what a cached function belongs to
     exec(compile(text, str(path), "exec"), module.__dict__)  # noqa: S102  made by languages/numba.py
+    _share_scalars(text, module.__dict__)
     return path, module.__dict__
 
 
-@lru_cache(maxsize=16)
-def plainly(text: str) -> dict[str, Any]:
-    """The names of a text, with Python in the place of what only LLVM has words for: as its functions are watched."""
-    path = _file(text)
-    scope: dict[str, Any] = {"__name__": f"noyau_plain_{path.parent.name}", "__file__": str(path)}
-    exec(compile(text, str(path), "exec"), scope)  # noqa: S102  made by languages/numba.py
-    scope.update((name, each) for name, each in _PLAIN.items() if name in scope)
-    return scope
+def _share_scalars(text: str, names: dict[str, Any]) -> None:
+    """Scalar functions that are alike in several texts are one, so that it is compiled once a process. It is of this
+    module: what Numba keeps of a launch that calls it asks for its module, and the first text's may be gone by then."""
+    known: dict[str, str] = {}
+    for part in text.split("\n\n\n"):
+        found = _SCALAR.search(part)
+        if found is not None:
+            called = [known[name] for name in re.findall(r"\w+(?=\()", part[found.end() :]) if name in known]
+            known[found[1]] = "\n".join([part, *dict.fromkeys(called)])
+            names[found[1]].py_func.__module__ = __name__
+            names[found[1]] = _SCALARS.setdefault(known[found[1]], names[found[1]])
 
 
-def _write_plainly(cells: Any, at: int, tile: Any, count: int) -> None:
-    flat = cells.reshape(-1)
-    for k in range(count):
-        flat[at + k] = tile[k]
-
-
-_PLAIN: dict[str, Callable[..., Any]] = {
-    "noyau_cells": np.empty,
-    "noyau_row": np.empty,
-    "noyau_flat": lambda cells: cells.reshape(-1),
-    "noyau_write_around": _write_plainly,
-    "noyau_written_around": lambda: None,
-    "noyau_fetch": lambda cells, at: None,
-}
-
-
-def _file(text: str) -> Path:
+def file_of(text: str) -> Path:
     """A file that holds the text, in a folder of its own in the cache."""
     home = disk.folder() / disk.MODULES / disk.digest(text, numba.__version__, FORM)
     path = home / "kernel.py"

@@ -69,8 +69,8 @@ class Candidate(Protocol):
         """Make it ready. BuildError where it does not build, SignatureError where it does not take the instance."""
         ...
 
-    def takes(self, instance: Instance, arrays: Sequence[Array]) -> bool:
-        """Whether there is a kernel for these arrays; else `reason` says why not."""
+    def takes(self, instance: Instance, arrays: Sequence[Array], *, runs: bool = True) -> bool:
+        """Whether there is a kernel for these arrays, to run or else to be watched; else `reason` says why not."""
         ...
 
     @property
@@ -145,7 +145,7 @@ class ByHand:
             return ""
         if self.language == "triton":
             lacking = [name for name in ("triton", "torch") if find_spec(name) is None]
-            return f"{lacking[0]} is not installed; run: pip install {' '.join(lacking)}" if lacking else ""
+            return f"{lacking[0]} is not installed; run: pip install 'noyau[triton]'" if lacking else ""
         return (
             ""
             if is_watched(self.language)
@@ -167,7 +167,7 @@ class ByHand:
         elif self.is_run:
             FunctionKernel(self.kernel, instance, self.reference.constants)
 
-    def takes(self, instance: Instance, arrays: Sequence[Array]) -> bool:
+    def takes(self, instance: Instance, arrays: Sequence[Array], *, runs: bool = True) -> bool:
         return True
 
     @property

@@ -18,7 +18,7 @@ from noyau.checking.attempts import Attempt
 from noyau.checking.candidates import MANY
 from noyau.checking.certificate import Certificate
 from noyau.checking.watched import Watch
-from noyau.dispatching.generating import GENERATED, ON_GPU, Wanted, generate
+from noyau.dispatching.generating import GENERATED, ON_GPU, Generated, Wanted, generate
 from noyau.dispatching.keys import Key, fitted, key_of, wanted_by
 from noyau.dispatching.running import Built, build
 from noyau.dtypes import DType
@@ -48,6 +48,7 @@ class FromReference:
         self.called, self.place = f"{op.name}[{language}]", op.description.place
         self.constants: Mapping[str, Any] = op.description.reference.constants
         self.built: dict[tuple[Key, bool], list[Built | str]] = {}
+        self.texts: dict[Key, list[Generated]] = {}
         self.reason = ""  # why the last inputs were not taken
 
     @property
@@ -66,8 +67,8 @@ class FromReference:
     def open(self, instance: Instance) -> None:
         """Whether it takes an instance shows with the sizes."""
 
-    def takes(self, instance: Instance, arrays: Sequence[Array]) -> bool:
-        found = self.made(self.bound(arrays))
+    def takes(self, instance: Instance, arrays: Sequence[Array], *, runs: bool = True) -> bool:
+        found = self.made(self.bound(arrays), runs=runs)
         self.reason = found if isinstance(found, str) else self.reason
         return isinstance(found, Built)
 
@@ -106,18 +107,28 @@ class FromReference:
         """The program for arrays like these, built once; or why there is none. Without `runs` it is only watched."""
         assert self.op.signature is not None
         wanted = wanted_by(self.op.signature, bound, self.constants)
-        known = self.built.setdefault((key_of(wanted), runs), [])
-        for each in known:
+        key = key_of(wanted)
+        for each in self.built.get((key, True), []) + self.built.get((key, runs), []):
             if isinstance(each, str) or each.generated.holds(bound.sizes):
                 return each
-        known.append(self.tried(wanted, runs))
-        return known[-1]
+        found = self.tried(wanted, runs)
+        self.built.setdefault((key, runs), []).append(found)
+        return found
 
     def tried(self, wanted: Wanted, runs: bool) -> Built | str:
         try:
-            return build(generate(self.op.description, wanted, self.language), runs=runs)
+            return build(self.generated(wanted), runs=runs)
         except UnsupportedError as error:
             return str(error)
+
+    def generated(self, wanted: Wanted) -> Generated:
+        """The text for arrays like these: what was watched is what runs."""
+        known = self.texts.setdefault(key_of(wanted), [])
+        found = next((each for each in known if each.holds(wanted.sizes)), None)
+        if found is None:
+            found = generate(self.op.description, wanted, self.language)
+            known.append(found)
+        return found
 
     def watched(self) -> Watch | str | None:
         """Those in language numba as a user's are."""

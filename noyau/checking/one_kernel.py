@@ -87,7 +87,7 @@ class OneKernel:
         if run is None or tried.hangs:
             return Seen()
         some = list(islice(attempts(self.op, sizes, seed, self.accepts), WATCHED))
-        return watched(run, some, partial(self.inputs, tried=Tried()), min(WATCHED_S, self.budget_s / 2))
+        return watched(run, some, partial(self.inputs, tried=Tried(), runs=False), min(WATCHED_S, self.budget_s / 2))
 
     def tried(self, sizes: Sizes, seed: int) -> Tried:
         """Every attempt, until enough is wrong or the time is used up."""
@@ -127,14 +127,14 @@ class OneKernel:
             return False
         return True
 
-    def inputs(self, attempt: Attempt, sizes: Sizes, tried: Tried) -> tuple[Array, ...] | None:
-        """Inputs of these sizes that the reference takes, or None."""
+    def inputs(self, attempt: Attempt, sizes: Sizes, tried: Tried, *, runs: bool = True) -> tuple[Array, ...] | None:
+        """Inputs of these sizes that the reference takes and that the kernel runs, or is watched, on, or None."""
         try:
             arrays = attempt.make(sizes)
             if arrays is not None:
                 named = dict(zip((node.output for node in attempt.graph.inputs), arrays, strict=True))
                 evaluate(attempt.graph, named)
-            if arrays is not None and not self.candidate.takes(attempt.instance, arrays):
+            if arrays is not None and not self.candidate.takes(attempt.instance, arrays, runs=runs):
                 tried.untaken += 1
                 return None
             return arrays

@@ -90,6 +90,8 @@ def partition(model: Model, *, alone_too: bool = False, spelt: Spelt | None = No
     language which is wanted has no schedule or spelling for; `reasons`: whether anybody reads why there are cuts."""
     work = _Partitioning(model, Wires(model), alone_too, spelt, reasons)
     work.start()
+    if alone_too:
+        work.join_whole()
     while work.join_all():
         pass
     groups = tuple(work.groups())
@@ -145,18 +147,30 @@ class _Partitioning:
                 self.sets[position] = frozenset({position})
 
     def join_all(self) -> bool:
-        """Join each operator's group with those of its producers, in order: one by one, then all at once. Whether any
+        """Join each operator's group with those of its producers, in order: all at once, else one by one. Whether any
         were joined, for then what was refused before may fit."""
         before = len(self.sets)
         for place in self.model.places:
             if place.position in self.member:
-                for producer in self.wires.makers(place.position):
-                    if producer in self.member:
-                        self.join({place.position, producer})
-                self.join({place.position, *self.wires.makers(place.position)} & self.member.keys())
+                makers = [producer for producer in self.wires.makers(place.position) if producer in self.member]
+                self.join({place.position, *makers})
+                for producer in makers:  # nothing is tried where all are one by now
+                    self.join({place.position, producer})
         if self.alone_too and len(self.sets) == before:
             self.join_siblings()
         return len(self.sets) < before
+
+    def join_whole(self) -> None:
+        """Join all groups that read each other where they are one kernel, as those of most ops are: to come there one
+        by one would lower every set on the way."""
+        linked = {position: {position} for position in self.member}
+        for position in self.member:
+            for producer in self.wires.makers(position):
+                if producer in linked and linked[producer] is not linked[position]:
+                    linked[position] |= linked[producer]
+                    linked.update(dict.fromkeys(linked[position], linked[position]))
+        for together in {id(each): each for each in linked.values()}.values():
+            self.join(together)
 
     def join_siblings(self) -> None:
         """Join groups that reduce columns of the same arrays: one pass reads them once, and two read them twice."""

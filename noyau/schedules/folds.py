@@ -82,9 +82,9 @@ def state_of(fold: Fold, name: str, *, wide: bool) -> State:
 
 def expand_folds(statements: Statements, lanes: int, *, wide: bool = True, rests: bool = True) -> Statements:
     """Every Fold as loops over `lanes` partial states, a tail, and a merge by halves. Not `wide`: sums of float32 that
-    have one lane stay in float32. Not `rests`: what is left of whole blocks and lanes goes through the loops
-    that these go through, one text with the same result; but not where values are chosen or much is computed,
-    which takes LLVM 1.2 to 1.8 times as long where it does not know how many lanes there are."""
+    have one lane stay in float32. Not `rests`: what is left of whole blocks goes through the loop that these go
+    through, one text with the same result, and so does what is left of whole lanes; but not this where values are
+    chosen or much is computed, which takes LLVM 1.2 to 1.8 times as long where it does not know how many there are."""
     made: list[Statement] = []
     for statement in statements:
         match statement:
@@ -103,15 +103,15 @@ def total_of(fold: Fold, name: str, lanes: int, *, wide: bool = True, rests: boo
     `rests` are as in `expand_folds`."""
     lanes = lanes or (MANY if fold.monoid in CHOOSING or _known(fold.loops[-1][1]) >= LONG else FEW)
     lanes = 1 if is_ordered(fold) else min(lanes, _known(fold.loops[-1][1]) or lanes)
-    rests = rests or _is_short(fold) or fold.monoid in CHOOSING or computes(fold.body)
+    apart = rests or _is_short(fold) or fold.monoid in CHOOSING or computes(fold.body)
     if lanes == 1 or _is_short(fold):
         state = state_of(fold, name, wide=wide and lanes == 1)
-        return lanes_of(fold, state, lanes, name, rests=rests), state
+        return lanes_of(fold, state, lanes, name, rests=apart), state
     total, part, zero = state_of(fold, name, wide=True), state_of(fold, f"{name}_lanes", wide=False), Dim.of(0)
     extent, step, block = fold.loops[0][1], _step(fold, BLOCK), f"#block_{name}"
 
     def piece(placed: Fold) -> Statements:
-        loops = lanes_of(placed, part, lanes, name, rests=rests)
+        loops = lanes_of(placed, part, lanes, name, rests=apart)
         return (*loops, total.store(zero, part.load(zero), merge=True))
 
     if rests:

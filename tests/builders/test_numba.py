@@ -166,11 +166,11 @@ def test_where_the_disk_is_full(empty_cache, monkeypatch):
     assert made(ROWS, ROWS)[0].shape == ROWS.shape
     monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(OutputError, match="cannot be written: No space left on device; make room there"):
-        building._file("x = 1\n")
+        building.file_of("x = 1\n")
 
 
 def test_what_is_kept_is_cleared_with_the_cache(empty_cache):
-    path = building._file("x = 1\n")
+    path = building.file_of("x = 1\n")
     assert disk.size_bytes() == path.stat().st_size
     assert disk.clear() == 1
     assert not path.exists()
@@ -181,16 +181,25 @@ def test_old_modules_make_room(empty_cache, monkeypatch):
     monkeypatch.setattr(building, "KEPT", 2)
     paths = []
     for number in range(4):
-        paths.append(building._file(f"x = {number}\n"))
+        paths.append(building.file_of(f"x = {number}\n"))
         os.utime(paths[-1].parent, (number, number))  # file systems tell times apart by milliseconds
     assert [path.parent.exists() for path in paths] == [False, False, True, True]
-    assert building._file("x = 3\n") == paths[3]
+    assert building.file_of("x = 3\n") == paths[3]
+
+
+def test_scalar_functions_that_are_alike_are_compiled_once_a_process(empty_cache):
+    text = numba.source(kernel_of("log_softmax_kept"))
+    first, second = (building.load(f"# {number}\n{text}")[1] for number in range(2))
+    other = building.load(text.replace("0.0083689885", "0.0083689884"))[1]  # of the polynomial that exp calls
+    assert first["noyau_exp_f32"] is second["noyau_exp_f32"]
+    assert first["noyau_exp_f32"] is not other["noyau_exp_f32"]
+    assert first["noyau_scale_f32"] is other["noyau_scale_f32"]
 
 
 def test_a_damaged_module_is_written_again(empty_cache):
-    path = building._file("x = 1\n")
+    path = building.file_of("x = 1\n")
     path.write_text("x = 2\n")
-    assert building._file("x = 1\n").read_text() == "x = 1\n"
+    assert building.file_of("x = 1\n").read_text() == "x = 1\n"
 
 
 def test_a_missing_numba_names_the_extra(monkeypatch):

@@ -7,6 +7,7 @@ import noyau
 from noyau.checking import generated
 from noyau.checking.attempts import attempts
 from noyau.checking.generated import FromReference, from_reference
+from noyau.checking.one_kernel import OneKernel, Tried
 from noyau.checking.runs import TwoRuns
 from noyau.dispatching.running import Built
 from noyau.dtypes import DType
@@ -19,6 +20,11 @@ X = np.arange(12, dtype=np.float32).reshape(3, 4)
 @noyau.op("f32[rows, n] -> f32[rows, n]")
 def doubled(x):
     return x * 2
+
+
+@noyau.op("f32[rows, n] -> f32[rows, n]")
+def exponential(x):
+    return np.exp(x - x.max(-1, keepdims=True)) + np.log1p(x * x)
 
 
 @noyau.op("f32[n] -> f32[n]")
@@ -35,6 +41,27 @@ def test_an_op_that_has_only_a_reference_is_checked():
     assert "generated; in pieces, and with 1, 2, " in str(found)
     labels = {outcome.label.partition(" arrays")[0] for outcome in kernel.certificate.outcomes}
     assert {"transposed", "sliced", "offset", "flipped", "expanded"} <= labels
+
+
+def test_neither_kernels_nor_scalar_functions_are_compiled_to_be_watched(monkeypatch):
+    """Numba takes seconds for those of a few shapes."""
+
+    def refuse(*told):
+        raise AssertionError("something was compiled")
+
+    monkeypatch.setattr(pytest.importorskip("numba.core.dispatcher").Dispatcher, "compile", refuse)
+    seen = OneKernel(exponential, FromReference(exponential, "numba"), None, 1.0, {}).watched(Tried(), {}, 0)
+    assert (seen.findings, seen.why, seen.notes) == ({}, "", {})
+    assert len(seen.shapes) >= 6
+    assert seen.accesses > 100
+
+
+def test_what_was_watched_is_the_text_that_runs():
+    made = FromReference(doubled, "numba")
+    bound = made.bound([X])
+    watched, run = made.made(bound, runs=False), made.made(bound)
+    assert watched.generated is run.generated
+    assert made.made(bound, runs=False) is run
 
 
 def test_kernels_that_are_not_wanted_are_left_out():

@@ -5,6 +5,8 @@ import pytest
 
 import noyau
 from noyau.dispatching.programs import KernelStep, LibraryStep
+from noyau.lowering.nest import lower
+from noyau.passes import partition
 from tests.dispatching.ops import generated, linear_op, numbers, softmax_op
 
 
@@ -17,6 +19,23 @@ def test_what_fuses_is_one_kernel_with_the_inputs_of_the_call():
     assert made.single is not None
     assert [buffer.name for buffer in made.single.buffers] == ["x", "out"]
     assert made.single.name == "softmax"
+
+
+def test_an_op_that_is_one_kernel_is_lowered_as_one_and_not_on_the_way_there(monkeypatch):
+    @noyau.op("f32[n] -> f32[n, 8]")
+    def powers(x):
+        out = np.empty((x.shape[0], 8), np.float32)
+        for column in range(8):
+            out[:, column] = x * column
+        return out
+
+    lowered = []
+    monkeypatch.setattr(partition, "planned_kernel", lambda graph: lowered.append(graph) or lower(graph, "kernel"))
+    made = generated(powers, numbers(5)).program
+    assert made.single is not None
+    largest = max(len(graph.nodes) for graph in lowered)
+    assert largest > 16
+    assert sum(2 * len(graph.nodes) > largest for graph in lowered) == 1
 
 
 def test_a_matrix_product_is_left_to_numpy():

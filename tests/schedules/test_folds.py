@@ -61,6 +61,17 @@ def test_what_is_left_in_the_loops_of_the_rest_gives_the_same_bits(monoid, monke
             assert np.array_equal(one, other)
 
 
+def test_what_is_dear_is_not_spelt_for_what_is_left_of_whole_blocks(monkeypatch):
+    monkeypatch.setattr(folds, "BLOCK", 64)
+    graph = softmax()
+    apart, as_one = expanded(graph, 8), expanded(graph, 8, rests=False)
+    assert [_exps(made) for made in (apart, as_one)] == [4, 3]
+    for n in (0, 1, 8, 63, 64, 65, 130):
+        inputs = in_order(apart, inputs_of(graph, {"rows": 2, "n": n}, n))
+        for one, other in zip(run(apart, inputs), run(as_one, inputs), strict=True):
+            assert np.array_equal(one, other)
+
+
 def test_a_known_length_bounds_the_lanes():
     graph = reduced("sum", "rows", 12, axes=(1,))
     memory = [s for s in every_statement(expanded(graph, 32).launches[0].body) if isinstance(s, Alloc)]
@@ -234,3 +245,11 @@ def test_what_chooses_between_values_has_many_lanes(extent, lanes):
 
 def lanes_of(kernel):
     return max(s.shape[0].constant for s in every_statement(kernel.launches[0].body) if isinstance(s, Alloc))
+
+
+def _exps(made):
+    """How often an exp is spelt."""
+    found = [each for launch in made.launches for each in every_statement(launch.body)]
+    return sum(
+        isinstance(each, Let) and isinstance(each.value, Call) and each.value.function == "exp" for each in found
+    )

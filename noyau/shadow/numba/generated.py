@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numba.core.registry import CPUDispatcher
 
-from noyau.builders.numba import Compiled, bits_of
+from noyau.builders.numba import Compiled, bits_of, file_of
 from noyau.checking.findings import Finding
 from noyau.dispatching.running import Built
 from noyau.shadow.numba.watching import MOST, Watching
+from noyau.shadow.numbers import MATH
 from noyau.shadow.recording import Recorder
 from noyau.shadow.records import Site, Watched
 
@@ -31,9 +34,10 @@ class _Steps:
     def call(self, kernel: Any, arrays: Sequence[Array]) -> list[Array]:
         """A kernel's results, watched."""
         assert isinstance(kernel, Compiled)
-        function, inputs, outputs = kernel.opened(arrays)
+        inputs, outputs = kernel.opened(arrays)
         seen = [bits_of(output) for output in outputs]
         recorder = Recorder(MOST)
+        function = plainly(kernel.text)[kernel.name]
         watching = Watching(function, recorder, {id(each): f"output {n}" for n, each in enumerate(seen)})
         watching(*inputs, *seen)
         self.findings += watching.findings(self.op, self.name, self.size)[0]
@@ -47,3 +51,41 @@ def watch_generated(built: Built, arrays: Sequence[Array], op: str, name: str, s
     steps = _Steps(op, name, size)
     results = built.run(arrays, steps.call)
     return Watched(tuple(steps.findings), steps.accesses, outputs=tuple(results))
+
+
+@lru_cache(maxsize=16)
+def plainly(text: str) -> dict[str, Any]:
+    """The names of a text as its functions are watched: with Python in the place of what only LLVM has words for, and
+    its scalar functions, which touch no memory, as Python has them. So nothing is compiled."""
+    path = file_of(text)
+    scope: dict[str, Any] = {"__name__": f"noyau_plain_{path.parent.name}", "__file__": str(path)}
+    exec(compile(text, str(path), "exec"), scope)  # noqa: S102  made by languages/numba.py
+    own = {name: each for name, each in scope.items() if name.startswith("noyau_")}
+    scope.update((name, each.py_func) for name, each in own.items() if isinstance(each, CPUDispatcher))
+    scope.update((name, each) for name, each in _PLAIN.items() if name in scope)
+    return scope
+
+
+def _bits(of: type[np.generic], result: type[np.generic]) -> Callable[[Any], np.generic]:
+    return lambda x: of(x).view(result)
+
+
+def _write(cells: Any, at: int, tile: Any, first: int, count: int) -> None:
+    flat = cells.reshape(-1)
+    for k in range(count):
+        flat[at + k] = tile[first + k]
+
+
+_PLAIN: dict[str, Any] = {
+    "math": MATH,
+    "noyau_bits_f32": _bits(np.float32, np.uint32),
+    "noyau_bits_f64": _bits(np.float64, np.uint64),
+    "noyau_cells": np.empty,
+    "noyau_fetch": lambda cells, at: None,
+    "noyau_flat": lambda cells: cells.reshape(-1),
+    "noyau_from_bits_f32": _bits(np.uint32, np.float32),
+    "noyau_from_bits_f64": _bits(np.uint64, np.float64),
+    "noyau_row": np.empty,
+    "noyau_write_around": _write,
+    "noyau_written_around": lambda: None,
+}

@@ -210,43 +210,29 @@ def softmax_inner_0(x, v9, rows, n, begin, end):
             half //= 2
         v1 = f32(np.nan) if v1_nan[0] != i32(0) else v1_max[0]
         v6_sum = 0.0
-        for block in range(n // 512):
+        for block in range((n + 511) // 512):
+            length = min(512, n - block * 512)
             for lane in range(64):
                 v6_lanes_sum[lane] = f32(0.0)
-            for r2 in range(8):
+            for r2 in range(length // 64):
                 for lane in range(64):
                     x_i = x[i0, block * 512 + r2 * 64 + lane]
                     v4 = x_i - v1
                     v5 = noyau_exp_f32(v4)
                     kept_v5_2[block * 512 + r2 * 64 + lane] = v5
                     v6_lanes_sum[lane] += v5
+            for lane in range(length % 64):
+                x_i = x[i0, u64(block * 512 + (length // 64) * 64 + lane)]
+                v4 = x_i - v1
+                v5 = noyau_exp_f32(v4)
+                kept_v5_2[u64(block * 512 + (length // 64) * 64 + lane)] = v5
+                v6_lanes_sum[lane] += v5
             half = 32
             while half > 0:
                 for lane in range(half):
                     v6_lanes_sum[lane] += v6_lanes_sum[u64(half + lane)]
                 half //= 2
             v6_sum += f64(v6_lanes_sum[0])
-        for lane in range(64):
-            v6_lanes_sum[lane] = f32(0.0)
-        for r2 in range((n % 512) // 64):
-            for lane in range(64):
-                x_i = x[i0, u64((n // 512) * 512 + r2 * 64 + lane)]
-                v4 = x_i - v1
-                v5 = noyau_exp_f32(v4)
-                kept_v5_2[u64((n // 512) * 512 + r2 * 64 + lane)] = v5
-                v6_lanes_sum[lane] += v5
-        for lane in range((n % 512) % 64):
-            x_i = x[i0, u64((n // 512) * 512 + ((n % 512) // 64) * 64 + lane)]
-            v4 = x_i - v1
-            v5 = noyau_exp_f32(v4)
-            kept_v5_2[u64((n // 512) * 512 + ((n % 512) // 64) * 64 + lane)] = v5
-            v6_lanes_sum[lane] += v5
-        half = 32
-        while half > 0:
-            for lane in range(half):
-                v6_lanes_sum[lane] += v6_lanes_sum[u64(half + lane)]
-            half //= 2
-        v6_sum += f64(v6_lanes_sum[0])
         v6 = f32(v6_sum)
         if 4194304 <= (n * rows * 4):
             for i1w in range((n + 255) // 256):
