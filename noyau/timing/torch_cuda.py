@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from functools import cache
 
@@ -102,12 +103,21 @@ def cuda_fault() -> str:
     """Why nothing can be timed on CUDA here, or nothing."""
     if torch.version.cuda is None:
         return "this torch was built without CUDA; install one that has it: https://pytorch.org/get-started"
-    if not torch.cuda.is_available():
-        driver = driver_version()
-        return f"there is no CUDA device that torch {torch.__version__} can use" + (
-            f" (driver {driver}; torch wants one for CUDA {torch.version.cuda})" if driver else ": no driver is loaded"
-        )
-    return ""
+    available, reason = looked_for()
+    if available:
+        return ""
+    driver = driver_version()
+    given = f" (driver {driver}; torch wants one for CUDA {torch.version.cuda})" if driver else ": no driver is loaded"
+    return f"there is no CUDA device that torch {torch.__version__} can use{f': {reason}' if reason else given}"
+
+
+def looked_for() -> tuple[bool, str]:
+    """Whether torch has a CUDA device, and the first sentence of what torch warns of where it has none."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        available = torch.cuda.is_available()
+    found = (str(each.message).partition("CUDA initialization: ")[2].partition(". ")[0] for each in told)
+    return available, next(filter(None, found), "")
 
 
 @cache

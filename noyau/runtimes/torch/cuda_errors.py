@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -92,7 +93,7 @@ def lacking(device: torch.device) -> str:
     """Why kernels cannot run on a device, or nothing."""
     if device.type != "cuda":
         return ""
-    if not torch.cuda.is_available():
+    if not is_there():
         return absence()
     found = torch.cuda.get_device_capability(device)
     if torch.version.hip is None and found < _LEAST:
@@ -100,6 +101,13 @@ def lacking(device: torch.device) -> str:
         least, own = (".".join(map(str, each)) for each in (_LEAST, found))
         return f"{device} is an {name} of compute capability {own}, and Triton compiles for {least} and later"
     return ""
+
+
+def is_there() -> bool:
+    """Whether torch has a CUDA device; why not is what `absence` says, and torch's warning of it is not."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "CUDA initialization", UserWarning)
+        return bool(torch.cuda.is_available())
 
 
 def absence() -> str:
