@@ -32,10 +32,12 @@ _CHECK_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What was timed, a bench for each set of sizes, and what won there; prints itself."""
+    """What was timed, a bench for each set of sizes, and what won there; prints itself. `left_out`: why an attached
+    kernel was not timed."""
 
     benched: tuple[Benched, ...]
     winners: tuple[Winner, ...]
+    left_out: Mapping[str, str]
 
     @property
     def ok(self) -> bool:
@@ -49,14 +51,16 @@ class Tuned:
 
     def to_json(self) -> dict[str, Any]:
         told = [{name: getattr(each, name) for name in Winner.__slots__} for each in self.winners]
-        return {"winners": told, "benched": [each.to_json() for each in self.benched]}
+        benched = [each.to_json() for each in self.benched]
+        return {"winners": told, "benched": benched, "left_out": dict(self.left_out)}
 
     def __str__(self) -> str:
         lines = [
             f"from now on at {each.cells} cells: {each.called}, {spell_s(each.median_s)} a call"
             for each in self.winners
         ]
-        return "\n".join([*(f"{each}\n" for each in self.benched), *lines])
+        left = [f"{name} was not timed: {reason}" for name, reason in self.left_out.items()]
+        return "\n".join([*(f"{each}\n" for each in self.benched), *lines, *left])
 
 
 def tune(
@@ -86,16 +90,18 @@ def tune(
         return _tuned_on(op, args, sizes, place, Timing(budget_s, seed, told))
     found: list[Benched] = []
     winners: list[Winner] = []
+    left_out: dict[str, str] = {}
     for given, numbers in _wishes(op, args, sizes):
         bound = _bound(op, given, numbers, seed)
-        tried = _with_variants(op, bound, told)
+        tried, left = _with_variants(op, bound, told)
+        left_out |= left
         found.append(bench(tried, given or None, sizes=numbers, budget_s=budget_s, seed=seed, say=told, record=False))
         wanted = wanted_by(op.signature, bound, op.description.reference.constants)
         winner = winner_of(tried, found[-1].at[0], wanted, largest(bound))
         record(op.description, wanted, [winner])
         winners.append(winner)
     op.calls.forget()
-    return Tuned(tuple(found), tuple(winners))
+    return Tuned(tuple(found), tuple(winners), left_out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +120,10 @@ def _tuned_on(op: Op[..., Any], args: Sequence[Any], sizes: Numbers | None, plac
 
     require_free(op.name)
     wishes, found, winners = Wishes(how.budget_s, None, None, how.seed, searches=True), [], []
+    left_out: dict[str, str] = {}
     for given, numbers in _wishes(op, args, sizes):
-        tried = _with_variants(op, _bound(op, given, numbers, how.seed), how.say, place)
+        tried, left = _with_variants(op, _bound(op, given, numbers, how.seed), how.say, place)
+        left_out |= left
         timed = bench_on_device(tried, given or None, place, wishes, peers={}, sizes=[numbers], say=how.say)
         found.append(timed.benched)
         remember(tried, timed)
@@ -123,7 +131,7 @@ def _tuned_on(op: Op[..., Any], args: Sequence[Any], sizes: Numbers | None, plac
         if any(is_able(row.name, tried, wanted) for row in own.ranked):
             winners.append(winner_of(tried, own, wanted, cells))
     op.calls.forget()
-    return Tuned(tuple(found), tuple(winners))
+    return Tuned(tuple(found), tuple(winners), left_out)
 
 
 def _wishes(
@@ -157,19 +165,22 @@ def on_host(given: Any) -> Any:
     return copied(given)
 
 
-def _with_variants(op: Op[..., Any], bound: Bound, say: Say, device: str = CPU) -> Op[..., Any]:
-    """The op with those attached kernels that may run, one for each choice of their constants."""
-    reference, kernels = op.description.reference, []
+def _with_variants(op: Op[..., Any], bound: Bound, say: Say, device: str = CPU) -> tuple[Op[..., Any], dict[str, str]]:
+    """The op with those attached kernels that may run, one for each choice of their constants; why others may not."""
+    reference, kernels, left_out = op.description.reference, [], {}
     for kernel in op.kernels.values():
+        reason = ineligible(kernel, reference, bound.instance, reference.constants, device)
+        if reason:
+            left_out[kernel.name] = reason
+            continue
         for variant in variants(kernel):
-            if ineligible(kernel, reference, bound.instance, reference.constants, device):
-                continue
             if variant is not kernel and not variant.usage.trust:
                 say(f"checking {variant.name}")
                 if not check(Op(replace(op.description, kernels=(variant,))), budget_s=_CHECK_S).ok:
+                    left_out[variant.name] = "noyau.check finds it wrong"
                     continue
             kernels.append(variant)
-    return Op(replace(op.description, kernels=tuple(kernels)))
+    return Op(replace(op.description, kernels=tuple(kernels))), left_out
 
 
 def variants(kernel: HandKernel) -> Iterator[HandKernel]:

@@ -149,3 +149,11 @@ def test_too_many_choices_of_constants_are_refused():
     op.kernel(WAITS, language="c", name="waits", constants={"WAIT": list(range(65))}, trust=True)
     with pytest.raises(InputError, match=r"more\[waits\] has 65 choices of constants, and 64 are the most"):
         noyau.tune(op, np.zeros(3, np.float32))
+
+
+def test_a_kernel_that_has_not_been_checked_is_not_timed_and_tune_says_so():
+    op = more()
+    op.kernel(slow, name="slow")
+    found = noyau.tune(op, np.zeros(9, np.float32), budget_s=0.02)
+    assert list(found.left_out) == list(found.to_json()["left_out"]) == ["slow"]
+    assert str(found).splitlines()[-1].startswith("slow was not timed: it has not been checked yet")
