@@ -19,7 +19,7 @@ from noyau.errors import InputError
 from noyau.ir.binding import plan
 from noyau.ir.dims import Dim
 from noyau.ir.evaluation import evaluate
-from noyau.ir.graph import Gather, Graph, Node, Reduce, Scan, Scatter, Select, View
+from noyau.ir.graph import Gather, Graph, Iota, Node, Reduce, Scan, Scatter, Select, View
 
 Sizes = Mapping[str, int]
 Arrays = dict[str, np.ndarray]
@@ -166,7 +166,8 @@ def extents(node: Node, sizes: Sizes) -> tuple[int, ...]:
 
 
 def fits(graph: Graph, sizes: Sizes) -> bool:
-    """Whether the graph means something at these sizes: no negative extent, no view outside of what it looks at."""
+    """Whether the graph means something at these sizes: no negative extent, no view outside of what it looks at, no
+    division by 0."""
     try:
         holds = all(demand.holds(sizes) for demand in graph.demands)
         return holds and all(_fits(graph, node, sizes) for node in graph.nodes)
@@ -188,6 +189,9 @@ def _fits(graph: Graph, node: Node, sizes: Sizes) -> bool:
         case Select(axis, starts):
             ends = [*(int(start.evaluate(sizes)) for start in starts), shape[axis]]
             return ends[0] == 0 and ends == sorted(ends)
+        case Iota(index):
+            index.evaluate({**sizes, **{f"#{axis}": 0 for axis in range(len(shape))}})  # it may divide by a size
+            return True
         case _:
             return True
 

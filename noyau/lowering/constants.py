@@ -20,7 +20,8 @@ def cell_of(node: Node, value: np.ndarray, index: Shape) -> Expr:
         return Const(cells.flat[0].item() if cells.size else 0, dtype)
     steps = _steps(cells)
     if steps is None:
-        raise UnsupportedError(f"{node.output}: no loop strategy for Constant yet, if its cells follow no rule")
+        told = f"the {cells.size} cells of a constant follow no rule, and no kernel spells them out"
+        raise UnsupportedError(f"{node.output}: {told}; make it an input")
     counted = Index(sum((at * step for at, step in zip(index, steps, strict=True)), Dim.of(int(cells.flat[0]))))
     return counted if dtype is DType.I64 else Call("cast", (counted,), dtype)
 

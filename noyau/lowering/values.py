@@ -177,8 +177,10 @@ class Lowering:
                 return ask(self, node, node.kind, index)
             case Scatter():
                 raise UnsupportedError(f"{node.output}: what reads a Scatter waits until all of it is merged")
-            case Contract() | Opaque() | Part():
-                raise UnsupportedError(f"{node.output}: no loop strategy for {type(node.kind).__name__} yet")
+            case Contract():
+                raise UnsupportedError(f"{node.output}: a product is no loop of a kernel; a library runs it")
+            case Opaque() | Part():
+                raise UnsupportedError(f"{node.output}: noyau does not see into it; where it came from it is run")
             case _:
                 assert_never(node.kind)
 

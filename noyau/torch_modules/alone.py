@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import fx
 
+from noyau.frontends.torch.dtypes import hinted
 from noyau.passes.partition import Group
-from noyau.torch_modules.places import Traced, hinted, plain
+from noyau.torch_modules.places import Traced, plain
 
 
 def alone(found: Traced, group: Group) -> tuple[fx.GraphModule, list[fx.Node]]:

@@ -14,12 +14,13 @@ from torch import Tensor, fx
 
 from noyau.checking.inputs import ROOTS, Maker, Use
 from noyau.errors import InputError
+from noyau.frontends.torch.dtypes import hinted
 from noyau.ir.graph import Map, Node, Select, View
 from noyau.passes.partition import Group
 from noyau.runtimes.torch.arrays import tensor_of
 from noyau.torch_modules.alone import alone
 from noyau.torch_modules.judging import sizes_of
-from noyau.torch_modules.places import Traced, hinted
+from noyau.torch_modules.places import Traced
 
 Pattern = Callable[[Tensor, torch.Generator], Tensor]
 Sized = Callable[[Any], int]

@@ -18,10 +18,11 @@ from torch import fx
 
 from noyau.builders import cc
 from noyau.builders.records import today
-from noyau.checking.adversarial import FULL, Effort
+from noyau.checking.adversarial import FULL, Effort, fits, usual_sizes
 from noyau.checking.certificate import Certificate
 from noyau.checking.inputs import make_inputs
 from noyau.errors import InputError, NoyauError
+from noyau.frontends.torch.dtypes import hinted
 from noyau.ir.binding import bind
 from noyau.ir.graph import Graph
 from noyau.judging.certifying import Certifiers, Task
@@ -34,7 +35,7 @@ from noyau.runtimes.torch.arrays import tensor_of
 from noyau.timing.comparing import Comparison, Verdict, compare
 from noyau.torch_modules.alone import alone, drawn
 from noyau.torch_modules.kernels import ends_of, input_names, library_of, opened, scalars_of
-from noyau.torch_modules.places import Traced, hinted
+from noyau.torch_modules.places import Traced
 
 Say = Callable[[str], None]
 Rest = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
@@ -142,6 +143,8 @@ class Checks:
         group = kernel.groups[0]
         try:
             sizes = sizes_of(group, found)
+            if sizes and not fits(group.graph, usual_sizes(group.graph, sizes)):
+                raise InputError("what it reads is not there for the sizes that torch saw")
         except NoyauError as error:
             return partial(_raised, error)
         return lambda library: Task(

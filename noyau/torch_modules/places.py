@@ -5,12 +5,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import fx
 
 from noyau.errors import UnsupportedError
+from noyau.frontends.torch.dtypes import hinted
 from noyau.frontends.torch.importing import Imported, import_graph
 from noyau.ir.dims import Dim, index_name
 from noyau.ir.graph import Constant, Graph, Input, Node, View
@@ -61,14 +61,14 @@ def traced(program: fx.Graph) -> Traced:
     places = [
         Place(at, told(node), tuple(_read(node, imported)), _made(node, imported)) for at, node in enumerate(nodes)
     ]
-    at = {node.name: position for position, node in enumerate(nodes)}
+    at = {node.name: position for position, node in enumerate(nodes) if node.op == "call_function"}
     made_at = {value: at[name] for value, name in imported.made_by.items() if name in at}
     arithmetic = frozenset(at[node.name] for node in nodes if is_size(node))
     opaque = {at[name]: reason for name, reason in imported.opaque.items() if name in at}
-    for node in nodes:
+    for position, node in enumerate(nodes):
         reason = _apart(node, device)
         if reason:
-            opaque[at[node.name]] = reason
+            opaque[position] = reason
     demands = {at[name]: each for name, each in imported.demands.items() if name in at and each}
     givers = {value: node for node in program.nodes for value in imported.results.get(node.name, ())[:2]}
     givers = {value: node for value, node in givers.items() if imported.results[node.name] == (value,)}
@@ -176,14 +176,6 @@ def order_of(fake: torch.Tensor) -> list[int] | None:
             raise UnsupportedError("the cells of a value are not side by side in torch's memory")
         expected *= extent
     return order
-
-
-def hinted(size: Any) -> int:
-    """A size as the number that it was when torch traced. UnsupportedError for one that depends on values."""
-    number = size if isinstance(size, int) else size.node.hint
-    if number is None:
-        raise UnsupportedError(f"the size {size} depends on values: torch has no number for it when it traces")
-    return int(number)
 
 
 def trimmed(found: Traced, positions: frozenset[int], wires: Wires) -> frozenset[int]:

@@ -45,10 +45,27 @@ class _Rewriting:
         self.last = {id(swap): max(self.orders[name] for name in swap.nodes) for swap in swaps}
         self.new: dict[fx.Node, fx.Node] = {}
         self.placed: set[int] = set()
+        self.gone = self.within()
+
+    def within(self) -> set[fx.Node]:
+        """The sizes that only nodes in a kernel ask for: of values that are nowhere else, and what is computed of
+        them."""
+        found: set[fx.Node] = set()
+        for node in filter(is_size, self.program.nodes):
+            if any(each in found or self.is_inside(each) for each in node.all_input_nodes):
+                found.add(node)
+        return found
+
+    def is_inside(self, node: fx.Node) -> bool:
+        """Whether a value stays in a kernel, and none that leaves it has its shape."""
+        swap = self.swap_of.get(node.name)
+        return swap is not None and node.name not in swap.makes and node.name not in swap.stand_ins
 
     def made(self) -> fx.Graph:
         for node in self.program.nodes:
             swap = self.swap_of.get(node.name)
+            if node in self.gone:
+                continue
             if swap is None and self.swap_behind(node) is None:
                 self.require(node)
             elif swap is not None and self.orders[node.name] == self.last[id(swap)]:

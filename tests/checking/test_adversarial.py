@@ -9,7 +9,7 @@ from noyau.dtypes import DType
 from noyau.errors import InputError
 from noyau.ir.dims import Dim, indices, shape_of
 from noyau.ir.evaluation import evaluate
-from noyau.ir.graph import Gather, Lookup, Scatter, Select, View, expand_index
+from noyau.ir.graph import Gather, Iota, Lookup, Scatter, Select, View, expand_index
 from tests.checking import groups
 from tests.checking.groups import F32, Group
 from tests.random_graphs import generate
@@ -190,6 +190,14 @@ def test_an_extent_divided_by_a_size_leaves_out_size_zero():
     assert cells(graph, {"n": 4, "k": 0}) == 0
     assert fits(graph, {"n": 4, "k": 2})
     assert all(case.inputs[1].size for case in made(graph, {"n": 4, "k": 2}))
+
+
+def test_a_place_modulo_a_size_leaves_out_size_zero():
+    g = Group()
+    g.input("x", F32, "n")
+    g.add(Iota((Dim.of("#0") + 1) % "n"), [], DType.I64, shape_of(["n"]))
+    assert not fits(g.graph(), {"n": 0})
+    assert fits(g.graph(), {"n": 1})
 
 
 def test_pieces_lie_in_order():

@@ -129,14 +129,29 @@ def test_a_kernel_of_a_size_that_depends_on_values_is_not_kept():
 
 
 def test_what_noyau_does_not_know_is_left_to_torch():
-    function, record = compiled(lambda x: x * 2 + 1)
-    x = torch.zeros(3, dtype=torch.complex64)
-    with pytest.warns(
-        RuntimeWarning, match=r"noyau leaves this graph to torch: there is no dtype for torch\.complex64"
-    ):
-        assert torch.equal(function(x), x * 2 + 1)
+    def root(x):
+        return (x * 2 + 1).new_ones(int(x.shape[0] ** 0.5)) + 1
+
+    function, record = compiled(root, dynamic=True)
+    x = torch.zeros(9)
+    with pytest.warns(RuntimeWarning, match=r"noyau leaves this graph to torch: the size .* is no polynomial"):
+        assert torch.equal(function(x), root(x))
     assert record.graphs[0].whole
     assert not record.graphs[0].judged
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.float8_e4m3fn], ids=str)
+def test_what_reads_a_dtype_that_noyau_has_not_is_torch_s_alone(dtype):
+    def both(x, other):
+        return (x * 2 + 1).relu(), other.to(torch.complex64).abs().sin() + 1, other
+
+    function, record = compiled(both)
+    x, other = torch.randn(3, 4), torch.randn(5).to(dtype)
+    *got, unread = function(x, other)
+    assert all(map(torch.equal, got, both(x, other)))
+    assert unread.dtype is dtype
+    (graph,) = record.graphs
+    assert len(graph.kept) == 2
 
 
 def test_what_has_no_cells_here_is_left_to_torch():

@@ -50,3 +50,17 @@ def test_every_place_is_wired():
     assert found.operators[-1] == "the result"
     made = {value for place in found.model.places for value in place.outputs}
     assert all(value in made or value in found.imported.graph.by_name for p in found.model.places for value in p.inputs)
+
+
+def test_a_size_that_the_graph_returns_is_asked_of_a_stand_in():
+    graph, value = torch.fx.Graph(), torch.randn(3, 5)
+    x = graph.placeholder("x")
+    raised = graph.call_function(torch.ops.aten.exp.default, (x,))
+    part = graph.call_function(torch.ops.aten.slice.Tensor, (raised, 1, 1))
+    size = graph.call_function(torch.ops.aten.sym_size.int, (part, 1))
+    doubled = graph.call_function(torch.ops.aten.mul.Tensor, (part, 2))
+    graph.output((doubled, size))
+    for node, made in ((x, value), (raised, value), (part, value[:, 1:]), (size, 4), (doubled, value[:, 1:] * 2)):
+        node.meta["val"] = made
+    (group,) = cut(traced(graph)).groups
+    assert group.stand_ins == {part.name: doubled.name}

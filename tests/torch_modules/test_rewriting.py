@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import operator
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -59,3 +61,19 @@ def test_a_shape_is_asked_of_a_stand_in():
     got = torch.fx.GraphModule({}, rewritten(graph, [swap])).forward(x)
     assert torch.equal(got[0], -x.exp())
     assert got[1].shape == (5,)
+
+
+def test_a_size_that_only_a_kernel_asks_for_is_gone():
+    x, graph = torch.randn(5, 4), torch.fx.Graph()
+    given = graph.placeholder("x")
+    inner = graph.call_function(torch.ops.aten.exp.default, (given,))
+    size = graph.call_function(torch.ops.aten.sym_size.int, (inner, 1))
+    double = graph.call_function(operator.mul, (size, 2))
+    row = graph.call_function(torch.ops.aten.full.default, ([double], 2.0))
+    outer = graph.call_function(torch.ops.aten.mul.Tensor, (inner, row))
+    graph.output((outer,))
+    for node, value in ((given, x), (inner, x), (size, 4), (double, 8), (row, x[0]), (outer, x)):
+        node.meta["val"] = value
+    made = rewritten(graph, [Swap(lambda x: x + 1, (inner.name, row.name, outer.name), ("x",), (outer.name,))])
+    assert [node.op for node in made.nodes] == ["placeholder", "call_function", "output"]
+    assert torch.equal(torch.fx.GraphModule({}, made).forward(x)[0], x + 1)

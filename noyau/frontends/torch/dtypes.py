@@ -40,11 +40,28 @@ def dtype_of(theirs: torch.dtype) -> DType:
     return FROM_TORCH[theirs]
 
 
+def told_strange(tensor: torch.Tensor) -> str:
+    """What noyau has no cells for, of a tensor: complex numbers, float8, what is sparse or quantised; else nothing."""
+    if tensor.layout is not torch.strided:
+        return f"laid out as {tensor.layout}"
+    if tensor.is_quantized:
+        return f"quantised ({tensor.dtype})"
+    return "" if tensor.dtype in FROM_TORCH else f"of {tensor.dtype}"
+
+
 def dim_of(size: Any) -> Dim:
     """An extent: an integer, or what a SymInt is of its symbols. UnsupportedError where a Dim cannot say it."""
     if isinstance(size, int):
         return Dim.of(int(size))
     return _of_expression(size.node.expr)
+
+
+def hinted(size: Any) -> int:
+    """A size as the number that it was when torch traced. UnsupportedError for one that depends on values."""
+    number = size if isinstance(size, int) else size.node.hint
+    if number is None:
+        raise UnsupportedError(f"the size {size} depends on values: torch has no number for it when it traces")
+    return int(number)
 
 
 def shape_from(value: torch.Tensor) -> Shape:

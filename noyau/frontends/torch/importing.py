@@ -16,7 +16,7 @@ from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.tape import Tape
 from noyau.frontends.torch import contracting, elementwise, indexing, reductions, views  # noqa: F401  they fill ATEN
 from noyau.frontends.torch.bodies import body
-from noyau.frontends.torch.dtypes import FROM_TORCH, dim_of, dtype_of, shape_from
+from noyau.frontends.torch.dtypes import FROM_TORCH, dim_of, dtype_of, shape_from, told_strange
 from noyau.frontends.torch.opaque import evaluator
 from noyau.frontends.torch.sites import ATEN, Made, Site
 from noyau.ir.binding import Demand
@@ -40,9 +40,10 @@ class Imported:
 
 
 def import_graph(program: fx.Graph) -> Imported:
-    """A graph of torch's whose nodes carry fake tensors (`meta["val"]`).
+    """A graph of torch's whose nodes carry fake tensors (`meta["val"]`). What reads complex numbers, float8, or what is
+    sparse or quantised, is a boundary.
 
-    UnsupportedError where an input is no tensor that noyau knows: complex, sparse, quantised, of a meta device."""
+    UnsupportedError where an input is neither a tensor nor a size."""
     work = _Importing(_Unbounded())
     for node in program.nodes:
         work.enter(node)
@@ -115,10 +116,10 @@ class _Importing:
         if isinstance(value, torch.SymInt | int) and not isinstance(value, bool):
             self.sizes[node.name] = dim_of(value)
             return dim_of(value)
-        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.is_quantized:
-            raise UnsupportedError(f"the input {node.name} is {_told(value)}, and noyau takes dense tensors")
+        if not isinstance(value, torch.Tensor):
+            raise UnsupportedError(f"the input {node.name} is a {type(value).__name__}, and noyau takes tensors")
         name = f"{node.name}_" if re.fullmatch(r"v\d+", node.name) else node.name  # as the tape names values
-        return self.tape.input(name, dtype_of(value.dtype), shape_from(value))
+        return self.tape.input(name, _dtype(value), shape_from(value))
 
     def called(self, node: fx.Node) -> Made:
         if node.target is operator.getitem:
@@ -255,8 +256,8 @@ def _same(node: Node) -> tuple[Any, list[Node], DType, Any]:
 
 
 def _dtype(value: torch.Tensor) -> DType:
-    """The dtype of what a boundary makes; OTHER where noyau has none for it."""
-    return FROM_TORCH.get(value.dtype, DType.OTHER)
+    """The dtype of an input, or of what a boundary makes; OTHER where noyau has no cells for it."""
+    return DType.OTHER if told_strange(value) else FROM_TORCH[value.dtype]
 
 
 def _is_tensor(node: fx.Node) -> bool:
@@ -271,9 +272,3 @@ def _plain(node: fx.Node) -> Any:
 
 def _flat(results: Any) -> list[Any]:
     return [each for each in (results if isinstance(results, tuple | list) else [results]) if each is not None]
-
-
-def _told(value: object) -> str:
-    if isinstance(value, torch.Tensor):
-        return f"a {'quantised ' if value.is_quantized else ''}tensor of the layout {value.layout}"
-    return f"a {type(value).__name__}"

@@ -12,7 +12,7 @@ from torch import fx
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.tape import Tape
-from noyau.frontends.torch.dtypes import dim_of, dtype_of, shape_from
+from noyau.frontends.torch.dtypes import dim_of, dtype_of, shape_from, told_strange
 from noyau.ir.dims import Dim, Shape, index_name
 from noyau.ir.graph import Node, View
 
@@ -59,7 +59,8 @@ class Site:
         if not isinstance(found, Node):
             raise UnsupportedError(f"{self.node.target} is given {given}, which is no tensor that is followed")
         if found.dtype is DType.OTHER:
-            raise UnsupportedError(f"{self.node.target} is given {given}, of a dtype that noyau has not")
+            told = told_strange(given.meta["val"])
+            raise UnsupportedError(f"{self.node.target} is given {given}, {told}: noyau has no kernels for that")
         return found
 
     def operand(self, given: Any, dtype: DType) -> Node:
@@ -67,7 +68,7 @@ class Site:
         found = self.values.get(given) if isinstance(given, fx.Node) else given
         match found:
             case Node():
-                return self.tape.cast(found, dtype)
+                return self.tape.cast(self.known(given), dtype)
             case Dim():
                 return self.tape.size(found, dtype)
             case bool() | int() | float():

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+from torch import fx
+
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.torch.dtypes import shape_from
+from noyau.frontends.torch.dtypes import dim_of, hinted, shape_from
 from noyau.frontends.torch.elementwise import mapped
 from noyau.frontends.torch.sites import ATEN, Handler, Site, along
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Iota, Node
 
 _I64 = DType.I64
-_NO_END = 1 << 62  # what torch writes for a slice without an end
 
 
 def _reshape(site: Site) -> Node:
@@ -56,32 +58,23 @@ def _expand(site: Site) -> Node:
     return site.tape.expand(site.value(0), site.shape)
 
 
-def _end(site: Site, given: object, extent: Dim, otherwise: Dim) -> Dim:
-    """An end of a slice, cut off as Python does: below 0 it counts from the end, beyond the extent it is the extent."""
-    if given is None or (isinstance(given, int) and given >= _NO_END):
-        return otherwise
-    dim = site.dim(given)
-    known, length = dim.constant, extent.constant
-    if known is not None and length is not None:
-        return Dim.of(max(0, min(known + length if known < 0 else known, length)))
-    return extent + dim if known is not None and known < 0 else dim  # torch has seen to it that it is within
+def _first(site: Site, given: object, whole: torch.Tensor, axis: int) -> Dim:
+    """Where a slice of a fake tensor begins, cut off as Python does: below 0 it counts from the end, and it stays
+    within the extent. What holds of the sizes that torch saw holds of all that its graph is run on: it has guards."""
+    extent, last = dim_of(whole.shape[axis]), hinted(whole.shape[axis])
+    start = Dim.of(0) if given is None else site.dim(given)
+    at = 0 if given is None else hinted(given.meta["val"] if isinstance(given, fx.Node) else given)
+    if at < 0:
+        start, at = extent + start, last + at
+    return Dim.of(0) if at < 0 else extent if at > last else start
 
 
 def _slice(site: Site) -> Node:
     value = site.value(0)
     axis = site.axis(site.given(1, "dim", 0), len(value.shape))
     step, index = int(site.number(4, "step", 1)), along(value.shape)
-    index[axis] = index[axis] * step + _start(site, value, axis, step)
+    index[axis] = index[axis] * step + _first(site, site.given(2, "start"), site.given(0).meta["val"], axis)
     return site.indexed(value, index)
-
-
-def _start(site: Site, value: Node, axis: int, step: int) -> Dim:
-    """Where a slice begins; torch has told how long it is, so that only its start matters."""
-    extent, given, stop = value.shape[axis], site.given(2, "start"), site.given(3, "end")
-    reaches_end = stop is None or (isinstance(stop, int) and stop >= _NO_END)
-    if isinstance(given, int) and given < 0 and reaches_end and step == 1:
-        return extent - site.shape[axis]
-    return _end(site, given, extent, Dim.of(0))
 
 
 def _select(site: Site) -> Node:
@@ -177,21 +170,16 @@ def _zeros(site: Site) -> Node:
 
 def _slice_backward(site: Site) -> Node:
     """The gradient of a slice: it lies where the slice was, and 0 elsewhere."""
-    given, extent, axis = site.value(0), site.shape, site.axis(site.given(2), len(site.shape))
+    given, axis = site.value(0), site.axis(site.given(2), len(site.shape))
     if int(site.number(5, "step", 1)) != 1:
         raise UnsupportedError(f"{site.node.target} of every n-th cell is left to torch")
-    return _put(site, given, axis, _first(site, site.given(3), extent[axis]), _zeros(site))
-
-
-def _first(site: Site, given: object, extent: Dim) -> Dim:
-    """Where a slice begins that is known to be within."""
-    return _end(site, given, extent, Dim.of(0))
+    return _put(site, given, axis, _first(site, site.given(3), site.meta, axis), _zeros(site))
 
 
 def _select_backward(site: Site) -> Node:
     axis = site.axis(site.given(2), len(site.shape))
     piece = site.tape.restore(site.value(0), (axis,))
-    return _put(site, piece, axis, _first(site, site.given(3), site.shape[axis]), _zeros(site))
+    return _put(site, piece, axis, _first(site, site.given(3), site.meta, axis), _zeros(site))
 
 
 def _slice_scatter(site: Site) -> Node:
@@ -199,14 +187,14 @@ def _slice_scatter(site: Site) -> Node:
     axis = site.axis(site.given(2, "dim", 0), len(whole.shape))
     if int(site.number(5, "step", 1)) != 1:
         raise UnsupportedError(f"{site.node.target} of every n-th cell is left to torch")
-    return _put(site, piece, axis, _first(site, site.given(3, "start"), whole.shape[axis]), whole)
+    return _put(site, piece, axis, _first(site, site.given(3, "start"), site.meta, axis), whole)
 
 
 def _select_scatter(site: Site) -> Node:
     whole = site.value(0)
     axis = site.axis(site.given(2), len(whole.shape))
     piece = site.tape.restore(site.operand(site.given(1), site.dtype), (axis,))
-    return _put(site, piece, axis, _first(site, site.given(3), whole.shape[axis]), whole)
+    return _put(site, piece, axis, _first(site, site.given(3), site.meta, axis), whole)
 
 
 def _repeat(site: Site) -> Node:

@@ -185,7 +185,7 @@ class TensorCalls:
 
     def explain(self, given: Given, constants: Constants) -> Explanation:
         """What a call with these tensors would run."""
-        self.require(given)
+        require_taken(self.called, self.names, given)
         chosen, cells = self.chosen(given, constants, device_of(given))
         return explained(self.calls.choosing, chosen, cells)
 
@@ -216,11 +216,8 @@ class TensorCalls:
         """The arguments, other packages' arrays on a GPU as tensors. UnsupportedError where no kernel takes one."""
         if any(map(lies_on_gpu, given)):
             given = tuple(require_torch(self.called).tensors_of(self.names, given))
-        self.require(given)
-        return given
-
-    def require(self, given: Given) -> None:
         require_taken(self.called, self.names, given)
+        return given
 
     def promoted(self, given: Given) -> tuple[Any, ...]:
         """The arguments, under autocast in the widest of their float dtypes."""
@@ -301,7 +298,7 @@ class TensorCalls:
     def as_operator(self, given: Given, constants: Constants) -> Any:
         """The results by torch's dispatcher."""
         if any(each.is_nested for each in given if isinstance(each, torch.Tensor)):
-            self.require(given)  # torch would only name the operator
+            require_taken(self.called, self.names, given)  # torch would only name the operator
         simple, baked = _parted(self.calls.all(constants))
         overload = self.operator(tuple(isinstance(each, torch.Tensor) for each in given), simple, baked)
         return overload(*given, **{f"c{at}": value for at, value in enumerate(simple.values())})
@@ -355,7 +352,7 @@ class TensorCalls:
 
     def fake(self, given: Given, constants: Constants) -> Any:
         """Tensors without values as these would give them."""
-        self.require(given)
+        require_taken(self.called, self.names, given)
         made = results_of(bound_of(self.signature, given, self.sizes(constants), self.called), given)
         return made[0] if len(made) == 1 else tuple(made)
 

@@ -7,9 +7,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from noyau.errors import UnsupportedError  # noqa: E402
 from noyau.frontends.torch.elementwise import BINARY, COMPARISONS, UNARY  # noqa: E402
-from tests.frontends.torch.exports import compare, imported, together  # noqa: E402
+from tests.frontends.torch.exports import compare, together  # noqa: E402
 
 F = torch.nn.functional
 DTYPES = [
@@ -135,8 +134,3 @@ def test_nan_and_ties():
     y = torch.tensor([float("nan"), 1.0, 2.0, float("-inf"), 0.0])
     compare(lambda a, b: (torch.maximum(a, b), torch.minimum(a, b), torch.fmax(a, b), torch.fmin(a, b)), x, y)
     compare(lambda a, b: (a.clamp(0, 1), F.relu(b), torch.sign(a)), x, y)
-
-
-def test_what_has_no_dtype_here_is_refused():
-    with pytest.raises(UnsupportedError, match=r"there is no dtype for torch\.complex64"):
-        imported(lambda x: x * 2, [torch.zeros(3, dtype=torch.complex64)])

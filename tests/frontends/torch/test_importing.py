@@ -64,9 +64,11 @@ def test_a_result_that_is_an_input_or_given_twice():
     compare(lambda x: (x, x + 1, x), numbers(3))
 
 
-def test_inputs_that_noyau_has_no_dtype_for():
-    with pytest.raises(UnsupportedError, match="there is no dtype for"):
-        imported(lambda x: x + 1, [torch.zeros(2, dtype=torch.complex128)])
+@pytest.mark.parametrize("dtype", [torch.complex128, torch.float8_e5m2], ids=str)
+def test_what_reads_an_input_without_a_dtype_here_is_a_boundary(dtype):
+    made = imported(lambda x: (x.to(torch.complex64), x), [torch.zeros(2, dtype=dtype)])
+    (reason,) = made.opaque.values()
+    assert reason == f"aten._to_copy.default is given args_0, of {dtype}: noyau has no kernels for that"
 
 
 def test_which_of_torchs_nodes_made_a_value():
