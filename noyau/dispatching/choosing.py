@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 import time
 import warnings
@@ -29,6 +30,7 @@ from noyau.timing.comparing import spell_s
 
 REFERENCE = "reference"
 USUAL: Mapping[str, int] = MappingProxyType({})  # sizes of tiles
+ALOUD_S = 5.0  # after which a first call says what it is doing
 AGAIN_S = 30.0  # after which what there was no room for is tried again
 
 
@@ -93,7 +95,8 @@ class Choosing:
             with self.locks.setdefault((os.getpid(), key), threading.Lock()):
                 found = self.known(key, wanted)
                 if found is None:
-                    found = self.decided(wanted, (*key, next(self.numbers)))
+                    with aloud(self.description):
+                        found = self.decided(wanted, (*key, next(self.numbers)))
                     kept = [each for each in self.chosen.get(key, ()) if each.until == inf]
                     self.chosen[key] = [*kept, found]
         return found
@@ -204,6 +207,20 @@ class Choosing:
         except NoyauError as error:
             return f"its smoke certificate could not be made: {error}"
         return f"its smoke certificate failed: {fault}" if fault else built
+
+
+@contextlib.contextmanager
+def aloud(description: Description) -> Iterator[None]:
+    """Says so on stderr, once, where what is done within takes long."""
+    told = f"noyau: the first call of {description.name} ({description.place}) is making kernels for {ALOUD_S:g} s now"
+    remedy = "loops that its reference runs over an axis are unrolled, and each step is built"
+    timer = threading.Timer(ALOUD_S, lambda: sys.stderr.write(f"{told}; {remedy}\n"))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def passed(description: Description, built: Built) -> str:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -188,6 +189,17 @@ def test_what_there_was_no_room_for_is_tried_again(monkeypatch):
     assert np.allclose(op(x).sum(-1), 1)
     assert op.explain(x).kernel == "c"
     assert len(op.calls.plain) == 1
+
+
+def test_a_first_call_that_takes_long_says_so(monkeypatch, capsys):
+    op, real = softmax_op(), Choosing.decided
+    monkeypatch.setattr(choosing, "ALOUD_S", 0.05)
+    monkeypatch.setattr(Choosing, "decided", lambda *given: time.sleep(0.3) or real(*given))
+    for _ in range(2):
+        op(numbers(2, 3))
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith("noyau: the first call of softmax (")
+    assert "is making kernels for 0.05 s now; loops that its reference runs over an axis are unrolled" in told
 
 
 def test_records_are_read_from_disk(tmp_path, monkeypatch):

@@ -29,7 +29,7 @@ from noyau.frontends.numpy import (  # noqa: F401  they fill the tables
 from noyau.frontends.numpy.arrays import Traced
 from noyau.frontends.numpy.masks import UNKNOWN, Masked
 from noyau.frontends.numpy.scopes import in_scope
-from noyau.frontends.numpy.tape import Settled, Tape
+from noyau.frontends.numpy.tape import MOST_UNROLLED, Settled, Tape
 from noyau.frontends.numpy.ufuncs import traced
 from noyau.ir.binding import Demand
 from noyau.ir.checking import check
@@ -95,8 +95,11 @@ def follow(
         given = [_settled(node, settled) for node in inputs]
         wanted = None if results is None else [_settled(node, settled) for node in results]
         known = {name: size for name, size in (sizes or {}).items() if name not in settled}
+        tape = Tape(known, merging=merging)
+        if any(isinstance(value, int) for value in settled.values()):
+            tape.most_nodes = min(tape.most_nodes, MOST_UNROLLED)
         try:
-            graph, found, several = _traced(function, given, wanted, constants, Tape(known, merging=merging))
+            graph, found, several = _traced(function, given, wanted, constants, tape)
         except Settled as question:
             settled |= question.known
             continue
