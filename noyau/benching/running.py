@@ -54,6 +54,9 @@ def bench(
 
     Each candidate is verified: on a first call, and on runs that were timed, chosen at random; what is wrong is told
     and not ranked. InputError where inputs do not fit, or nothing is given to time; SignatureError as of a call."""
+    if not isinstance(what, Op | Mapping):
+        told = f"and this is of the type {type(what).__name__}"
+        raise InputError(f"noyau.bench takes an op, or functions by name, {told}: bench({{'a': f, 'b': g}}, args)")
     args, numbers, found = as_arguments(args), combined(sizes or {}), []
     place, cores = device_of(args, device), usable_cores()
     if place:

@@ -82,6 +82,8 @@ def tune(
     with a few sizes of tiles and numbers of warps, each told with its reason.
     SignatureError for an op without a signature, or inputs that do not fit; InputError for more than 64 variants of a
     kernel."""
+    if not isinstance(op, Op):
+        raise SignatureError(f"noyau.tune takes an op, and this is of the type {type(op).__name__}")
     if op.signature is None:
         raise SignatureError(f"{op.name} has no signature; give it one: @noyau.op('f32[n] -> f32[n]')")
     told: Say = say or (lambda step: None)

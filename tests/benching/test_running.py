@@ -218,3 +218,8 @@ def test_progress_is_told():
     steps: list[str] = []
     noyau.bench({"a": np.exp}, (np.ones(9),), budget_s=0.05, say=steps.append)
     assert steps == ["first call of a", "timing 1 candidates, hot", "verifying runs that were timed"]
+
+
+def test_what_is_neither_an_op_nor_functions_by_name_is_refused():
+    with pytest.raises(InputError, match=r"noyau\.bench takes an op, or functions by name, and this is of the type int"):
+        noyau.bench(3)

@@ -157,3 +157,8 @@ def test_a_kernel_that_has_not_been_checked_is_not_timed_and_tune_says_so():
     found = noyau.tune(op, np.zeros(9, np.float32), budget_s=0.02)
     assert list(found.left_out) == list(found.to_json()["left_out"]) == ["slow"]
     assert str(found).splitlines()[-1].startswith("slow was not timed: it has not been checked yet")
+
+
+def test_what_is_no_op_is_refused():
+    with pytest.raises(SignatureError, match=r"noyau\.tune takes an op, and this is of the type int"):
+        noyau.tune(3)
