@@ -213,7 +213,7 @@ class Choosing:
 def aloud(description: Description) -> Iterator[None]:
     """Says so on stderr, once, where what is done within takes long."""
     told = f"noyau: the first call of {description.name} ({description.place}) is making kernels for {ALOUD_S:g} s now"
-    remedy = "loops that its reference runs over an axis are unrolled, and each step is built"
+    remedy = "it takes longest where its reference runs loops over an axis, for each step is built"
     timer = threading.Timer(ALOUD_S, lambda: sys.stderr.write(f"{told}; {remedy}\n"))
     timer.daemon = True
     timer.start()

@@ -221,5 +221,5 @@ def test_progress_is_told():
 
 
 def test_what_is_neither_an_op_nor_functions_by_name_is_refused():
-    with pytest.raises(InputError, match=r"noyau\.bench takes an op, or functions by name, and this is of the type int"):
+    with pytest.raises(InputError, match=r"noyau\.bench takes an op, or functions by name, and this is of the type"):
         noyau.bench(3)
