@@ -36,6 +36,8 @@ STAGES_OF = '''def stages_of(size):
 
 
 WARP = 32  # threads
+# No thread of 32 warps has more: ptxas, told so, has a round's loads all on the way before it takes in the first.
+REGISTERS = ", maxnreg=64 if warps == 32 else None"
 FEW = 16384  # bytes of rows: programs that take in fewer at once hide each other's waiting
 MOST_AT_ONCE = 16384
 OF_LED = 256  # cells of a warp, of growing tiles that begin before their rows, at most
@@ -189,10 +191,13 @@ class Caller(Sizes):
             yield f"rounds = rounds_of({printer.meetings})"
             buffers, tiles = [*buffers, "arrived"], [*tiles, str(printer.meetings), "rounds == 1"]
         given = ", ".join([*buffers, *sizes, *steps, "INDEX", *tiles])
+        if is_of_several(printer):
+            yield f"warps = {self.warps(printer)}"
         yield "for _ in range(rounds if programs > 0 else 0):" if printer.waits else "if programs > 0:"
         yield f"{pad}{printer.name}[(programs,)]("
         apart = ", enable_fp_fusion=False" if any(map(rounds_apart, self.kernel.launches)) else ""
-        yield f"{pad}{INDENT}{given}, num_warps={self.warps(printer)}{apart}"
+        apart += REGISTERS if is_of_several(printer) else ""
+        yield f"{pad}{INDENT}{given}, num_warps={'warps' if is_of_several(printer) else self.warps(printer)}{apart}"
         yield f"{pad})"
 
     def even(self, name: str, even: Even) -> str:
@@ -292,6 +297,11 @@ def smaller(tile: Tile, tiles: Sequence[Tile], usual: str) -> str:
     if tile.led == 1 or not any(other.how == "aligns" for other in tiles):
         return usual
     return f"{usual} // (1 if ALIGN == 1 else {tile.led})"
+
+
+def is_of_several(printer: Printer) -> bool:
+    """Whether a program passes over rows of several arrays at once."""
+    return any(tile.how == "grows" and tile.number > MOST_AT_ONCE for tile in printer.tiles)
 
 
 def is_of_tiles(buffer: Buffer) -> bool:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from noyau.ir.loops import Alloc, Axis, Call, Expr, Fold, If, Kernel, Launch, Let, Load, Loop, Statement
+from noyau.ir.dims import Dim
+from noyau.ir.loops import Alloc, Axis, Call, Expr, Fold, If, Kernel, Launch, Let, Load, Loop, Statement, Store
 from noyau.ir.operators import OPERATORS
-from noyau.ir.walk import every_expression
+from noyau.ir.walk import every_expression, substitute
 from noyau.schedules.folds import expand_folds
 from noyau.schedules.grid_leads import LINE, lead_of
 from noyau.schedules.grid_online import GROUP, TILE, online, pairs_in
@@ -39,7 +40,7 @@ from noyau.schedules.grid_tiles import (
     tile_of,
 )
 from noyau.schedules.steps import Statements, chain, loads_of, minimum
-from noyau.schedules.together import are_alike, are_apart, in_one_pass, levelled
+from noyau.schedules.together import are_alike, are_apart, in_one_pass, levelled, merged
 
 KEPT = 16384  # cells of a row that a program holds at most
 MOST = 1 << 16  # cells of a tile, with what lies before a row
@@ -67,9 +68,10 @@ def rows(kernel: Kernel, body: Statements, *, share: bool = True) -> Kernel:
     fits = _fits(inner, most=_kept(inner, passed))
     if not choices.exhausted and fits is not False and _have_in_common(loops, inner):
         aligned = [each for each in (fits, lead.is_idle) if not isinstance(each, bool)]
-        launches.append(choices.launch(_two_around(loops, inner), all_of(aligned) or True))
+        launches.append(choices.launch(_two_around(loops, stored_last(inner)), all_of(aligned) or True))
     if not choices.exhausted and fits is not False:
-        side = cut(replace(loops[-1], body=(*lead.lets, *whole(inner, lead))), _beside(inner), Axis.THREADS)
+        kept = whole(inner if folds_in(*inner) else stored_last(inner), lead)
+        side = cut(replace(loops[-1], body=(*lead.lets, *kept)), _beside(inner), Axis.THREADS)
         launches.append(choices.launch(on_grid(loops[:-1], (side,)), fits))
     if not choices.exhausted:
         alone = (*lead.lets, *streamed(online(inner, lead.cells, _group(kernel, inner)), _tile(inner, passed), lead))
@@ -137,6 +139,23 @@ def _two_around(loops: Sequence[Loop], inner: Statements) -> Statements:
     assert isinstance(around, Loop)
     cells = (replace(around, body=(*around.body, *side.body)),)
     return on_grid([*loops[:-2], replace(outer, body=()), replace(side, body=())], cells)
+
+
+def stored_last(inner: Statements) -> Statements:
+    """Neighbouring loops of one extent, as those over the halves of a row, as one, which stores at its end: loads wait
+    for the stores before them, which might be to the same cells."""
+    made = list[Statement]()
+    for statement in inner:
+        last = made[-1] if made else None
+        if isinstance(last, Loop) and isinstance(statement, Loop) and last.extent == statement.extent:
+            body = merged([last.body, substitute(statement.body, {statement.var: Dim.of(last.var)})])
+            lets, stores = [s for s in body if isinstance(s, Let)], [s for s in body if isinstance(s, Store)]
+            stored = {name for store in stores for name in store.buffers}
+            if len(lets) + len(stores) == len(body) and not stored & {load.buffer for load in loads_of(body)}:
+                made[-1] = replace(last, body=(*lets, *stores))
+                continue
+        made.append(statement)
+    return tuple(made)
 
 
 def _have_in_common(loops: Sequence[Loop], inner: Statements) -> bool:

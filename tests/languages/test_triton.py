@@ -14,7 +14,7 @@ from noyau.languages import triton
 from noyau.lowering.nest import lower
 from noyau.schedules.grid import on_gpu
 from tests.checking.groups import Group, one_map, softmax
-from tests.schedules.groups import log_softmax, reduced
+from tests.schedules.groups import log_softmax, reduced, residual_rms_norm
 
 
 def text_of(graph, name="kernel"):
@@ -61,6 +61,12 @@ def test_a_block_of_one_value_is_stored_as_one():
     text = text_of(softmax(rows=1, columns=1))
     assert "tl.store(v9 + tl.zeros((1, 1), tl.int32), v9_2)" in text
     assert "tl.zeros(" not in text_of(softmax())
+
+
+def test_the_registers_of_32_warps_are_told_where_several_arrays_are_read_at_once():
+    text = text_of(residual_rms_norm())
+    assert text.count("num_warps=warps, maxnreg=64 if warps == 32 else None") == 1
+    assert "maxnreg" not in text_of(softmax())
 
 
 def test_a_map_has_no_more_threads_than_cells():

@@ -9,7 +9,9 @@ import noyau
 from noyau.dispatching.generating import Wanted, generate
 from noyau.dispatching.layouts import PACKED
 from noyau.dtypes import DType
+from noyau.ir.loops import Loop
 from noyau.ir.running import run
+from noyau.ir.walk import every_statement
 from noyau.ir.wellformed import check
 from noyau.lowering.nest import lower
 from noyau.passes.normal import normalise
@@ -65,3 +67,11 @@ def test_rounds_are_taken_together_where_rows_begin_at_multiples_of_16_bytes():
         x, table = (noise.standard_normal(shape).astype(np.float32) for shape in ((heads, n, k), (n, k)))
         (got,) = run(kernel, [x, table], seed=heads, sizes=numbers)
         assert np.array_equal(got, np.concatenate([x[..., k // 2 :], x[..., : k // 2]], -1) * table)
+
+
+def test_what_is_stored_of_several_pieces_is_stored_last():
+    """A load behind a store would wait for it."""
+    (launch,) = kernel_of(rotary()).launches
+    cells = [s for s in every_statement(launch.body) if isinstance(s, Loop)][-1].body
+    kinds = [type(s).__name__ for s in cells]
+    assert kinds == sorted(kinds) == ["Let"] * kinds.count("Let") + ["Store"] * 2

@@ -57,12 +57,12 @@ def rotary_0(x, v_sin, v_cos, v12, s, INDEX: tl.constexpr, COLUMNS: tl.constexpr
     v_cos_i = tl.load(v_cos + i2 * 8 + i3, mask=i2_inside & i3_inside, other=0)
     v9 = x_i_2 * v_cos_i
     v12_2 = v11 + v9
-    tl.store(v12 + (i0 * 16 + i1 * 8) * s + i2 * 8 + i3, v12_2, mask=i1_inside & i2_inside & i3_inside, eviction_policy="evict_first")
     v_sin_i_2 = tl.load(v_sin + i2 * 8 + i3 + 4, mask=i2_inside & i3_inside, other=0)
     v11_2 = x_i_2 * v_sin_i_2
     v_cos_i_2 = tl.load(v_cos + i2 * 8 + i3 + 4, mask=i2_inside & i3_inside, other=0)
     v9_2 = x_i * v_cos_i_2
     v12_3 = v11_2 + v9_2
+    tl.store(v12 + (i0 * 16 + i1 * 8) * s + i2 * 8 + i3, v12_2, mask=i1_inside & i2_inside & i3_inside, eviction_policy="evict_first")
     tl.store(v12 + (i0 * 16 + i1 * 8) * s + i2 * 8 + i3 + 4, v12_3, mask=i1_inside & i2_inside & i3_inside, eviction_policy="evict_first")
 
 
