@@ -12,6 +12,7 @@ from dataclasses import replace
 from noyau.ir.graph import Constant, Graph, Iota, Map, Node, Reduce, View
 from noyau.ir.operators import OPERATORS
 from noyau.passes.costs import AGAIN, cells
+from noyau.passes.unused import drop_unused
 
 
 def repeat_cheap(graph: Graph) -> Graph:
@@ -27,7 +28,7 @@ def repeat_cheap(graph: Graph) -> Graph:
                 made += [*copies, _renamed(node, names)]
                 continue
         made.append(node)
-    return replace(graph, nodes=tuple(made))
+    return drop_unused(replace(graph, nodes=tuple(made)))  # what sums alone share has become copies
 
 
 def _is_column_fold(graph: Graph, node: Node) -> bool:

@@ -34,9 +34,25 @@ def usual_instance(
 
 
 def usual_sizes(instance: Instance, wanted: Mapping[str, int]) -> dict[str, int]:
-    """A number for each size that the shapes give: a wanted one, or a small prime."""
+    """A number for each size that the shapes give: a wanted one, or a small prime; some of these are larger where a
+    result would have no cell, as of `f32[n], f32[k] -> f32[n - k + 1]`."""
     names = [binding.size for binding in plan([value.shape for value in instance.inputs])]
-    return {name: wanted.get(name, USUAL_SIZES[at % len(USUAL_SIZES)]) for at, name in enumerate(names)}
+    sizes = {name: wanted.get(name, USUAL_SIZES[at % len(USUAL_SIZES)]) for at, name in enumerate(names)}
+    while (least := _least_extent(instance, sizes)) < 1:
+        larger = [{**sizes, name: 2 * sizes[name] + 1} for name in names if name not in wanted]
+        best = max(larger, key=lambda one: _least_extent(instance, one), default=sizes)
+        if _least_extent(instance, best) <= least:
+            break
+        sizes = best
+    return sizes
+
+
+def _least_extent(instance: Instance, sizes: Mapping[str, int]) -> float:
+    """The smallest extent of a result at these sizes; 1 where one is divided by 0, or not told by sizes."""
+    try:
+        return min((dim.evaluate(sizes) for value in instance.outputs for dim in value.shape), default=1)
+    except (KeyError, ZeroDivisionError):
+        return 1
 
 
 def integers_of(signature: Signature, wanted: Mapping[str, int]) -> dict[str, int]:

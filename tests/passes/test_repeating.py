@@ -3,12 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noyau.dispatching.programs import program
+from noyau.dispatching.programs import KernelStep, program
 from noyau.dtypes import DType
 from noyau.ir.checking import check
 from noyau.ir.evaluation import evaluate
 from noyau.ir.graph import Map, Reduce
 from noyau.passes.repeating import repeat_cheap
+from noyau.passes.unused import drop_unused
 from tests.derivatives.numeric import traced
 
 SHAPE = (7, 5)
@@ -62,6 +63,17 @@ def test_a_column_sum_has_to_itself_what_is_cheap_and_others_read_too(function, 
     inputs = {node.output: np.random.default_rng(0).normal(size=SHAPE) for node in graph.inputs}
     for name, want in evaluate(graph, inputs).items():
         np.testing.assert_array_equal(evaluate(made, inputs)[name], want)
+
+
+def of_numbers_alone(x):
+    return np.nanmean(x, axis=0)
+
+
+def test_what_two_column_sums_share_and_nobody_else_reads_is_gone():
+    graph = traced(of_numbers_alone, SHAPE, dtype=DType.F32)
+    made = check(repeat_cheap(graph))
+    assert drop_unused(made) == made != graph
+    assert all(isinstance(step, KernelStep) for step in program(graph, "of_numbers_alone").steps)
 
 
 def test_a_row_s_own_number_is_not_computed_again():

@@ -67,3 +67,19 @@ def test_a_maker_takes_sizes_and_gives_inputs_in_order_or_by_name():
 def test_what_a_maker_may_not_give(maker, sizes, told):
     with pytest.raises(SignatureError, match=told):
         made_by(maker, np.random.default_rng(0), sizes, ("x", "y"), "op")
+
+
+@pytest.mark.parametrize(
+    ("text", "parameters", "sizes"),
+    [
+        ("f32[n] -> f32[n]", "a", {"n": 5}),
+        ("f32[h, w], f32[kh, kw] -> f32[h-kh+1, w-kw+1]", "ab", {"h": 11, "w": 3, "kh": 7, "kw": 2}),
+        ("f32[n] -> f32[n-20]", "a", {"n": 23}),
+        ("f32[n], f32[m] -> f32[n//m - 4]", "ab", {"n": 23, "m": 3}),
+        ("f32[n] -> f32[2-n]", "a", {"n": 5}),  # no larger one would do
+    ],
+)
+def test_usual_sizes_leave_a_cell_of_each_result(text, parameters, sizes):
+    instance = usual_instance(parse(text, list(parameters)), {})
+    assert usual_sizes(instance, {}) == sizes
+    assert usual_sizes(instance, {"n": 1, "h": 1}) == {**sizes, **{name: 1 for name in ("n", "h") if name in sizes}}
