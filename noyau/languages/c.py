@@ -28,7 +28,7 @@ from noyau.languages.c_expressions import Expressions
 from noyau.languages.c_interface import interface
 from noyau.languages.c_joining import Printed, text_of
 from noyau.languages.c_pairs import Open, in_pair, open_pairs
-from noyau.languages.c_short import copied_around, is_in_registers, starts_at_zero, turned
+from noyau.languages.c_short import copied_around, is_in_registers, starts_at_zero, turned_by_word
 from noyau.languages.c_tables import TYPES, WIDTH
 from noyau.languages.expressions import is_variable
 from noyau.languages.names import Scopes, wish_of
@@ -226,7 +226,7 @@ class Printer(Statements):
         return copied_around(loop, self.expressions)
 
     def rounds(self, loop: Loop) -> Iterator[str]:
-        if (line := turned(loop, self.expressions)) is not None:
+        if (line := turned_by_word(loop, self.expressions)) is not None:
             yield line
         else:
             yield from self.counted(loop)

@@ -10,9 +10,9 @@ from noyau.ir.loops import Alloc, Buffer, Const, Load, Loop, Space, Statement, S
 from noyau.ir.walk import every_expression, every_statement
 from noyau.languages.c_expressions import Expressions
 from noyau.languages.expressions import is_variable
+from noyau.languages.shorter import turned
 from noyau.languages.spelling import closed
 
-TURNED = 16  # lines and cells of a tile that turn.h turns
 WIDE = 8  # lanes of a loop that is worth vectors
 
 
@@ -29,29 +29,12 @@ def copied_around(loop: Loop, said: Expressions) -> str:
     return f"noyau_write_around(&{place}, {begin}, (size_t){count} * sizeof(*{cells}));"
 
 
-def turned(loop: Loop, said: Expressions) -> str | None:
-    """A tile of cells of 4 bytes that lie side by side, kept with its axes exchanged; None for any other loop."""
-    match loop:
-        case Loop(line, _, _, (Loop(cell, _, _, (Store((own,), (at,), (Load(name, index, dtype, None),), None),)),)):
-            inner = loop.body[0]
-            assert isinstance(inner, Loop)
-        case _:
-            return None
-    source, tile = said.memory[name], said.memory[own]
-    if not isinstance(source, Buffer) or not source.dtype is tile.dtype is dtype or dtype.bytes != 4 or len(index) != 1:
+def turned_by_word(loop: Loop, said: Expressions) -> str | None:
+    """A tile that turn.h turns; None for any other loop."""
+    if (tile := turned(loop, said.memory)) is None:
         return None
-    step, along = (_step(index[0], var) for var in (line, cell))
-    between, beside = (_step(at, var) for var in (cell, line))
-    square = loop.extent == inner.extent == Dim.of(TURNED) and beside == Dim.of(1) and between.constant is not None
-    if not square or source.strides is not None or along != Dim.of(1) or step.names & {line, cell}:
-        return None
-    from_, to = (said.cell(each, (place.replace({line: 0, cell: 0}),)) for each, place in ((name, index[0]), (own, at)))
-    return f"noyau_turn(&{to}, {said.dim(between)}, &{from_}, {said.dim(step)});"
-
-
-def _step(index: Dim, variable: str) -> Dim:
-    """How much an index grows from one round to the next."""
-    return index.replace({variable: Dim.of(variable) + 1}) - index
+    to, from_ = (f"&{said.cell(name, (at,))}" for name, at in ((tile.own, tile.at), (tile.source, tile.begin)))
+    return f"noyau_turn({to}, {said.dim(tile.there)}, {from_}, {said.dim(tile.here)});"
 
 
 def starts_at_zero(memory: Alloc, after: Statement) -> bool:

@@ -31,6 +31,7 @@ from noyau.languages.numba_memory import STACK_CELLS
 from noyau.languages.numba_names import Variables
 from noyau.languages.numba_short import HALF, halving
 from noyau.languages.numba_tables import KINDS, NUMPY, const_text
+from noyau.languages.shorter import turned
 from noyau.languages.spelling import closed, opened
 from noyau.languages.statements import INDENT, Statements
 
@@ -179,6 +180,14 @@ class Printer(Statements):
         yield f"{INDENT}return 1"
 
     def rounds(self, loop: Loop) -> Iterator[str]:
+        if (tile := turned(loop, self.expressions.memory)) is not None:
+            to, from_ = (self.names.value(name) for name in (tile.own, tile.source))
+            at, there, begin, here = map(self.expressions.dim, (tile.at, tile.there, tile.begin, tile.here))
+            yield f"noyau_turn({to}, {at}, {there}, {from_}, {begin}, {here})"
+        else:
+            yield from self.counted(loop)
+
+    def counted(self, loop: Loop) -> Iterator[str]:
         said = self.expressions
         extent, outside = said.dim(loop.extent), (dict(said.extents), dict(said.tiles))
         said.extents[loop.var] = loop.extent

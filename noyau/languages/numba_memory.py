@@ -85,8 +85,9 @@ def noyau_write_around(context, cells, at, tile, first, count):
         line, count = size(64 // width), args[4]
 
         def copy(begin, many):
-            places = (builder.gep(place, [begin]) for place in (to, given))
-            cgutils.raw_memcpy(builder, *places, many, width)
+            with builder.if_then(builder.icmp_signed(">", many, size(0))):  # a call takes as long as a line
+                places = [builder.gep(place, [begin]) for place in (to, given)]
+                cgutils.raw_memcpy(builder, *places, many, width)
 
         address = builder.ptrtoint(to, size)
         before = builder.udiv(builder.and_(builder.neg(address), size(63)), size(width))
@@ -120,12 +121,47 @@ def noyau_written_around(context):
         return target.get_dummy_value()
 
     return types.none(), wait"""
+TURN = """\
+@intrinsic
+def noyau_turn(context, tile, at, there, cells, begin, here):
+    \"\"\"A tile of 16 x 16 cells of 4 bytes with its axes exchanged, eight lines of eight cells at a time in
+    registers. Lines lie `there` cells apart where they are written, `here` where they are read.\"\"\"
+
+    def turned(builder, lines):
+        for apart in (1, 2, 4):  # what two lines that are so far apart have of each other's cells
+            mixed = list(lines)
+            for low in (line for line in range(8) if not line & apart):
+                pair, places = (lines[low], lines[low + apart]), [k for k in range(8) if not k & apart]
+                for half, line in ((0, low), (apart, low + apart)):
+                    picked = [k - k % (2 * apart) + k % apart + half + (8 if k & apart else 0) for k in range(8)]
+                    mask = ir.Constant(ir.VectorType(ir.IntType(32), 8), picked)
+                    mixed[line] = builder.shuffle_vector(*pair, mask)
+            lines = mixed
+        return lines
+
+    def turn(target, builder, signature, args):
+        size, eight = ir.IntType(64), ir.VectorType(ir.IntType(32), 8).as_pointer()
+        to, given = _place(target, builder, tile, *args[:2]), _place(target, builder, cells, *args[3:5])
+
+        def line(place, row, step, column):
+            here = builder.add(builder.mul(step, size(row)), size(column))
+            return builder.bitcast(builder.gep(place, [here]), eight)
+
+        for row in (0, 8):
+            for column in (0, 8):
+                lines = [builder.load(line(given, row + k, args[5], column), align=4) for k in range(8)]
+                for k, made in enumerate(turned(builder, lines)):
+                    builder.store(made, line(to, column + k, args[2], row), align=4)
+        return target.get_dummy_value()
+
+    return types.none(tile, types.int64, types.int64, cells, types.int64, types.int64), turn"""
 WORDS = {
     "noyau_cells": CELLS,
     "noyau_row": ROW,
     "noyau_fetch": FETCH,
     "noyau_flat": FLAT,
     "noyau_write_around": AROUND,
+    "noyau_turn": TURN,
 }
 STACK_CELLS = 1024  # the most of one array that goes to the stack
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim
-from noyau.ir.loops import Call, Expr, Fold, Kernel, Let, Loop
+from noyau.ir.loops import Call, Expr, Fold, Kernel, Let, Loop, Role
 from noyau.ir.walk import every_statement, rewrite
 from noyau.schedules.ahead import fetch_ahead
 from noyau.schedules.around import in_whole_tiles, write_around
@@ -33,8 +33,9 @@ class Options:
     """What a schedule may choose: how many partial states a fold has, 0 for as many as suit its length, whether a row
     is kept, from how many bytes on an output is written around the caches, 0 for never, whether short rows, where
     it is not known that there are none, have a launch of their own, whether a lane does two cells of bfloat16,
-    whether what goes through memory of the thread first is worth it: long computations in stages, turned tiles, and
-    whether what is left of a row after whole blocks and lanes has loops of its own."""
+    whether what goes through memory of the thread first is worth it: long computations in stages, and tiles of any
+    cells or of those of 4 bytes alone ("words") turned, and whether what is left of a row after whole blocks and lanes
+    has loops of its own."""
 
     lanes: int = 0
     kept: bool = True
@@ -42,10 +43,12 @@ class Options:
     short: bool = True
     pairs: bool = True
     stages: bool = False
+    turned: str = ""
     rests: bool = True
 
 
-USUAL = Options(stages=True)
+WORD_BYTES = 4
+USUAL = Options(stages=True, turned="any")
 
 
 def schedule(kernel: Kernel, options: Options = USUAL) -> Kernel:
@@ -79,7 +82,9 @@ def _one(kernel: Kernel, options: Options) -> Kernel:
         found = reads_along(body)
         if found is None:
             return _or_short(kernel, map_(kernel), options)
-        turned = turn(kernel, along=found[0], across=found[1]) if options.stages else None
+        words = all(buffer.dtype.bytes == WORD_BYTES for buffer in kernel.of(Role.INPUT))
+        worth = options.turned == "any" or (options.turned == "words" and words)
+        turned = turn(kernel, along=found[0], across=found[1]) if worth else None
         return turned or transpose(kernel, along=found[0], across=found[1])
     pieces = _pieces(body)
     if all(_is_columns(piece, folds_of(piece)) for piece in pieces):

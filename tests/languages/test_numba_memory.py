@@ -9,13 +9,15 @@ import pytest
 
 pytest.importorskip("numba")
 
-from noyau.builders.numba import Compiled, load, plainly
+from noyau.builders.numba import Compiled, load
 from noyau.languages import numba, numba_memory
 from noyau.lowering.nest import lower
 from noyau.schedules.choosing import schedule
+from noyau.shadow.numba.generated import plainly
 from tests.checking.groups import Group
 from tests.languages.numba_kernels import compiled, kernel_of
 from tests.nodes import F16, F32, F64
+from tests.schedules.groups import lowered, transposed
 
 LARGE = 1 << 20  # cells of f32: what is written around the caches
 
@@ -33,15 +35,34 @@ def test_a_tile_goes_to_its_place_and_nowhere_else(words, dtype):
     around, dtype = words["noyau_write_around"], np.dtype(dtype.replace("f2", "u2"))
 
     @compiler.njit
-    def write(cells, at, tile, count):
-        around(cells, at, tile, count)
+    def write(cells, at, tile, first, count):
+        around(cells, at, tile, first, count)
 
-    tile = np.arange(1, 257).astype(dtype)
-    for at, count in ((0, 256), (1, 256), (7, 255), (3, 40), (16, 16), (5, 0), (0, 1)):
+    tile = np.arange(1, 300).astype(dtype)
+    for at, first, count in ((0, 0, 256), (1, 3, 256), (7, 0, 255), (3, 1, 40), (16, 8, 16), (5, 0, 0), (0, 0, 1)):
         cells, wanted = np.zeros(600, dtype), np.zeros(600, dtype)
-        wanted[at : at + count] = tile[:count]
-        write(cells, at, tile, count)
+        wanted[at : at + count] = tile[first : first + count]
+        write(cells, at, tile, first, count)
         assert cells.tobytes() == wanted.tobytes(), (at, count)
+
+
+def test_tiles_are_turned_as_python_says_it():
+    graph = transposed(1, 0, shape=("a", "b"))
+    made = schedule(lowered(graph), numba.SCHEDULE)
+    text = numba.source(made)
+    assert "    noyau_turn(x_turned, i0u * 1024 + i1u * 16, 64, x, " in text
+    x = np.random.default_rng(0).standard_normal((85, 50), np.float32)
+    (got,) = Compiled(text, made)(x)
+    plain, out = plainly(text), np.zeros((50, 85), np.float32)
+    for number, items in enumerate((2, 6, 1)):
+        plain[f"kernel_{number}"].py_func(x, out, 85, 50, 0, items)
+    assert (got == -x.T).all()
+    assert out.tobytes() == got.tobytes()
+
+
+def test_cells_of_other_widths_are_not_turned():
+    made = schedule(lowered(transposed(1, 0, shape=("a", "b"), dtype=F64)), numba.SCHEDULE)
+    assert "noyau_turn" not in numba.source(made)
 
 
 @pytest.mark.parametrize("dtype", [F16, F32, F64])
@@ -69,10 +90,11 @@ def test_they_are_there_where_they_are_used():
 def test_python_stands_for_them_where_a_text_is_watched():
     scope = plainly(numba.source(kernel_of("padded")))
     out = np.zeros((2, 5), np.float32)
-    scope["noyau_write_around"](out, 3, np.arange(9, dtype=np.float32), 4)
-    assert out.reshape(-1).tolist() == [0, 0, 0, 0, 1, 2, 3, 0, 0, 0]
+    scope["noyau_write_around"](out, 3, np.arange(9, dtype=np.float32), 1, 4)
+    assert out.reshape(-1).tolist() == [0, 0, 0, 1, 2, 3, 4, 0, 0, 0]
     assert scope["noyau_cells"](4, np.float32).shape == (4,)
-    assert scope["noyau_fetch"](out, 99) is scope["noyau_written_around"]() is None
+    fetching = plainly(numba.source(kernel_of("residual_rms_norm")))
+    assert fetching["noyau_fetch"](out, 99) is scope["noyau_written_around"]() is None
     assert plainly(numba.source(kernel_of("gathered")))["noyau_flat"](out).shape == (10,)
 
 

@@ -13,6 +13,7 @@ from numba.core.registry import CPUDispatcher
 from noyau.builders.numba import Compiled, bits_of, file_of
 from noyau.checking.findings import Finding
 from noyau.dispatching.running import Built
+from noyau.languages.shorter import TURNED
 from noyau.shadow.numba.watching import MOST, Watching
 from noyau.shadow.numbers import MATH
 from noyau.shadow.recording import Recorder
@@ -76,6 +77,13 @@ def _write(cells: Any, at: int, tile: Any, first: int, count: int) -> None:
         flat[at + k] = tile[first + k]
 
 
+def _turn(tile: Any, at: int, there: int, cells: Any, begin: int, here: int) -> None:
+    flat = cells.reshape(-1)
+    for line in range(TURNED):
+        for cell in range(TURNED):
+            tile[at + cell * there + line] = flat[begin + line * here + cell]
+
+
 _PLAIN: dict[str, Any] = {
     "math": MATH,
     "noyau_bits_f32": _bits(np.float32, np.uint32),
@@ -86,6 +94,7 @@ _PLAIN: dict[str, Any] = {
     "noyau_from_bits_f32": _bits(np.uint32, np.float32),
     "noyau_from_bits_f64": _bits(np.uint64, np.float64),
     "noyau_row": np.empty,
+    "noyau_turn": _turn,
     "noyau_write_around": _write,
     "noyau_written_around": lambda: None,
 }

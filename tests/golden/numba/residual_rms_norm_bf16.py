@@ -73,8 +73,9 @@ def noyau_write_around(context, cells, at, tile, first, count):
         line, count = size(64 // width), args[4]
 
         def copy(begin, many):
-            places = (builder.gep(place, [begin]) for place in (to, given))
-            cgutils.raw_memcpy(builder, *places, many, width)
+            with builder.if_then(builder.icmp_signed(">", many, size(0))):  # a call takes as long as a line
+                places = [builder.gep(place, [begin]) for place in (to, given)]
+                cgutils.raw_memcpy(builder, *places, many, width)
 
         address = builder.ptrtoint(to, size)
         before = builder.udiv(builder.and_(builder.neg(address), size(63)), size(width))
