@@ -54,13 +54,10 @@ def bench(
 
     Each candidate is verified: on a first call, and on runs that were timed, chosen at random; what is wrong is told
     and not ranked. InputError where inputs do not fit, or nothing is given to time; SignatureError as of a call."""
-    if not isinstance(what, Op | Mapping):
-        told = f"and this is of the type {type(what).__name__}"
-        raise InputError(f"noyau.bench takes an op, or functions by name, {told}: bench({{'a': f, 'b': g}}, args)")
-    args, numbers, found = as_arguments(args), combined(sizes or {}), []
-    place, cores = device_of(args, device), usable_cores()
+    numbers, place = combined(sizes or {}), device_of(args := as_arguments(args), device)
     if place:
         return _there(what, args, place, peers or {}, numbers, (budget_s, cold, flops, seed), say, record)
+    cores, found = usable_cores(), []
     with _progress(say) as told:
         for task in _tasks(what, args, peers or {}, numbers, flops, seed):
             found.append(race(task, budget_s=budget_s, cold=cold, seed=seed, cores=cores, say=told))
@@ -98,6 +95,9 @@ def _tasks(
 ) -> Iterator[Task]:
     if isinstance(what, Op):
         return op_tasks(what, args, peers, numbers, seed)
+    if not isinstance(what, Mapping):
+        told = f"and this is of the type {type(what).__name__}"
+        raise InputError(f"noyau.bench takes an op, or functions by name, {told}: bench({{'a': f, 'b': g}}, args)")
     return function_tasks({**what, **peers}, args, numbers, flops, seed)
 
 

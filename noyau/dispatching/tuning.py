@@ -21,6 +21,7 @@ from noyau.handwritten.kernels import HandKernel, settled
 from noyau.handwritten.trusting import ineligible
 from noyau.ops import Op
 from noyau.signatures.binding import Bound, bind
+from noyau.signatures.types import Signature
 from noyau.timing.comparing import spell_s
 
 Say = Callable[[str], None]
@@ -82,10 +83,7 @@ def tune(
     with a few sizes of tiles and numbers of warps, each told with its reason.
     SignatureError for an op without a signature, or inputs that do not fit; InputError for more than 64 variants of a
     kernel."""
-    if not isinstance(op, Op):
-        raise SignatureError(f"noyau.tune takes an op, and this is of the type {type(op).__name__}")
-    if op.signature is None:
-        raise SignatureError(f"{op.name} has no signature; give it one: @noyau.op('f32[n] -> f32[n]')")
+    signature = _signature_of(op)
     told: Say = say or (lambda step: None)
     place = device_of(args, device)
     if place:
@@ -98,12 +96,20 @@ def tune(
         tried, left = _with_variants(op, bound, told)
         left_out |= left
         found.append(bench(tried, given or None, sizes=numbers, budget_s=budget_s, seed=seed, say=told, record=False))
-        wanted = wanted_by(op.signature, bound, op.description.reference.constants)
+        wanted = wanted_by(signature, bound, op.description.reference.constants)
         winner = winner_of(tried, found[-1].at[0], wanted, largest(bound))
         record(op.description, wanted, [winner])
         winners.append(winner)
     op.calls.forget()
     return Tuned(tuple(found), tuple(winners), left_out)
+
+
+def _signature_of(op: object) -> Signature:
+    if not isinstance(op, Op):
+        raise SignatureError(f"noyau.tune takes an op, and this is of the type {type(op).__name__}")
+    if op.signature is None:
+        raise SignatureError(f"{op.name} has no signature; give it one: @noyau.op('f32[n] -> f32[n]')")
+    return op.signature
 
 
 @dataclass(frozen=True, slots=True)
