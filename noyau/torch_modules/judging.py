@@ -222,14 +222,17 @@ def _timing(judged: Judged, found: Traced, against: str, rest: Rest, clock: Cloc
     group = judged.planned.groups[0]
     part, reads = alone(found, group)
     sizes = sizes_of(group, found)
-    arrays = make_inputs(group.original, sizes, np.random.default_rng(_SEED)).arrays
-    key = timing_key((judged.planned.text, against, torch.__version__, part.code), arrays, torch.get_num_threads())
+    shapes = (
+        f"{node.output}: {node.dtype}{[each.evaluate(sizes) for each in node.shape]}" for node in group.original.inputs
+    )
+    key = timing_key((judged.planned.text, against, torch.__version__, part.code, *shapes), {}, torch.get_num_threads())
     moved, recalled = traffic(group.graph, sizes_in(group.graph, found)), recall_timing(key)
     if recalled is not None:
         return Timing(sizes, recalled.comparison, None, moved, timed_on=recalled.timed_on, recalled=True)
     start_s, share_s = time.perf_counter(), clock.share_s(left)
     if share_s <= 0:
         raise InputError("there is no time left; a larger budget_s would do")
+    arrays = make_inputs(group.original, sizes, np.random.default_rng(_SEED)).arrays
     tensors = {name: laid_out(tensor_of(array), found.givers[name]) for name, array in arrays.items()}
     given = [tensors[node.name] if node.name in tensors else drawn(node) for node in reads]
     own = [tensors[name] for name in input_names(group)]

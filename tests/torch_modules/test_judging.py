@@ -8,7 +8,9 @@ torch = pytest.importorskip("torch")
 
 from noyau.builders import cc  # noqa: E402
 from noyau.checking.adversarial import FULL, SMOKE  # noqa: E402
-from noyau.torch_modules import kernels, places, running  # noqa: E402
+from noyau.judging.remembering import Recalled  # noqa: E402
+from noyau.timing.comparing import Comparison  # noqa: E402
+from noyau.torch_modules import judging, kernels, places, running  # noqa: E402
 from noyau.torch_modules.judging import Clock, Judged, Known, checked, kernel_of, timed  # noqa: E402
 from tests.frontends.torch.exports import graph_of  # noqa: E402
 
@@ -38,6 +40,20 @@ def test_a_right_kernel_is_timed_against_torchs_nodes(found, planned):
     want = (x.t() * 2.5 + y).exp()
     assert want.stride() == (1, 3)
     assert torch.allclose(kernel_of(one, group)(*given), want.t())  # it writes in the order of torch's memory
+
+
+def test_a_timing_that_is_remembered_needs_no_inputs(found, planned, monkeypatch):
+    def once():
+        return timed(one, found, "eager", running.RIVALS["eager"], "faster", Clock(1.0), 1)
+
+    one, keys = replace(Judged(planned), library=kernels.library_of(planned.text)), []
+    known = Recalled(Comparison((2.0,) * 9, (1.0,) * 9), "2026-11-01")
+    monkeypatch.setattr(judging, "recall_timing", lambda key: keys.append(key) or (known if len(keys) > 1 else None))
+    (first,) = once().timings
+    monkeypatch.setattr(judging, "make_inputs", None)
+    (again,) = once().timings
+    assert keys[0] == keys[1] and not first.recalled
+    assert again.recalled and again.comparison is known.comparison and again.traffic == first.traffic
 
 
 def test_a_wrong_kernel_is_dropped_with_its_first_cell(found, planned):
