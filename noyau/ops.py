@@ -16,7 +16,7 @@ import numpy as np
 from noyau.descriptions import Description
 from noyau.dispatching.calls import ReferenceWarning
 from noyau.dispatching.explaining import Explanation
-from noyau.dispatching.generating import PRINTED, Generated, Wanted, generate
+from noyau.dispatching.generating import PRINTED, Generated, generate_usual
 from noyau.dispatching.torch_calls import OnTensors, are_tensors, is_traced, lies_on_gpu, traced
 from noyau.dispatching.unsigned import calls_of
 from noyau.dtypes import DType
@@ -133,9 +133,7 @@ class Op(OnTensors, Generic[P, R]):
 
         UnsupportedError where the reference cannot be traced, with its line; SignatureError where it has no signature
         or these do not fit."""
-        return generate(
-            self.description, Wanted(self.usual(dtypes, ranks), self.description.reference.constants), language
-        )
+        return generate_usual(self.description, self.usual(dtypes, ranks), language)
 
     def __reduce__(self) -> str:
         """Copied and pickled as a function is: by its name, where another process imports it."""
@@ -202,8 +200,9 @@ class Op(OnTensors, Generic[P, R]):
                 raise SignatureError(f"{self.name}: there is no {name} to give; it takes {', '.join(names)}")
         every = {**reference.defaults, **given}
         if len(args) > len(names) or any(name not in every for name in names):
-            told = f"{len(args) + len(kwargs)} are given"
-            raise SignatureError(f"{self.name} takes {len(names)} inputs ({', '.join(names)}), and {told}")
+            count, inputs = len(args) + len(kwargs), "input" if len(names) == 1 else "inputs"
+            told = f"{count} {'is' if count == 1 else 'are'} given"
+            raise SignatureError(f"{self.name} takes {len(names)} {inputs} ({', '.join(names)}), and {told}")
         return [every[name] for name in names], constants
 
     def known(self, constants: Mapping[str, Any]) -> dict[str, int]:

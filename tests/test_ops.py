@@ -81,7 +81,7 @@ def test_without_a_kernel_the_reference_runs_with_one_warning_that_names_the_lin
 def test_arguments_are_checked_at_the_door():
     with pytest.raises(SignatureError, match=r"softmax: x: f32 does not fit float\[\*rows, n\]"):
         softmax_op()(np.float32(1))
-    with pytest.raises(SignatureError, match=r"scale takes 2 inputs \(x, by\), and 1 are given"):
+    with pytest.raises(SignatureError, match=r"scale takes 2 inputs \(x, by\), and 1 is given"):
         scale_op()(x(3))
     with pytest.raises(SignatureError, match="scale: there is no z to give; it takes x, by"):
         scale_op()(x(3), z=1)
@@ -105,7 +105,7 @@ def test_an_input_with_a_default_need_not_be_given():
     for made in (scale(given), scale(x=given), scale(given, out=np.empty(3, np.float32))):
         assert np.array_equal(made, 2 * given)
     assert np.array_equal(scale(given, 3.0), np.float32(3) * given)
-    with pytest.raises(SignatureError, match=r"scale takes 2 inputs \(x, by\), and 1 are given"):
+    with pytest.raises(SignatureError, match=r"scale takes 2 inputs \(x, by\), and 1 is given"):
         scale(by=3.0)
 
 

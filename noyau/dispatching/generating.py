@@ -23,6 +23,7 @@ from noyau.references import Reference
 from noyau.schedules.choosing import USUAL, Options
 from noyau.schedules.grid import on_gpu
 from noyau.schedules.grid_joined import joined
+from noyau.signatures.making import usual_sizes
 from noyau.signatures.types import Instance, Value
 
 GENERATED = ("c", "numba")  # languages that calls on arrays are made in
@@ -106,6 +107,16 @@ def generate(
     made = program_in(memory, identifier(description.name), layouts, language, options)
     text = printed(made, language, f"{description.name}: {wanted.instance}")
     return Generated(description.name, language, wanted, graph, specialised, made, text)
+
+
+def generate_usual(description: Description, instance: Instance, language: str) -> Generated:
+    """As `generate`, for the constants at their defaults; of a reference that asks a size for its number, for usual
+    sizes."""
+    wanted = Wanted(instance, description.reference.constants)
+    try:
+        return generate(description, wanted, language)
+    except UnsupportedError:
+        return generate(description, replace(wanted, sizes=usual_sizes(instance, {})), language)
 
 
 def program_in(

@@ -92,3 +92,16 @@ def test_on_a_gpu_what_no_schedule_takes_is_cut():
 def test_what_is_generated_depends_on_the_device():
     assert languages_on("cpu") == ("c", "numba")
     assert languages_on("cuda:1") == ("triton",)
+
+
+def test_the_usual_text_of_a_reference_that_asks_for_sizes_is_of_usual_sizes():
+    @noyau.op("f32[n], f32[k] -> f32[n - k + 1]")
+    def filtered(y, c):
+        made = np.zeros_like(y[: y.shape[0] - c.shape[0] + 1])
+        for at in range(c.shape[0]):
+            made = made + c[at] * y[at : y.shape[0] - c.shape[0] + 1 + at]
+        return made
+
+    made = filtered.generated()
+    assert list(made.specialised) == ["k"]
+    assert filtered.source("c") == made.text
