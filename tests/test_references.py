@@ -140,7 +140,14 @@ def test_sizes_that_leave_no_shape_for_a_result_are_left_out_of_a_check():
     def bends(x):
         return x[2:] - 2 * x[1:-1] + x[:-2]
 
-    assert noyau.check(bends, budget_s=0.3).ok
+    @bends.kernel(returns=True)
+    def again(x):
+        return np.diff(x, 2)
+
+    assert noyau.check(bends, budget_s=0.2, generated=False).ok
+    instance = bends.instance([DType.F32], [1])
+    with pytest.raises(InputError, match="no such shape where n=1; give larger inputs"):
+        evaluate(graph_of(bends.description.reference, instance, {}), {"x": np.ones(1, np.float32)})
 
 
 @pytest.mark.filterwarnings("error")
@@ -151,7 +158,9 @@ def test_a_kernel_is_judged_on_no_numbers_and_nobody_is_warned():
     def centred(x):
         return x - x.mean(0)
 
+    centred.kernel(lambda x, out: np.subtract(x, x.mean(0) if len(x) else 0, out), name="by_numpy")
     assert centred.explain(np.ones((4, 5), np.float32)).kernel != "reference"
+    assert noyau.check(centred, budget_s=0.2, generated=False).ok
     assert not centred(np.ones((4, 5), np.float32)).any()
 
 

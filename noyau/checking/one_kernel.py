@@ -15,7 +15,7 @@ import numpy as np
 from noyau.advice.ops import warned
 from noyau.checking.attempts import Attempt, Sizes, attempts, grown
 from noyau.checking.candidates import Candidate
-from noyau.checking.certificate import Certificate, Failure, Outcome
+from noyau.checking.certificate import Certificate, Failure, Outcome, several
 from noyau.checking.diagnosing import diagnosed, is_slight
 from noyau.checking.findings import Finding, KernelCheck, kind_of
 from noyau.checking.runs import TwoRuns, Unlike, thorough, why_unlike
@@ -26,7 +26,7 @@ from noyau.checking.watched import Seen, explained, watched
 from noyau.errors import BuildError, InputError, NoyauError, SignatureError, UnsupportedError
 from noyau.ir.evaluation import evaluate
 from noyau.ops import Op
-from noyau.references import narrowed
+from noyau.references import narrowed, unwarned
 from noyau.signatures.types import Instance
 
 Array = np.ndarray
@@ -146,7 +146,8 @@ class OneKernel:
 
     def require_dtypes(self, instance: Instance, arrays: Sequence[Array]) -> None:
         """SignatureError where the reference, as it is, gives another dtype than it is signed to."""
-        results = self.reference.run(instance, arrays, self.reference.constants)
+        with unwarned():
+            results = self.reference.run(instance, arrays, self.reference.constants)
         for result, value in zip(results, instance.outputs, strict=True):
             narrowed(result, value, self.op.name)
 
@@ -288,9 +289,9 @@ class OneKernel:
                 findings.append(replace(self.finding(kind_of(failure), failure.given, str(failure)), cell=failure.cell))
         shapes, notes = tuple(tried.shapes), candidate.notes()
         if tried.left_out:
-            notes.append(f"{tried.left_out} cases left out that the reference refuses")
+            notes.append(f"{several(tried.left_out, 'case')} left out that the reference refuses")
         if tried.untaken:
-            notes.append(f"{tried.untaken} cases left out that have no kernel: {candidate.reason}")
+            notes.append(f"{several(tried.untaken, 'case')} left out that have no kernel: {candidate.reason}")
         told = tuple(findings), shapes, tuple(notes)
         return KernelCheck(
             candidate.name, candidate.language, certificate, *told, "", seen.accesses or None, seen.lines
