@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from noyau.dispatching.choosing import Choosing, Chosen
+from noyau.builders.records import today
+from noyau.descriptions import Description
+from noyau.dispatching.choosing import REFERENCE, Choosing, Chosen
 from noyau.dispatching.generating import Wanted
 from noyau.dispatching.keys import key_of
+from noyau.handwritten.kernels import HandKernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,14 @@ def explained(choosing: Choosing, chosen: Chosen, cells: int) -> Explanation:
         tuple(eligible),
         tuple(rejected.items()),
     )
+
+
+def explained_without_signature(description: Description, trusted: HandKernel | None, reason: str) -> Explanation:
+    """The explanation of a call that no signature was found for: a trusted kernel runs, else the reference."""
+    runs = (REFERENCE, "numpy", "it is the op as it is written")
+    if trusted is not None:
+        runs = (trusted.name, trusted.language, "it is trusted")
+    return Explanation(description.name, "without a signature", *runs, today(), (), (("generated", reason),))
 
 
 def _told(chosen: Chosen) -> str:

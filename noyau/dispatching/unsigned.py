@@ -13,12 +13,13 @@ import numpy as np
 from noyau.descriptions import Description
 from noyau.dispatching.calls import Calls, as_given, warn
 from noyau.dispatching.entries import Entry
-from noyau.dispatching.explaining import Explanation
+from noyau.dispatching.explaining import Explanation, explained_without_signature
 from noyau.dispatching.keys import frozen
 from noyau.dispatching.torch_calls import new_token
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import InputError, SignatureError, UnsupportedError
 from noyau.frontends.numpy.tracing import Trace, trace_shapes
+from noyau.handwritten.kernels import HandKernel
 from noyau.references import runs_as_written
 from noyau.runtimes.numpy.doors import MISS, write
 from noyau.signatures.binding import bind
@@ -69,8 +70,11 @@ class Unsigned:
         return made if out is None else write(self.description.name, made, out, args)
 
     def explain(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int]) -> Explanation:
-        """What a call with these would run. UnsupportedError where the reference cannot be traced."""
-        return self.signed(args, constants).explain(args, constants, sizes)
+        """What a call with these would run."""
+        try:
+            return self.signed(args, constants).explain(args, constants, sizes)
+        except UnsupportedError as error:
+            return explained_without_signature(self.description, self.returning(), str(error))
 
     def through(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any) -> Any:
         """By the way of an earlier call like it, else the whole way."""
@@ -120,9 +124,13 @@ class Unsigned:
 
     def trusted(self, args: Sequence[Any]) -> Any:
         """What a trusted kernel returns, or MISS."""
-        kernels = self.description.kernels
-        found = next((kernel for kernel in kernels if kernel.usage.trust and kernel.function), None)
+        found = self.returning()
         return MISS if found is None or found.function is None else found.function(*args)
+
+    def returning(self) -> HandKernel | None:
+        """The first kernel that is trusted and that Python calls."""
+        kernels = self.description.kernels
+        return next((kernel for kernel in kernels if kernel.usage.trust and kernel.function), None)
 
     def warn(self, reason: str) -> None:
         """Once: that the reference runs."""

@@ -8,7 +8,7 @@ import pytest
 import noyau
 from noyau.dispatching.unsigned import signature_of
 from noyau.dtypes import DType
-from noyau.errors import InputError, UnsupportedError
+from noyau.errors import InputError
 from noyau.frontends.numpy.tracing import trace_shapes
 from tests.dispatching.ops import numbers
 
@@ -106,8 +106,11 @@ def test_a_number_has_no_dtype():
     with pytest.warns(noyau.ReferenceWarning, match="by is a float, and without a signature it has no dtype; sign it"):
         assert np.array_equal(scaled(numbers(3), 2.0), numbers(3) * 2)
     scaled(numbers(3), 2.0)
-    with pytest.raises(UnsupportedError, match="by is a float"):
-        scaled.explain(numbers(3), 2.0)
+    told = scaled.explain(numbers(3), 2.0)
+    assert told.kernel == "reference"
+    assert told.rejected[0][1].startswith("by is a float, and without a signature it has no dtype")
+    scaled.kernel(lambda x, by: x * by, name="own", returns=True, trust=True)
+    assert scaled.explain(numbers(3), 2.0).kernel == "own"
 
 
 def test_a_trusted_kernel_that_returns_runs():
