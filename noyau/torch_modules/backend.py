@@ -113,3 +113,4 @@ def decompositions(rest: str) -> Mapping[Any, Any]:
     from torch._inductor.decomposition import select_decomp_table
 
     return select_decomp_table()  # type: ignore[no-any-return]
+    from torch._inductor import lowering  # noqa: F401  the table names it, and does not import it

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from noyau.torch_modules import judging  # noqa: E402
-from noyau.torch_modules.backend import backend, through  # noqa: E402
+from noyau.torch_modules.backend import backend, decompositions, through  # noqa: E402
 from noyau.torch_modules.compiling import Record  # noqa: E402
 from noyau.torch_modules.wishes import Wishes  # noqa: E402
 from tests.torch_modules.modules import Block, compiled, same  # noqa: E402
@@ -94,6 +94,13 @@ def test_two_compilations_where_nothing_is_said(built):
             counts.append(len(built))
     assert len(record.graphs) == 2
     assert counts[0] > 0 and set(counts[1:]) == {counts[1]}
+
+
+@pytest.mark.slow
+def test_what_inductor_takes_apart_needs_nothing_else():
+    pooled = decompositions("inductor")[torch.ops.aten.max_pool2d_with_indices.default]
+    x = torch.randn(1, 2, 4, 6)
+    assert torch.equal(pooled(x, [2, 2])[0], torch.nn.functional.max_pool2d(x, 2))
 
 
 @pytest.mark.slow
