@@ -180,3 +180,17 @@ def test_filters_of_warnings_are_put_back_by_the_thread_that_leaves_last():
     left.set()
     thread.join()
     assert warnings.filters == before
+
+
+@pytest.mark.filterwarnings("error")
+def test_inputs_that_overflow_on_purpose_warn_nobody():
+    @noyau.op("f32[n] -> f32[n]", inputs=lambda rng, n=3: (np.full(n, 100, np.float32),))
+    def grown(x):
+        return np.exp(x)
+
+    @grown.kernel
+    def quietly(x, out):
+        with np.errstate(all="ignore"):
+            np.exp(x, out)
+
+    assert noyau.check(grown, budget_s=0.2, generated=False).ok
