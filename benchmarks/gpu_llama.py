@@ -10,7 +10,8 @@
   records the launches of decode and token as a CUDA graph, which torch.compile does with mode="reduce-overhead": these
   two are compared as well (recorded), and noyau without recordings with torch.compile's default (launched);
 - of each, the seconds from the first call to its result, in processes of their own, with empty caches, both at once,
-  and where they went; and those of the second and the third call: noyau makes its kernels in the second;
+  and where they went; and those of the second and the third call: noyau makes its kernels in the second (`result`: it
+  waits for the copy of the process that plans them meanwhile);
 - error: of logits and gradients against float64, beside eager's and inductor's.
 
 The model is that of transformers, where it is installed, else the same modules in plain torch. A part that was asked
@@ -152,11 +153,12 @@ def first(part: str, side: str) -> dict[str, Any]:
 
 def clocked() -> dict[str, float]:
     """The seconds that parts of noyau take from now on, those of several graphs together."""
-    from noyau.torch_modules import device_compiling, device_judging, places
+    from noyau.torch_modules import device_ahead, device_compiling, device_judging, places
 
     spent: dict[str, float] = {}
     for module, name in (
         (places, "traced"),
+        (device_ahead.Copied, "result"),
         (device_compiling, "planned_for_triton"),
         (device_judging, "checked"),
         (device_judging, "timed"),

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from threading import Thread
+from threading import Lock, Thread
+from typing import TYPE_CHECKING
 
 from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
@@ -26,6 +27,11 @@ from noyau.torch_modules.judging import Checks, Judged, Say
 from noyau.torch_modules.places import Traced
 from noyau.torch_modules.wishes import CERTIFICATES, Wishes
 
+if TYPE_CHECKING:
+    from noyau.torch_modules.device_ahead import Copied  # of a GPU alone
+
+_BEGINNING = Lock()  # of Triton: what two threads find out at once they both work for
+
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
@@ -39,11 +45,19 @@ class Sketch:
 class Ahead:
     """Graphs of one module that was captured, and the checks of their kernels. Use it in a `with`, which ends what
     still runs; what is known by then stays known. Once `closed`, who begins something ends it. `waits`: whether kernels
-    are wanted at once."""
+    are wanted at once; `copied`: what finds those of the one graph on a GPU."""
 
     def __init__(
-        self, wishes: Wishes, say: Say, *, reasons: bool = True, on_gpu: bool = False, waits: bool = True
+        self,
+        wishes: Wishes,
+        say: Say,
+        *,
+        reasons: bool = True,
+        on_gpu: bool = False,
+        waits: bool = True,
+        copied: Copied | None = None,
     ) -> None:
+        self.copied = copied
         self.checks, self.say = Checks(CERTIFICATES[wishes.certificate]), say
         self.reasons = reasons
         self.closed = False
@@ -90,8 +104,8 @@ class Ahead:
 
 
 def triton_begun() -> None:
-    """Triton's own beginnings; where they go wrong, the first kernel says so."""
-    with contextlib.suppress(Exception):
+    """Triton's own beginnings, once; where they go wrong, the first kernel says so."""
+    with _BEGINNING, contextlib.suppress(Exception):
         from noyau.builders import triton
 
         triton.begin()

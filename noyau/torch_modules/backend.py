@@ -5,6 +5,7 @@ torch finds it by the entry point `noyau` of the group `torch_dynamo_backends`.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,9 @@ from torch._functorch import config
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
+from noyau.builders.triton_beside import BESIDE
 from noyau.torch_modules.ahead import Ahead
+from noyau.torch_modules.collecting import without_collections
 from noyau.torch_modules.compiling import Record, compile_graph, may_wait
 from noyau.torch_modules.merging import merge_equal
 from noyau.torch_modules.running import is_symbolic
@@ -42,15 +45,20 @@ def through(module: fx.GraphModule, inputs: Sequence[Any], wishes: Wishes, recor
     """As `backend`; what becomes of each graph is told to `record`."""
 
     on_gpu = any(getattr(each, "is_cuda", False) for each in inputs)
+    if on_gpu:
+        BESIDE.start()
     waits = not (on_gpu and may_wait(wishes, record)) or is_symbolic(inputs)
-    with Ahead(wishes, log.info, reasons=not record.forgets, on_gpu=on_gpu, waits=waits) as ahead:
+    with contextlib.ExitStack() as stack:
+        ahead = stack.enter_context(Ahead(wishes, log.info, reasons=not record.forgets, on_gpu=on_gpu, waits=waits))
+        if on_gpu:  # there, memory of the host is not what is short
+            stack.enter_context(without_collections())
 
         def compiler(graph: fx.GraphModule, examples: Sequence[Any], kind: str) -> Callable[..., Any]:
             return compile_graph(graph, examples, kind, wishes, record, ahead)
 
         def partition(*args: Any, **kwargs: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
             forward, backward = in_two(*args, **kwargs)
-            if not on_gpu:  # there, memory of the host is not what is short
+            if not on_gpu:
                 gc.collect()  # what was cut, and the network that said where, are in cycles
             for graph in (forward.graph, backward.graph):
                 ahead.begin(graph)
@@ -110,7 +118,7 @@ def decompositions(rest: str) -> Mapping[Any, Any]:
     covers runs as one kernel of torch's. noyau imports composites through their bodies."""
     if rest == "eager":
         return {}
+    from torch._inductor import lowering  # noqa: F401  the table names it, and does not import it
     from torch._inductor.decomposition import select_decomp_table
 
     return select_decomp_table()  # type: ignore[no-any-return]
-    from torch._inductor import lowering  # noqa: F401  the table names it, and does not import it

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
@@ -27,6 +27,9 @@ from noyau.torch_modules.places import Traced, plain
 from noyau.torch_modules.registering import operator_of
 from noyau.torch_modules.rewriting import Swap, rewritten
 from noyau.torch_modules.wishes import Wishes
+
+if TYPE_CHECKING:
+    from noyau.torch_modules.device_ahead import Copied  # of a GPU alone
 
 log = logging.getLogger("noyau")
 Boxed = Callable[[list[Any]], Any]
@@ -74,9 +77,10 @@ def compile_graph(
     """A graph of ATen operators as a function of a list of tensors, which it empties: kernels of noyau's where they are
     right and win, and the rest as is wished. `ahead`: what is known of the graph already."""
     if is_prompt(module.graph, wishes, record):
-        from noyau.torch_modules.device_prompt import prompt
+        from noyau.torch_modules import device_ahead, device_prompt
 
-        return prompt(module, lambda: compiled_now(module, (), kind, wishes, record))
+        copied = device_ahead.begun(module.graph)
+        return device_prompt.prompt(module, lambda: compiled_now(module, (), kind, wishes, record, copied=copied))
     return compiled_now(module, inputs, kind, wishes, record, ahead)
 
 
@@ -98,12 +102,15 @@ def compiled_now(
     wishes: Wishes,
     record: Record,
     ahead: Ahead | None = None,
+    copied: Copied | None = None,
 ) -> Boxed:
-    """As `compile_graph`, its kernels made."""
+    """As `compile_graph`, its kernels made; `copied`: what finds them beside."""
     on_gpu = places.device_of(module.graph) != places.CPU
     try:
         with contextlib.ExitStack() as stack:
-            known = ahead or stack.enter_context(Ahead(wishes, log.info, reasons=not record.forgets, on_gpu=on_gpu))
+            known = ahead or stack.enter_context(
+                Ahead(wishes, log.info, reasons=not record.forgets, on_gpu=on_gpu, copied=copied)
+            )
             if known.closed:  # torch may ask for a backward late: the processes that are started for it end here
                 stack.callback(known.checks.__exit__)
             return _compiled(module, inputs, kind, wishes, record, known)
@@ -152,9 +159,7 @@ def judged_graph(program: fx.Graph, kind: str, wishes: Wishes, ahead: Ahead) -> 
     if found.device != places.CPU:
         from noyau.torch_modules import device_compiling
 
-        return Compiled(
-            kind, found, *device_compiling.judged_on(found.device, found, wishes, ahead.ready, reasons=ahead.reasons)
-        )
+        return Compiled(kind, found, *device_compiling.judged_on(found.device, found, wishes, ahead))
     sketch = sketch or ahead.sketched(found)
     judged = ahead.judged(sketch)
     clock, rest, made = Clock(wishes.budget_s), running.RIVALS[wishes.rival], list[Judged]()

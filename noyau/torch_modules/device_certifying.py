@@ -8,10 +8,10 @@ little time are judged, among them the first and the last.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -19,25 +19,25 @@ import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
-from noyau.builders.guards import PLAIN, poison_of
+from noyau.builders.guards import PLAIN
 from noyau.checking.adversarial import FULL, Effort
 from noyau.checking.certificate import Certificate, Failure, Outcome
 from noyau.checking.continuity import stepped
-from noyau.checking.values import MORE_RUNS, MOVED_RUNS, RARE, Case, combined, first_runs, judge_of
+from noyau.checking.values import MORE_RUNS, MOVED_RUNS, RARE, Case, Judge, combined, first_runs, judge_of
 from noyau.errors import InputError
 from noyau.frontends.torch.dtypes import FROM_TORCH
 from noyau.passes.partition import Group
-from noyau.runtimes.torch.arrays import array_of, tensor_of
-from noyau.timing.torch_rotating import same_bits
 from noyau.torch_modules.alone import alone
 from noyau.torch_modules.device_drawing import PATTERNS, Drawer, moved, other_sizes
 from noyau.torch_modules.device_kernels import DeviceCall
+from noyau.torch_modules.device_room import Flag, Room, answers, brought, differ, poison_cell
 from noyau.torch_modules.judging import sizes_of
 from noyau.torch_modules.kernels import input_names
 from noyau.torch_modules.places import Traced, order_of, plain
 
 JUDGED = 1 << 15  # cells of an output that are judged in a case
 ENDS = 1 << 10  # of them at either end
+_OTHERWISE = "gave other bits in another run"
 _HALF_TO_FLOAT = (torch.ops.aten._softmax.default, torch.ops.aten._log_softmax.default)
 
 
@@ -63,11 +63,12 @@ def widened(tensor: Any) -> Any:
 
 @dataclass(frozen=True)
 class Trial:
-    """A kernel in its first place, and torch's nodes there."""
+    """A kernel in its first place, and torch's nodes there; `ready` waits until it can be called."""
 
     call: DeviceCall
     group: Group
     found: Traced
+    ready: Callable[[], None] = lambda: None
 
     @cached_property
     def part(self) -> tuple[fx.GraphModule, list[fx.Node]]:
@@ -110,17 +111,15 @@ class Trial:
         """One case, judged, and whether two runs of the kernel gave the same bits."""
         own = [given[name] for name in input_names(self.group)]
         before = [each.clone() for each in own]
-        room, other = Room(0), Room(PLAIN)
+        truth, room, other = self.truth(given), Room(0), Room(PLAIN)
+        self.ready()
         results, again = self.run(own, room), self.run(own, other)
-        fault = room.fault() or other.fault() or _changed(own, before)
-        if fault:
-            return self.failed(case, given, fault), True
-        truth = self.truth(given)
-        same = all(same_bits(one, two) for one, two in zip(results, again, strict=True))
-        fault = _unwritten(again, truth)
-        if fault:
-            return self.failed(case, given, fault), same
-        return self.judged(case, given, results, truth, seed), same
+        moved_on = [(_OTHERWISE, differ(one, two)) for one, two in zip(results, again, strict=True)]
+        flags = [*room.flags(), *other.flags(), *_changed(own, before), *_unwritten(again, truth), *moved_on]
+        faults = answers(flags)
+        if faults and faults[0] != _OTHERWISE:
+            return self.failed(case, given, faults[0]), True
+        return self.judged(case, given, results, truth, seed), not faults
 
     def run(self, own: Sequence[Tensor], room: Room) -> tuple[Tensor, ...]:
         """The results of the kernel in poisoned memory."""
@@ -164,17 +163,19 @@ class Trial:
         graph = self.group.original
         steps = stepped(graph)
         skipped = [np.zeros(len(where), bool) for where in cells]
-        judges = [
-            judge_of(graph[name], picked(got, where), picked(true, where), skip, name in steps)
-            for name, got, true, where, skip in zip(graph.outputs, results, truth, cells, skipped, strict=True)
-        ]
-        done, outcome = 0, Outcome(case.label, False)
+        runs, judges, outcome = self.runs(given, noise), list[Judge](), Outcome(case.label, False)
+        done, waiting = 0, [results, truth]
         for until in (1 + first_runs(steps, graph.outputs), 1 + MOVED_RUNS, 1 + MORE_RUNS):
-            for run in range(done, until):
-                moves = {name: moved(each, noise) for name, each in given.items()} if run else given
-                for judge, got, where in zip(judges, self.unfused(moves), cells, strict=True):
-                    judge.see(picked(got, where))
-            done = until
+            waiting += islice(runs, until - done)
+            seen = brought([picked(*each) for run in waiting for each in zip(run, cells, strict=True)])
+            rows = [seen[at : at + len(cells)] for at in range(0, len(seen), len(cells))]
+            if not judges:
+                ends = zip(graph.outputs, rows.pop(0), rows.pop(0), skipped, strict=True)
+                judges = [judge_of(graph[name], got, true, skip, name in steps) for name, got, true, skip in ends]
+            for judge, *found in zip(judges, *rows, strict=True):
+                for each in found:
+                    judge.see(each)
+            done, waiting = until, []
             parts = [judge.outcome(case, self.told(given)) for judge in judges]
             outcome = combined(case, [_placed(*each) for each in zip(parts, cells, results, strict=True)])
             if until <= MOVED_RUNS and any(judge.is_open for judge in judges):
@@ -182,6 +183,12 @@ class Trial:
             if not outcome.beyond or (until > MOVED_RUNS and outcome.beyond > max(1, outcome.cells // RARE)):
                 break
         return outcome
+
+    def runs(self, given: Mapping[str, Any], noise: torch.Generator) -> Iterator[Sequence[Tensor]]:
+        """Unfused runs, the first as it is, the others with their inputs moved."""
+        yield self.unfused(given)
+        while True:
+            yield self.unfused({name: moved(each, noise) for name, each in given.items()})
 
     def failed(self, case: Case, given: Mapping[str, Any], fault: str) -> Outcome:
         return Outcome(case.label, False, failures=(Failure(case.label, self.told(given), fault),))
@@ -218,58 +225,21 @@ def chosen(count: int, noise: torch.Generator) -> Tensor:
     return torch.cat([ends, between, count - 1 - ends])
 
 
-def picked(tensor: Tensor, where: Tensor) -> np.ndarray:
+def picked(tensor: Tensor, where: Tensor) -> Tensor:
     """Cells of a tensor, counted in the order of its axes."""
-    return array_of(tensor.contiguous().reshape(-1)[where].cpu())
+    return tensor.contiguous().reshape(-1)[where]
 
 
-def _changed(now: Sequence[Tensor], before: Sequence[Tensor]) -> str:
+def _changed(now: Sequence[Tensor], before: Sequence[Tensor]) -> Iterator[Flag]:
     for number, (one, other) in enumerate(zip(now, before, strict=True)):
-        if not same_bits(one, other):
-            return f"changed its input {number}"
-    return ""
+        yield f"changed its input {number}", differ(one, other)
 
 
-def _unwritten(poisoned: Sequence[Tensor], truth: Sequence[Tensor]) -> str:
+def _unwritten(poisoned: Sequence[Tensor], truth: Sequence[Tensor]) -> Iterator[Flag]:
     """What shows that cells were left as they were, in a run whose memory held a number: there it is still, and is not
     even near the truth."""
     for number, (got, true) in enumerate(zip(poisoned, truth, strict=True)):
         poison = float(poison_cell(got.dtype, PLAIN))
         wide = got.double()
-        left = int(((wide == poison) & ((wide - true).abs() > 0.25 * true.abs())).sum()) if got.numel() else 0
-        if left:
-            return f"left {left} cells of its output {number} as they were"
-    return ""
-
-
-def poison_cell(dtype: torch.dtype, which: int) -> Any:
-    """One cell of poison."""
-    own = FROM_TORCH[dtype]
-    return np.frombuffer(poison_of(own, which), own.numpy)[0]
-
-
-class Room:
-    """Memory for results whose cells hold a poison, with room before and behind."""
-
-    around = 64  # cells
-
-    def __init__(self, poison: int) -> None:
-        self.poison, self.rooms = poison, list[Tensor]()
-
-    def empty(self, shape: tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """As torch.empty."""
-        cells = torch.Size(shape).numel()
-        room = torch.empty(cells + 2 * self.around, dtype=dtype, device=device)
-        room.copy_(tensor_of(np.full(1, poison_cell(dtype, self.poison))).to(device))
-        self.rooms.append(room)
-        return room[self.around : self.around + cells].view(shape)
-
-    def fault(self) -> str:
-        """What was written beside what was asked for, or nothing."""
-        for room in self.rooms:
-            bits = room.view(torch.uint8).view(-1, room.element_size())
-            poison = bits.new_tensor(list(np.asarray(poison_cell(room.dtype, self.poison)).tobytes()))
-            for side, ends in (("before", bits[: self.around]), ("behind", bits[-self.around :])):
-                if bool((ends != poison).any()):
-                    return f"wrote {side} an output"
-        return ""
+        left = (wide == poison) & ((wide - true).abs() > 0.25 * true.abs())
+        yield f"left cells of its output {number} as they were", left.any()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -13,6 +12,7 @@ from noyau.ir.loops import Kernel, Role
 from noyau.passes.partition import Partition
 from noyau.planning import Plan
 from noyau.torch_modules import device_judging, device_kernels, places, running
+from noyau.torch_modules.ahead import Ahead
 from noyau.torch_modules.device_inplace import updates
 from noyau.torch_modules.judging import Clock, Judged
 from noyau.torch_modules.places import Traced
@@ -23,20 +23,19 @@ IN_PLACE = "it updates an argument, where that lies"
 
 
 def judged_on(
-    device: torch.device,
-    found: Traced,
-    wishes: Wishes,
-    ready: Callable[[], None] = lambda: None,
-    *,
-    reasons: bool = True,
+    device: torch.device, found: Traced, wishes: Wishes, ahead: Ahead | None = None
 ) -> tuple[Partition, Plan, tuple[Judged, ...]]:
-    """The groups of a graph on a device, their kernels, and each of these with its evidence; `ready` waits for what the
-    first kernel needs, `reasons` says whether anybody reads why there are cuts. BuildError where nothing in Triton runs
-    there."""
+    """The groups of a graph on a device, their kernels, and each of these with its evidence; `ahead`: what is known of
+    it already. BuildError where nothing in Triton runs there."""
     device_judging.require_device(device)
     found = with_updates_apart(found)
-    cut, plan = planned_for_triton(found, reasons=reasons)
-    ready()
+    known = ahead.copied.result() if ahead is not None and ahead.copied is not None else None
+    if known is not None:
+        cut, plan = known.cut, known.plan
+    else:
+        cut, plan = planned_for_triton(found, reasons=ahead is None or ahead.reasons)
+    if ahead is not None:
+        ahead.ready()
     judged = device_judging.checked(plan.kernels, found, device, log.info, CERTIFICATES[wishes.certificate])
     clock, rest = Clock(wishes.budget_s), running.RIVALS[wishes.rival]
     made = [device_judging.timed(one, found, device, wishes.rival, rest, wishes.keep, clock) for one in judged]

@@ -31,6 +31,7 @@ from noyau.judging.remembering import (
 from noyau.passes.traffic import traffic
 from noyau.planning import Planned
 from noyau.timing.comparing import Comparison
+from noyau.torch_modules import device_beside
 from noyau.torch_modules.alone import alone
 from noyau.torch_modules.device_certifying import Trial
 from noyau.torch_modules.device_drawing import PATTERNS, Drawer
@@ -59,6 +60,8 @@ def checked(
     fresh, made = [kernel for kernel in kernels if known.of(kernel, effort) is None], dict[str, Judged]()
     if fresh:
         say(f"compiling and checking {len(fresh)} kernels on {device}")
+        device_beside.begin(fresh, found, device)
+        certificate_key(_what_judges(device), fresh[0].groups[0].original, (), True, 0)  # once for all threads
         count = min(len(fresh), os.cpu_count() or 1, MOST_AT_ONCE) if device.type == "cuda" else 1
         with ThreadPoolExecutor(count) as pool:
             for one, stays in pool.map(lambda kernel: _checked(kernel, found, device, effort), fresh):
@@ -103,13 +106,14 @@ def _certificate(kernel: Planned, found: Traced, device: torch.device, effort: E
     group, call = kernel.groups[0], kernel_of(kernel, found)
     sizes = sizes_of(group, found)
     key = certificate_key(
-        f"{kernel.text} {machine_on(device)} {sorted(sizes.items())} {effort} {_code()}", group.original, (), True, 0
+        f"{kernel.text} {_what_judges(device)} {sorted(sizes.items())} {effort}", group.original, (), True, 0
     )
     known = recall_certificate(key, f"{kernel.operator}[triton]")
     if known is not None:
         return known
     with _on(device):
-        made = Trial(call, group, found).certificate(Drawer(group, found, device), effort)
+        trial = Trial(call, group, found, lambda: device_beside.wait(kernel))
+        made = trial.certificate(Drawer(group, found, device), effort)
     keep_certificate(key, made)
     return made
 
@@ -120,10 +124,11 @@ def machine_on(device: torch.device) -> str:
 
 
 @cache
-def _code() -> str:
-    """A digest of the files that certify on a device."""
+def _what_judges(device: torch.device) -> str:
+    """The device, and a digest of the files that certify there."""
     files = sorted(Path(__file__).parent.glob("device_*.py"))
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+    code = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+    return f"{machine_on(device)} {code}"
 
 
 def _on(device: torch.device) -> Any:

@@ -12,8 +12,10 @@ from typing import Any
 import torch
 from torch import fx
 
+from noyau.runtimes.torch.capturing import beside_captures
 from noyau.torch_modules import places
 from noyau.torch_modules.ahead import triton_begun
+from noyau.torch_modules.collecting import without_collections
 from noyau.torch_modules.running import Boxed, copied, eager, told_as
 
 _ONE = Lock()  # of graphs that are compiled in the second call: kernels of two would be timed beside each other
@@ -36,7 +38,8 @@ class Prompt:
         known = self.known
         if known is None and not torch.cuda.is_current_stream_capturing() and _ONE.acquire(blocking=False):
             try:
-                known = self.now()
+                with beside_captures(), without_collections():
+                    known = self.now()
             finally:
                 _ONE.release()
         run = known or plain
@@ -51,7 +54,6 @@ class Prompt:
             self.begun = begun
         elif self.known is None:
             assert self.compiled is not None
-            self.begun.join()
             if self.device.type == "cuda":
                 torch.cuda.synchronize(self.device)  # kernels are timed when what was asked for before is done
             self.known = self.compiled()

@@ -9,7 +9,6 @@ of the recording. Where the GPU is at work for longer than the host, nothing is 
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
 import operator
 import sys
@@ -22,6 +21,7 @@ import torch
 from torch import Tensor, fx
 
 from noyau.runtimes.torch.capturing import beside_captures
+from noyau.torch_modules.collecting import without_collections
 from noyau.torch_modules.device_kernels import DeviceCall
 from noyau.torch_modules.merging import KNOWN
 
@@ -303,16 +303,12 @@ def captured(graph: Any, known: Known, given: list[Any], device: torch.device) -
         current, side = torch.cuda.current_stream(device), _side(device)
         torch.cuda.synchronize(device)
         side.wait_stream(current)
-        collects = gc.isenabled()
-        gc.disable()  # what is let go of meanwhile may be of the driver
         try:
-            with torch.cuda.stream(side):
+            with without_collections(), torch.cuda.stream(side):  # what is let go of meanwhile may be of the driver
                 _forget_memory_of_blas()  # so that it is taken anew, where this recording has its memory
                 return between(graph, known, given)
         finally:
             _forget_memory_of_blas()  # so that no other recording writes there
-            if collects:
-                gc.enable()
             current.wait_stream(side)
 
 

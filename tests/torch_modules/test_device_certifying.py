@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -12,8 +14,9 @@ torch = pytest.importorskip("torch")
 import sympy  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
+from noyau.checking.adversarial import SMOKE  # noqa: E402
 from noyau.errors import InputError  # noqa: E402
-from noyau.torch_modules import device_drawing, places  # noqa: E402
+from noyau.torch_modules import device_drawing, device_room, places  # noqa: E402
 from noyau.torch_modules.device_certifying import Trial  # noqa: E402
 from noyau.torch_modules.judging import sizes_of  # noqa: E402
 
@@ -66,3 +69,94 @@ def test_sizes_that_are_numbers_are_those_that_torch_saw():
     kernel: Any = None
     assert not sizes_of(group, found)
     assert not list(Trial(kernel, group, found).elsewhere(places.CPU))
+
+
+def right(x, out):
+    out.copy_(torch.softmax(x * 2.5, -1))
+
+
+def wrong(x, out):
+    right(x, out)
+    out[3, 7] += 0.01
+
+
+def unwritten(x, out):
+    out[:, :-1] = torch.softmax(x * 2.5, -1)[:, :-1]
+
+
+def beyond(x, out):
+    right(x, out)
+    out.as_strided((1,), (1,), out.storage_offset() + out.numel())[0] = 0
+
+
+def ahead(x, out):
+    right(x, out)
+    out.as_strided((1,), (1,), out.storage_offset() - 1)[0] = 0
+
+
+def changing(x, out):
+    right(x, out)
+    x[0, 0] = 1
+
+
+def restless(x, out):
+    right(x, out)
+    out[0, 0] *= 1 + next(NUDGES)
+
+
+NUDGES = iter([2**-24, 2**-22] * 10)
+KERNELS = {
+    right: "",
+    wrong: r"wrong at _softmax\[3, 7\]",
+    unwritten: "left cells of its output 0 as they were",
+    beyond: "wrote behind an output",
+    ahead: "wrote before an output",
+    changing: "changed its input 0",
+}
+
+
+def certificate_of(kernel, monkeypatch):
+    """Of a kernel that is a function of its input and its output."""
+    found = places.traced(make_fx(lambda x: torch.softmax(x * 2.5, -1), tracing_mode="fake")(torch.randn(8, 30)).graph)
+    (group,) = places.cut(found).groups
+
+    def run(self, own, room):
+        made = room.empty((8, 30), dtype=torch.float32, device=places.CPU)
+        kernel(*own, made)
+        return (made,)
+
+    monkeypatch.setattr(Trial, "run", run)
+    call: Any = SimpleNamespace(name="softmax")
+    drawer = device_drawing.Drawer(group, found, places.CPU)
+    with np.errstate(all="ignore"):
+        return Trial(call, group, found).certificate(drawer, SMOKE)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_kernel_is_refused_for_what_it_does(kernel, monkeypatch):
+    made, told = certificate_of(kernel, monkeypatch), KERNELS[kernel]
+    assert made.ok == (not told)
+    assert made.order_independent
+    if told:
+        assert re.search(told, made.summary())
+
+
+def test_other_bits_in_another_run_are_told(monkeypatch):
+    made = certificate_of(restless, monkeypatch)
+    assert not made.order_independent
+    assert not any(outcome.failures for outcome in made.outcomes)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.bool]
+)
+def test_poison_is_seen_in_each_dtype(dtype):
+    for poison in range(3):
+        room = device_room.Room(poison)
+        made = room.empty((3, 5), dtype=dtype, device=places.CPU)
+        want = device_room.poison_cell(dtype, poison).tobytes()
+        (cells,) = device_room.brought([made])
+        assert cells.tobytes() == want * 15
+        assert not device_room.answers(list(room.flags()))
+        device_room.bits_of(room.rooms[0])[63] ^= 1
+        assert device_room.answers(list(room.flags())) == ["wrote before an output"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 
 import pytest
@@ -41,6 +42,21 @@ def test_kernels_are_made_in_the_second_call(capturing):
         assert not given
     assert torch.equal(found[0], x.relu()) and found[1:] == ["by a kernel"] * 2
     assert run.prompt.plain is None and run.prompt.compiled is None
+
+
+def test_no_garbage_is_collected_meanwhile(capturing):
+    seen = []
+    run, x = made(lambda: seen.append(gc.isenabled()) or (lambda arguments: "by a kernel")), torch.ones(3)
+    before = gc.isenabled()
+    gc.enable()
+    try:
+        run([x])
+        run([x])
+        assert seen == [False]
+        assert gc.isenabled()
+    finally:
+        if not before:
+            gc.disable()
 
 
 def test_nothing_is_made_during_a_capture_or_twice(capturing):

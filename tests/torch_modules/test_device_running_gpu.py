@@ -154,27 +154,28 @@ def recordings_of(function, *given, calls=8):
     return getattr(made[0].flat.known, "recorded", None)
 
 
-def recorded_product():
+def recorded_product(x):
     """A function that was recorded."""
-    w, x = torch.randn(512, 512, device="cuda"), torch.randn(512, 512, device="cuda")
+    w = torch.ones_like(x)
     run = Replaying(lambda given: (torch.tanh(given[0] @ given[1]) @ given[1],), [x, w])
     with torch.no_grad():
         for _ in range(8):
             run([x, w])
+            torch.cuda.current_stream().synchronize()  # whoever else is at work: its marks are passed
     assert run.recorded is not None
     gc.collect()
     return run
 
 
 def test_a_recording_that_is_dropped_gives_its_memory_back():
-    run = recorded_product()
+    run = recorded_product(torch.randn(512, 512, device="cuda"))
     held = len(pools())
     run.drop("it is tried")
     assert len(pools()) < held and run.recorded is None
 
 
 def test_a_recording_that_nobody_holds_gives_its_memory_back():
-    run = recorded_product()
+    run = recorded_product(torch.randn(512, 512, device="cuda"))
     held = len(pools())
     del run
     gc.collect()
@@ -183,7 +184,8 @@ def test_a_recording_that_nobody_holds_gives_its_memory_back():
 
 @pytest.mark.parametrize("what", ["dropped", "recorded"])
 def test_what_another_thread_captures_meanwhile_is_whole(what):
-    run = recorded_product() if what == "dropped" else None
+    one = torch.randn(512, 512, device="cuda")  # nobody draws numbers beside a capture
+    run = recorded_product(one) if what == "dropped" else None
     x, graph, ready, go_on = torch.ones(64, device="cuda"), torch.cuda.CUDAGraph(), Event(), Event()
     found = []
 
@@ -199,14 +201,14 @@ def test_what_another_thread_captures_meanwhile_is_whole(what):
     assert ready.wait(30)
     try:
         if run is None:
-            run = recorded_product()
+            run = recorded_product(one)
         run.drop("it is tried")
     finally:
         go_on.set()
         thread.join()
     graph.replay()
     assert found[0].tolist() == [3.0] * 64
-    recorded_product().drop("and what was not given back is, with this")
+    recorded_product(one).drop("and what was not given back is, with this")
 
 
 def pools():

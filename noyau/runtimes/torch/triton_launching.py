@@ -21,6 +21,7 @@ from triton import knobs
 from noyau.builders.triton import load
 from noyau.errors import InputError
 from noyau.ir.loops import Kernel
+from noyau.runtimes.torch.capturing import beside_captures
 from noyau.runtimes.torch.cuda_errors import require_free, require_grid, told
 
 Tensor: TypeAlias = torch.Tensor
@@ -68,9 +69,10 @@ class Noted:
 
 
 class _Tape(threading.local):
-    """What is noted, and where results are made, in this thread."""
+    """What is noted, what is launched later, and where results are made, in this thread."""
 
     noted: Noted | None = None
+    foretold: list[tuple[Any, Sequence[Any], Mapping[str, Any]]] | None = None
     empty: Callable[..., Tensor] = torch.empty
 
 
@@ -109,6 +111,9 @@ class Launch:
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., Any]:
         def launch(*arguments: Any, **options: Any) -> Any:
+            if TAPE.foretold is not None:
+                TAPE.foretold.append((self.function, arguments, options))
+                return None
             noted = TAPE.noted
             if noted is not None:
                 require_grid(noted.called, grid)
@@ -165,7 +170,7 @@ class Launcher:
         device = tensors[0].device
         require_free(self.called)
         noted = Noted(tensors, self.called)
-        with told(self.called, device, noted.made), guard(device):
+        with told(self.called, device, noted.made), guard(device), beside_captures():
             made = noting(noted, self.function, tensors, self.tiles)
         results = made if isinstance(made, tuple) else (made,)
         noted.results = tuple(map(noted.place, results))
@@ -189,6 +194,18 @@ def noting(noted: Noted, function: Callable[..., Any], tensors: Sequence[Tensor]
         raise InputError(f"{noted.called}: {error}") from error
     finally:
         TAPE.noted = before
+
+
+def foretold(
+    function: Callable[..., Any], tensors: Sequence[Tensor]
+) -> list[tuple[Any, Sequence[Any], Mapping[str, Any]]]:
+    """What a function of a text would launch for tensors: functions of Triton's, their arguments and options."""
+    before, TAPE.foretold = TAPE.foretold, []
+    try:
+        function(*tensors)
+        return TAPE.foretold
+    finally:
+        TAPE.foretold = before
 
 
 def guard(device: torch.device) -> Any:

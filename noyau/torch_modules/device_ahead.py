@@ -1,0 +1,114 @@
+"""The kernels of a graph for a GPU, found by a copy of this process while the first call goes on.
+
+To cut a graph and to spell its kernels is Python's work for a second, and so is what torch does in a first call: a
+thread would take that much longer for both. The copy calls nothing of the GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import pickle
+import signal
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Thread
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils._python_dispatch import _disable_current_modes
+
+from noyau.passes.partition import Partition
+from noyau.planning import Plan
+from noyau.runtimes.numpy.allotted import processors
+from noyau.torch_modules import device_beside, device_compiling, places
+from noyau.torch_modules.device_simplifying import simplify
+
+PATIENCE_S = 30.0  # for what takes a second or two
+_FEWEST = 4  # processors
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a copy has found: groups, kernels, and how the launches of these are spelt as tasks."""
+
+    cut: Partition
+    plan: Plan
+    tasks: dict[str, list[bytes]]
+
+
+class Copied:
+    """Some work done by a copy of this process; `then` is called with the result, in a thread of its own. Nothing comes
+    of it where the copy fails."""
+
+    def __init__(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        self.made: Any = None
+        read, written = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of threads that the copy does not have
+            self.child = os.fork()
+        if not self.child:
+            os.close(read)
+            _work(work, written)
+        os.close(written)
+        self.thread = Thread(target=self._listened, args=(read, then), daemon=True)
+        self.thread.start()
+
+    def _listened(self, read: int, then: Callable[[Any], None]) -> None:
+        with os.fdopen(read, "rb") as pipe:
+            told = pipe.read()
+        os.waitpid(self.child, 0)
+        with contextlib.suppress(Exception):
+            self.made = pickle.loads(told)  # noqa: S301  of our own copy
+            then(self.made)
+
+    def result(self) -> Any:
+        """What the work gave; None where it failed, or takes too long, and is ended."""
+        self.thread.join(PATIENCE_S)
+        if self.thread.is_alive():
+            with contextlib.suppress(OSError):
+                os.kill(self.child, signal.SIGKILL)
+        return self.made
+
+
+def _work(work: Callable[[], Any], written: int) -> None:
+    """Of the copy: the work, and its end."""
+    status = 1
+    with contextlib.suppress(BaseException):
+        gc.disable()  # what it lets go of may be of the GPU
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(2 * int(PATIENCE_S))  # whoever waits for it
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        with os.fdopen(written, "wb") as pipe:
+            pickle.dump(work(), pipe, pickle.HIGHEST_PROTOCOL)
+        status = 0
+    os._exit(status)
+
+
+def begun(program: fx.Graph) -> Copied | None:
+    """Begin with a graph whose sizes are numbers, and with its launches once its kernels are known. None where there
+    are too few processors for that."""
+    device = places.device_of(program)
+    if device.type != "cuda" or sys.platform != "linux" or processors() < _FEWEST:
+        return None
+    major, minor = torch.cuda.get_device_capability(device)
+    with contextlib.suppress(OSError):
+        return Copied(lambda: found_in(program, 10 * major + minor), lambda made: device_beside.give(made.tasks))
+    return None
+
+
+def found_in(program: fx.Graph, capability: int) -> Found:
+    """The groups of a graph, which is changed, and their kernels for a GPU of this compute capability. Only a copy of a
+    process that has a GPU calls it: Triton's driver is another one afterwards."""
+    simplify(program)
+    with _disable_current_modes():
+        found = device_compiling.with_updates_apart(places.traced(program))
+        cut, plan = device_compiling.planned_for_triton(found, reasons=False)
+        return Found(cut, plan, device_beside.tasks_of(plan.kernels, found, capability))
