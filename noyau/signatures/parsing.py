@@ -205,14 +205,13 @@ def _require_distinct(signature: Signature, text: str) -> None:
     rests = {term.rest.name for term in (*signature.inputs, *signature.outputs) if term.rest}
     dims = {name for t in (*signature.inputs, *signature.outputs) for dim in t.fixed for name in dim.names}
     inputs = [term.name for term in signature.inputs]
-    counts = Counter([*results, *inputs, *rests, *dims - scalars])
+    kinds = {"an input": inputs, "a result": results, "a dim": dims - scalars, "several dims": rests}
+    counts = Counter(name for names in kinds.values() for name in names)
     twice = [name for name, count in counts.items() if count > 1]
     if twice:
-        told = (
-            "a result without a name is out; name it"
-            if twice[0] == OUT
-            else "inputs, results and dims need a name each"
-        )
+        named = [kind for kind, names in kinds.items() for name in names if name == twice[0]]
+        missing = "a result without a name is out; name it"
+        told = missing if twice[0] == OUT else f"{' and '.join(named)}; each needs a name of its own"
         raise SignatureError(f'the signature "{brief(text)}" has two things named {twice[0]}: {told}')
 
 

@@ -92,8 +92,8 @@ def test_a_parameter_named_like_a_dim_needs_no_term():
         ("f32[n] -> float[n]", "no input says which dtype the float of out is; give a dtype such as f32"),
         ("f32[n] -> f32[*batch]", r"no input has the \*batch of out"),
         ("f32[n] -> f32[n], f32[n]", "two things named out: a result without a name is out; name it"),
-        ("f32[n] -> n: f32[n]", "two things named n: inputs, results and dims need a name each"),
-        ("f32[n, *n] -> f32[n]", "two things named n"),
+        ("f32[n] -> n: f32[n]", "two things named n: a result and a dim; each needs a name of its own"),
+        ("f32[n, *n] -> f32[n]", "two things named n: a dim and several dims"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(text, reason):
@@ -107,7 +107,7 @@ def test_what_is_wrong_is_said_with_its_place(text, reason):
         ("f32[n] -> f32[n]", ["x", "y"], "has 1 inputs, but the function takes 2: x, y"),
         ("f32[n], f32 -> f32[n]", ["x"], "has 2 inputs, but the function takes 1: x"),
         ("f32[n] -> f32[n]", [], "has 1 inputs, but the function takes none"),
-        ("f32[n], f32[m] -> f32[n]", ["x", "n"], "two things named n"),
+        ("f32[n], f32[m] -> f32[n]", ["x", "n"], "two things named n: an input and a dim"),
         ("f32[n] -> f32[n]", ["out"], "two things named out"),
     ],
 )
