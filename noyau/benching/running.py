@@ -86,7 +86,7 @@ def _there(
 
 
 def _tasks(
-    what: Op[..., Any] | Mapping[str, Function],
+    what: object,
     args: Arguments | None,
     peers: Mapping[str, Function],
     numbers: list[dict[str, int]],
