@@ -11,6 +11,25 @@ from torch import fx
 from noyau.torch_modules.merging import merge_equal
 
 Boxed = Callable[[list[Any]], Any]
+_ATEN = torch.ops.aten
+_METHODS = {  # of the same arguments, in the same order
+    _ATEN.view.default: "view",
+    _ATEN._unsafe_view.default: "view",
+    _ATEN.reshape.default: "reshape",
+    _ATEN.expand.default: "expand",
+    _ATEN.permute.default: "permute",
+    _ATEN.transpose.int: "transpose",
+    _ATEN.t.default: "t",
+    _ATEN.unsqueeze.default: "unsqueeze",
+    _ATEN.squeeze.dim: "squeeze",
+    _ATEN.select.int: "select",
+    _ATEN.detach.default: "detach",
+}
+_FUNCTIONS = {
+    _ATEN.linear.default: torch.nn.functional.linear,
+    _ATEN.mm.default: torch.mm,
+    _ATEN.bmm.default: torch.bmm,
+}
 
 
 def eager(module: fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
@@ -27,6 +46,7 @@ def eager(module: fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
     graph.output(graph.graph_copy(module.graph, known))
     for node in graph.nodes:
         node.meta = {}  # what torch found of shapes is large, and lives as long as the function
+        call_bound(node)
     graph.set_codegen(codegen())
     return _boxed(fx.GraphModule(module, graph).forward)
 
@@ -81,6 +101,17 @@ def shorten(graph: fx.Graph) -> None:
             node.target, node.args = aten.linear.default, (value, turned.args[0], *bias)
             if not turned.users:
                 graph.erase_node(turned)
+
+
+def call_bound(node: fx.Node) -> None:
+    """Let a node call what torch has bound to Python, where it calls the same operator by torch's registry, which takes
+    twice as long to read its arguments."""
+    if node.op != "call_function" or node.kwargs:
+        return
+    if node.target in _METHODS:
+        node.op, node.target = "call_method", _METHODS[node.target]
+    else:
+        node.target = _FUNCTIONS.get(node.target, node.target)
 
 
 def _is_vector(node: fx.Node) -> bool:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from itertools import accumulate
 
 import pytest
 
@@ -66,3 +67,60 @@ def test_what_is_given_is_let_go_of_after_its_last_use():
     assert given == []
     assert not any(node.meta for node in run.__closure__[0].cell_contents.__self__.graph.nodes)
     assert seen == [True]
+
+
+def test_what_torch_has_bound_to_python_is_called_there():
+    aten, graph = torch.ops.aten, torch.fx.Graph()
+    x, w = graph.placeholder("x"), graph.placeholder("w")
+    made = [
+        graph.call_function(target, (x, *args))
+        for target, args in (
+            (aten.view.default, ([6, 4],)),
+            (aten._unsafe_view.default, ([6, 4],)),
+            (aten.reshape.default, ([4, 6],)),
+            (aten.permute.default, ([2, 0, 1],)),
+            (aten.transpose.int, (0, 1)),
+            (aten.unsqueeze.default, (1,)),
+            (aten.select.int, (1, 2)),
+            (aten.detach.default, ()),
+            (aten.bmm.default, (graph.call_function(aten.expand.default, (w, [2, 4, 5])),)),
+        )
+    ]
+    made.append(graph.call_function(aten.squeeze.dim, (made[5], 1)))
+    made.append(graph.call_function(aten.mm.default, (made[0], w)))
+    made.append(graph.call_function(aten.linear.default, (x, graph.call_function(aten.t.default, (w,)))))
+    made.append(graph.call_function(aten.sum.dim_IntList, (x, [1]), {"keepdim": True}))
+    graph.output(tuple(made))
+    given = [torch.randn(2, 3, 4), torch.randn(4, 5)]
+    want = torch.fx.GraphModule({}, graph).forward(*given)
+    run = eager(torch.fx.GraphModule({}, graph), [])
+    code = run.__closure__[0].cell_contents.__self__.code
+    assert [line.partition("aten.")[2].partition("(")[0] for line in code.splitlines() if "aten." in line] == [
+        "sum.dim_IntList"
+    ]
+    got = run(list(given))
+    assert all(torch.equal(one, other) and one.stride() == other.stride() for one, other in zip(got, want, strict=True))
+    assert torch.equal(got[11], given[0] @ given[1])
+
+
+def held(run, given):
+    """What a call gives, and the bytes that it makes and holds: at the most, and at its end."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as seen:
+        made = run(given)
+    found = [each for each in seen.profiler.kineto_results.events() if each.name() == "[memory]"]
+    bytes_at = [0, *accumulate(each.nbytes() for each in sorted(found, key=lambda each: each.start_ns()))]
+    return made, max(bytes_at), bytes_at[-1]
+
+
+def test_a_graph_holds_what_is_read_later_and_no_more():
+    aten, graph, cells = torch.ops.aten, torch.fx.Graph(), 1 << 12
+    x, y = graph.placeholder("x"), graph.placeholder("y")
+    turned = graph.call_function(aten.t.default, (graph.call_function(aten.exp.default, (x,)),))
+    product = graph.call_function(aten.mm.default, (turned, y))  # turned is a view: exp(x) is held up to here
+    last = graph.call_function(aten.neg.default, (graph.call_function(aten.sin.default, (product,)),))
+    graph.output((last, product))
+    run, one = eager(torch.fx.GraphModule({}, graph), []), 4 * cells
+    made, most, end = held(run, [torch.ones(64, 64), torch.ones(64, 64)])
+    assert [each.shape for each in made] == [(64, 64)] * 2
+    # exp(x); the product beside it, then exp(x) goes; sin; neg beside both, then sin goes
+    assert (most, end) == (3 * one, 2 * one)
