@@ -182,12 +182,10 @@ def test_a_recording_that_nobody_holds_gives_its_memory_back():
     assert len(pools()) < held
 
 
-@pytest.mark.parametrize("what", ["dropped", "recorded"])
-def test_what_another_thread_captures_meanwhile_is_whole(what):
+def test_what_another_thread_captures_stays_whole_beside_a_recording_that_is_dropped():
     one = torch.randn(512, 512, device="cuda")  # nobody draws numbers beside a capture
-    run = recorded_product(one) if what == "dropped" else None
-    x, graph, ready, go_on = torch.ones(64, device="cuda"), torch.cuda.CUDAGraph(), Event(), Event()
-    found = []
+    run, x, graph = recorded_product(one), torch.ones(64, device="cuda"), torch.cuda.CUDAGraph()
+    ready, go_on, found = Event(), Event(), []
 
     def capture():
         with torch.cuda.graph(graph):
@@ -200,8 +198,6 @@ def test_what_another_thread_captures_meanwhile_is_whole(what):
     thread.start()
     assert ready.wait(30)
     try:
-        if run is None:
-            run = recorded_product(one)
         run.drop("it is tried")
     finally:
         go_on.set()

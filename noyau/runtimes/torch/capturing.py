@@ -1,7 +1,8 @@
-"""CUDA graphs that other threads capture: what is done here breaks none of them.
+"""CUDA graphs that other threads capture, and what is compiled, recorded or dropped here beside them.
 
 While a thread captures as torch does by default, CUDA fails what allocates, frees or waits in any other thread, and
-that capture with it, but for threads that have asked to be held to captures of their own alone.
+that capture with it, but for threads that have asked to be held to captures of their own alone. What torch itself runs
+for the first time beside a capture may still end it: the driver loads it then.
 """
 
 from __future__ import annotations
