@@ -358,9 +358,12 @@ def _replace(dim: Dim, values: Mapping[str, Dim]) -> Dim:
         return dim
     total = Dim.of(0)
     for monomial, factor in dim.terms:
-        part = Dim.of(factor)
-        for atom in monomial:
-            part = part * (values.get(atom, _atom(atom)) if isinstance(atom, str) else _replace_in(atom, values))
+        # of a monomial of many names few are replaced: the others stay one monomial
+        moved = [atom for atom in monomial if not isinstance(atom, str) or atom in values]
+        kept = tuple(atom for atom in monomial if isinstance(atom, str) and atom not in values)
+        part = Dim(((kept, factor),))
+        for atom in moved:
+            part = part * (values[atom] if isinstance(atom, str) else _replace_in(atom, values))
         total = total + part
     return total
 
