@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("numba")
 
-from noyau.builders.numba import plainly
+from noyau.shadow.numba.generated import plainly
 from noyau.shadow.numba.watching import Watching
 from noyau.shadow.recording import Recorder
 from noyau.shadow.records import Site
