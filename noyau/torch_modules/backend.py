@@ -22,7 +22,7 @@ from noyau.builders.triton_beside import BESIDE
 from noyau.torch_modules.ahead import Ahead
 from noyau.torch_modules.collecting import without_collections
 from noyau.torch_modules.compiling import Record, compile_graph, may_wait
-from noyau.torch_modules.merging import merge_equal
+from noyau.torch_modules.merging import drop_detached, merge_equal
 from noyau.torch_modules.running import is_symbolic
 from noyau.torch_modules.ties import keep_compared
 from noyau.torch_modules.wishes import Wishes, wishes_from
@@ -71,6 +71,7 @@ def in_two(
     joint: fx.GraphModule, *args: Any, num_fwd_outputs: int, **kwargs: Any
 ) -> tuple[fx.GraphModule, fx.GraphModule]:
     """The graphs of forward and backward, cut where the least must be kept."""
+    drop_detached(joint.graph)
     merge_equal(joint.graph)
     keep_compared(joint.graph, num_fwd_outputs)
     with config.patch(cse=False):  # it is done, and torch's own imports all of inductor

@@ -35,6 +35,16 @@ def merge_equal(graph: fx.Graph) -> None:
             graph.erase_node(node)
 
 
+def drop_detached(graph: fx.Graph) -> None:
+    """Let what reads a value without its gradient read the value itself: a graph has no gradients. Torch's partitioner
+    takes neither for a map, and would keep each tanh, sigmoid and exp for backward that it can compute again."""
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.detach.default):
+        source = node.args[0]
+        node.replace_all_uses_with(source, delete_user_cb=lambda user: user.op != "output")
+        if not node.users:
+            graph.erase_node(node)
+
+
 def may_change(node: fx.Node) -> bool:
     """Whether a node changes memory that it reads, as far as that is known."""
     if node.op in ("call_method", "call_module") or isinstance(node.target, HigherOrderOperator):

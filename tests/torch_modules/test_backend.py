@@ -9,9 +9,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from functorch.compile import make_boxed_func  # noqa: E402
+
 from noyau.torch_modules import judging  # noqa: E402
-from noyau.torch_modules.backend import backend, decompositions, through  # noqa: E402
+from noyau.torch_modules.backend import backend, captured, decompositions, through  # noqa: E402
 from noyau.torch_modules.compiling import Record  # noqa: E402
+from noyau.torch_modules.merging import shows  # noqa: E402
 from noyau.torch_modules.wishes import Wishes  # noqa: E402
 from tests.torch_modules.modules import Block, compiled, same  # noqa: E402
 
@@ -113,3 +116,23 @@ def test_inductor_runs_the_rest():
             x = torch.randn(shape)
             assert same(function(x), block(x))
     assert record.graphs[0].kept
+
+
+def test_maps_are_computed_again_in_backward_and_not_kept():
+    kept = []
+
+    def compiler(module, examples, kind):
+        results = [each for each in module.graph.output_node().args[0] if each.op != "placeholder" and not shows(each)]
+        kept.append((kind, sum(each.meta["val"].untyped_storage().nbytes() for each in results)))
+        return make_boxed_func(module.forward)
+
+    def net(x, w):
+        return (((x @ w).tanh() * 2).sigmoid() + 1).exp().relu().sum()
+
+    x, w = (torch.randn(8, 8, generator=torch.Generator().manual_seed(0), requires_grad=True) for _ in range(2))
+    torch._dynamo.reset()
+    run = torch.compile(net, backend=lambda module, inputs: captured(module, inputs, compiler))
+    run(x, w).backward()
+    assert kept[0] == ("forward", 4 + 4 * 8 * 8)  # the sum, and what tanh is computed from
+    got, (want, _) = x.grad, torch.autograd.grad(net(x, w), (x, w))
+    assert torch.allclose(got, want)

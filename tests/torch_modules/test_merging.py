@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch")
 
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
-from noyau.torch_modules.merging import merge_equal  # noqa: E402
+from noyau.torch_modules.merging import drop_detached, merge_equal  # noqa: E402
 
 
 def counted(function, *args) -> int:
@@ -26,6 +26,15 @@ def test_equal_values_are_one():
     assert counted(lambda x: (x.exp() + x.exp().t().exp().t(),), X) == 5
     assert counted(lambda x: (x.sum(0) * x.sum(1).sum(0),), X) == 4
     assert counted(lambda x: (x.max(1)[0] + x.max(1)[0],), X) == 4
+
+
+def test_what_is_read_without_its_gradient_is_the_value_itself():
+    graph = make_fx(lambda x: (x.exp().detach().t().detach() + 1, x.sin().detach()), tracing_mode="fake")(X)
+    drop_detached(graph.graph)
+    graph.graph.lint()
+    graph.recompile()
+    assert graph.code.count("aten.detach.default") == 1  # what is given stays another tensor
+    assert all(map(torch.equal, graph(X), (X.exp().t() + 1, X.sin())))
 
 
 def test_results_stay_apart():
