@@ -38,6 +38,7 @@ def test_the_mode_is_the_thread_s_own_for_a_while(monkeypatch):
 
 
 def test_without_cuda_nothing_is_asked(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     monkeypatch.setattr(capturing, "_exchange", lambda: pytest.fail("there is no driver to ask"))
     with capturing.beside_captures():
         pass
