@@ -37,7 +37,13 @@ def test_breaks_and_operators_that_noyau_does_not_know():
     assert "graph break" in str(found)
 
 
-def test_a_graph_that_is_left_whole():
+def test_a_dtype_that_noyau_does_not_know_leaves_what_reads_it():
     found = noyau.explain(lambda x: x * 2, torch.ones(2, dtype=torch.complex64))
-    assert "no dtype for torch.complex64" in found.to_json()["graphs"][0]["whole"]
+    assert "no dtype for torch.complex64" in found.to_json()["graphs"][0]["opaque"]["mul"]
     assert "no dtype for torch.complex64" in str(found)
+
+
+def test_a_graph_that_is_left_whole():
+    found = noyau.explain(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), torch.ones(4))
+    assert "cond takes a graph of its own, true_graph_0" in found.to_json()["graphs"][0]["whole"]
+    assert "cond takes a graph of its own, true_graph_0" in str(found)

@@ -116,6 +116,9 @@ class _Importing:
         if isinstance(value, torch.SymInt | int) and not isinstance(value, bool):
             self.sizes[node.name] = dim_of(value)
             return dim_of(value)
+        if node.op == "get_attr" and value is None:
+            takers = ", ".join(sorted({str(user.target) for user in node.users}))
+            raise UnsupportedError(f"{takers} takes a graph of its own, {node.name}, which noyau does not look into")
         if not isinstance(value, torch.Tensor):
             raise UnsupportedError(f"the input {node.name} is a {type(value).__name__}, and noyau takes tensors")
         name = f"{node.name}_" if re.fullmatch(r"v\d+", node.name) else node.name  # as the tape names values
