@@ -19,6 +19,7 @@ from noyau.ir.loops import (
     Buffer,
     Call,
     Const,
+    Expr,
     If,
     Index,
     Kernel,
@@ -80,16 +81,22 @@ class _Around:
 
 
 def _lengths(body: Statements) -> dict[str, int]:
-    """The lengths of tiles, min(a number, what is left), by name: that number."""
-    found = {}
+    """The lengths of tiles, min(a number, what is left), by name: that number. A name that is given twice, in scopes of
+    their own, is left out where the numbers differ."""
+    found: dict[str, set[int]] = {}
     for let in every_statement(body):
-        if isinstance(let, Let) and isinstance(let.value, Index):
-            match let.value.dim.terms:
-                case (((Op("max", left, right),), -1),):
-                    found[let.name] = -min(each.constant or 0 for each in (left, right))
-                case _:
-                    pass
-    return {name: most for name, most in found.items() if LEAST_CELLS <= most <= TILE}
+        if isinstance(let, Let):
+            found.setdefault(let.name, set()).add(_most_of(let.value))
+    return {name: max(most) for name, most in found.items() if len(most) == 1 and LEAST_CELLS <= max(most) <= TILE}
+
+
+def _most_of(value: Expr) -> int:
+    """The number in min(a number, what is left); 0 for all else."""
+    match value:
+        case Index(Dim((((Op("max", left, right),), -1),))):
+            return -min(each.constant or 0 for each in (left, right))
+        case _:
+            return 0
 
 
 def _block(body: Iterable[Statement], change: _Around) -> Statements:

@@ -6,12 +6,28 @@ import pytest
 from noyau.builders.cc import compile_library
 from noyau.builders.native import Native
 from noyau.dtypes import DType
-from noyau.ir.loops import Alloc, Axis, If, Prefetch, Store
+from noyau.ir.dims import Dim
+from noyau.ir.loops import (
+    Alloc,
+    Axis,
+    Buffer,
+    If,
+    Index,
+    Kernel,
+    Launch,
+    Let,
+    Load,
+    Loop,
+    Prefetch,
+    Role,
+    Store,
+)
 from noyau.ir.walk import every_statement
 from noyau.ir.wellformed import check
 from noyau.languages import c
-from noyau.schedules.around import TILE
+from noyau.schedules.around import TILE, write_around
 from noyau.schedules.choosing import Options, schedule
+from noyau.schedules.steps import minimum
 from tests.checking.groups import F32, Group, rms_norm, softmax, swiglu
 from tests.judged import Judge
 from tests.schedules.groups import (
@@ -132,6 +148,25 @@ def test_a_flat_loop_on_threads_is_cut_in_tiles():
     made = check(schedule(lowered(added()), Options(around_bytes=1)))
     assert loops(made, Axis.THREADS) == ["#i1w"]
     assert loops(made, Axis.LANES)[:2] == ["#i1", "#i1"]
+
+
+@pytest.mark.parametrize(("sizes", "goes_around"), [((TILE, TILE), True), ((2 * TILE, TILE), False)])
+def test_a_length_whose_name_is_another_s_too_is_not_known(sizes, goes_around):
+    """Two loops in scopes of their own, each over a length of this name: no stage may be shorter than its loop."""
+
+    def piece(var, size):
+        length, place = minimum(Dim.of(size), Dim.of("n") - Dim.of(var) * size), Dim.of(var) * size + Dim.of("#i")
+        copy = Store(("y",), (place,), (Load("x", (place,), F32),))
+        lanes = Loop("#i", Dim.of("#length"), Axis.LANES, (copy,))
+        rounds = (Dim.of("n") + (size - 1)) // size
+        return Loop(var, rounds, Axis.SERIAL, (Let("#length", Index(length)), lanes))
+
+    buffers = tuple(
+        Buffer(*each) for each in (("x", F32, (Dim.of("n"),), Role.INPUT), ("y", F32, (Dim.of("n"),), Role.OUTPUT))
+    )
+    pieces = tuple(piece(var, size) for var, size in zip(("#a", "#b"), sizes, strict=True))
+    made = write_around(Kernel("twice", buffers, (), (Launch(pieces),)), 1)
+    assert bool(around(made)) == goes_around
 
 
 def test_a_tile_for_each_output():
