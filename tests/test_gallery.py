@@ -211,7 +211,8 @@ PAGES = {
         "nearest[best]: right on",
         "nearest[by_product]: wrong-value: wrong at squared[0]",
         "around 0: the product finds 100% of the neighbours",
-        "around 1000: the product finds 91% of the neighbours, the least squared distance is -2;",
+        # How few, and how far below 0, is as the local BLAS rounds.
+        re.compile(r"around 1000: the product finds \d\d?% of the neighbours, the least squared distance is -[\d.]+;"),
     ),
     "quantile_regression": (
         "weights[select]: right on",
@@ -275,7 +276,12 @@ def test_a_page_says_what_is_right_what_is_wrong_and_what_is_fast(page):
         assert said == "this page needs Numba, which is not installed; run: pip install 'noyau[numba]'"
         return
     assert not re.search(r"WRONG|: wrong$", ran.stdout, re.MULTILINE)
-    assert [words for words in PAGES[page] if " ".join(words.split()) not in said] == []
+    assert [words for words in PAGES[page] if not is_said(words, said)] == []
+
+
+def is_said(words, said):
+    """Whether a text without line breaks has these words, or what a pattern asks for."""
+    return words.search(said) if isinstance(words, re.Pattern) else " ".join(words.split()) in said
 
 
 @pytest.fixture(scope="module")
