@@ -213,9 +213,9 @@ def _told(fault: BaseException) -> str:
 
 
 def _place(fault: BaseException) -> str:
-    """The module and the line that raised."""
+    """The module and the line that raised; the file, where it is no module's: Numba's own frames have no names."""
     frame, line = list(traceback.walk_tb(fault.__traceback__))[-1]
-    return f"{frame.f_globals.get('__name__')}, line {line}"
+    return f"{frame.f_globals.get('__name__') or frame.f_code.co_filename}, line {line}"
 
 
 def _as_array(part: Any, value: Value) -> Array:

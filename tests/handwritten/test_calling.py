@@ -143,6 +143,18 @@ def test_an_error_without_a_text_is_told_by_its_place():
         guarded(strict)
 
 
+def test_an_error_of_compiled_python_without_a_text_is_told_by_its_file():
+    numba = pytest.importorskip("numba")
+
+    @numba.njit
+    def strict(x, out):
+        if x[0] < 1e9:
+            raise AssertionError
+
+    with pytest.raises(CheckError, match=r"op\[k\] raised AssertionError in .*test_calling\.py, line \d+$"):
+        guarded(strict)
+
+
 def test_args_init_and_updates_of_a_function():
     def step(by, target, n):
         target[...] += by * n

@@ -61,9 +61,10 @@ def _expand(site: Site) -> Node:
 def _first(site: Site, given: object, whole: torch.Tensor, axis: int) -> Dim:
     """Where a slice of a fake tensor begins, cut off as Python does: below 0 it counts from the end, and it stays
     within the extent. What holds of the sizes that torch saw holds of all that its graph is run on: it has guards."""
-    extent, last = dim_of(whole.shape[axis]), hinted(whole.shape[axis])
-    start = Dim.of(0) if given is None else site.dim(given)
-    at = 0 if given is None else hinted(given.meta["val"] if isinstance(given, fx.Node) else given)
+    if given is None or given == 0:
+        return Dim.of(0)  # whatever the extent is, also one that depends on values
+    extent, last, start = dim_of(whole.shape[axis]), hinted(whole.shape[axis]), site.dim(given)
+    at = hinted(given.meta["val"] if isinstance(given, fx.Node) else given)
     if at < 0:
         start, at = extent + start, last + at
     return Dim.of(0) if at < 0 else extent if at > last else start

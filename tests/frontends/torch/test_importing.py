@@ -60,6 +60,11 @@ def test_what_only_requires_something_makes_no_value():
     assert not {value for value, giver in made.made_by.items() if "assert_scalar" in giver}
 
 
+def test_a_slice_from_the_first_cell_on_asks_no_size():
+    made = imported(lambda x: x.nonzero()[0:, :] * 3, [numbers(4)])
+    assert not {"slice_1", "slice_2", "mul"} & set(made.opaque)
+
+
 def test_a_result_that_is_an_input_or_given_twice():
     compare(lambda x: (x, x + 1, x), numbers(3))
 
