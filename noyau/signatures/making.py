@@ -11,12 +11,14 @@ import numpy as np
 from noyau.dtypes import DType
 from noyau.errors import SignatureError
 from noyau.ir.binding import plan
+from noyau.ir.dims import Dim
 from noyau.signatures.instances import instance_of, shapes_of, sizing_integers
 from noyau.signatures.types import Family, Instance, Signature, Term, Value
 
 Maker = Callable[..., Any]
 USUAL_DTYPES = {Family.FLOAT: DType.F32, Family.INT: DType.I64, Family.ANY: DType.F32}
 USUAL_SIZES = (5, 3, 7, 2)  # small primes, of the sizes in turn
+_MOST_DOUBLINGS = 10  # of one size at once, until a result has more cells: `f32[n] -> f32[n // 1000]`
 _REACH = 100  # of integers, which are drawn from [-100, 100]
 
 
@@ -38,19 +40,29 @@ def usual_sizes(instance: Instance, wanted: Mapping[str, int]) -> dict[str, int]
     result would have no cell, as of `f32[n], f32[k] -> f32[n - k + 1]`."""
     names = [binding.size for binding in plan([value.shape for value in instance.inputs])]
     sizes = {name: wanted.get(name, USUAL_SIZES[at % len(USUAL_SIZES)]) for at, name in enumerate(names)}
-    while (least := _least_extent(instance, sizes)) < 1:
-        larger = [{**sizes, name: 2 * sizes[name] + 1} for name in names if name not in wanted]
-        best = max(larger, key=lambda one: _least_extent(instance, one), default=sizes)
-        if _least_extent(instance, best) <= least:
+    free = [name for name in names if name not in wanted]
+    while (lacking := _lacking(instance, sizes)) and free:
+        for doublings in range(1, _MOST_DOUBLINGS + 1):
+            larger = [{**sizes, name: (sizes[name] + 1 << doublings) - 1} for name in free]
+            best = min(larger, key=lambda one: _lacking(instance, one))
+            if _lacking(instance, best) < lacking:
+                break
+        else:
             break
         sizes = best
     return sizes
 
 
-def _least_extent(instance: Instance, sizes: Mapping[str, int]) -> float:
-    """The smallest extent of a result at these sizes; 1 where one is divided by 0, or not told by sizes."""
+def _lacking(instance: Instance, sizes: Mapping[str, int]) -> int:
+    """By how much the extents of the results, all together, are below 1 at these sizes; what these do not tell is
+    not."""
+    return sum(max(0, 1 - _extent(dim, sizes)) for value in instance.outputs for dim in value.shape)
+
+
+def _extent(dim: Dim, sizes: Mapping[str, int]) -> int:
+    """The number of a dim; 1 where it is divided by 0, or not told by sizes."""
     try:
-        return min((dim.evaluate(sizes) for value in instance.outputs for dim in value.shape), default=1)
+        return int(dim.evaluate(sizes))
     except (KeyError, ZeroDivisionError):
         return 1
 

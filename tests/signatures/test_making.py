@@ -76,7 +76,12 @@ def test_what_a_maker_may_not_give(maker, sizes, told):
         ("f32[h, w], f32[kh, kw] -> f32[h-kh+1, w-kw+1]", "ab", {"h": 11, "w": 3, "kh": 7, "kw": 2}),
         ("f32[n] -> f32[n-20]", "a", {"n": 23}),
         ("f32[n], f32[m] -> f32[n//m - 4]", "ab", {"n": 23, "m": 3}),
+        ("f32[n] -> f32[n//16]", "a", {"n": 23}),  # nothing is gained on the way
+        ("f32[n] -> f32[n//4096]", "a", {"n": 6143}),
+        ("f32[n], f32[m] -> p: f32[n-9], q: f32[m-7]", "ab", {"n": 11, "m": 15}),  # both lack as much
+        ("f32[n], f32[m] -> f32[n//16, m//8]", "ab", {"n": 23, "m": 15}),
         ("f32[n] -> f32[2-n]", "a", {"n": 5}),  # no larger one would do
+        ("f32[n], f32[m] -> p: f32[n-m], q: f32[m-n]", "ab", {"n": 5, "m": 3}),
     ],
 )
 def test_usual_sizes_leave_a_cell_of_each_result(text, parameters, sizes):
