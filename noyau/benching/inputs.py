@@ -78,7 +78,7 @@ def as_arguments(args: Any) -> Any:
     neither."""
     if args is None or callable(args) or isinstance(args, tuple | list):
         return args
-    if hasattr(args, "shape"):
+    if hasattr(args, "shape") or is_foreign(args):
         return (args,)
     raise InputError(f"args= is a tuple of the arguments of a call, or what makes them, and no {type(args).__name__}")
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noyau.benching.inputs import drawn_by, usual_numbers, varied
+from noyau.benching.inputs import as_arguments, drawn_by, usual_numbers, varied
 from noyau.signatures.parsing import parse
 
 
@@ -69,3 +69,19 @@ def test_scalars_stay_what_they_are_in_all_draws():
 )
 def test_the_largest_input_has_about_a_million_cells(text, wanted, sizes):
     assert usual_numbers(parse(text), {}, wanted) == sizes
+
+
+class OfDlpack:
+    """An array that says nothing of itself but how it is exchanged."""
+
+    def __dlpack__(self, **_):
+        return np.ones(3).__dlpack__()
+
+    def __dlpack_device__(self):
+        return np.ones(3).__dlpack_device__()
+
+
+def test_an_array_of_any_package_is_the_only_argument():
+    for array in (np.ones(3), np.float32(2), OfDlpack()):
+        (given,) = as_arguments(array)
+        assert given is array
