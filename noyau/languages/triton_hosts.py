@@ -37,7 +37,8 @@ STAGES_OF = '''def stages_of(size):
 
 WARP = 32  # threads
 # No thread of 32 warps has more: ptxas, told so, has a round's loads all on the way before it takes in the first.
-REGISTERS = ", maxnreg=64 if warps == 32 else None"
+# Nothing is said elsewhere: a backend without such an option refuses the word.
+REGISTERS = 'registers = {"maxnreg": 64} if warps == 32 else {}'
 FEW = 16384  # bytes of rows: programs that take in fewer at once hide each other's waiting
 MOST_AT_ONCE = 16384
 OF_LED = 256  # cells of a warp, of growing tiles that begin before their rows, at most
@@ -193,10 +194,11 @@ class Caller(Sizes):
         given = ", ".join([*buffers, *sizes, *steps, "INDEX", *tiles])
         if is_of_several(printer):
             yield f"warps = {self.warps(printer)}"
+            yield REGISTERS
         yield "for _ in range(rounds if programs > 0 else 0):" if printer.waits else "if programs > 0:"
         yield f"{pad}{printer.name}[(programs,)]("
         apart = ", enable_fp_fusion=False" if any(map(rounds_apart, self.kernel.launches)) else ""
-        apart += REGISTERS if is_of_several(printer) else ""
+        apart += ", **registers" if is_of_several(printer) else ""
         yield f"{pad}{INDENT}{given}, num_warps={'warps' if is_of_several(printer) else self.warps(printer)}{apart}"
         yield f"{pad})"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 import numpy as np
 import pytest
@@ -65,8 +66,9 @@ def test_a_block_of_one_value_is_stored_as_one():
 
 def test_the_registers_of_32_warps_are_told_where_several_arrays_are_read_at_once():
     text = text_of(residual_rms_norm())
-    assert text.count("num_warps=warps, maxnreg=64 if warps == 32 else None") == 1
-    assert "maxnreg" not in text_of(softmax())
+    assert text.count('registers = {"maxnreg": 64} if warps == 32 else {}\n') == 1
+    assert text.count("num_warps=warps, **registers\n") == 1
+    assert not re.search("maxnreg|registers", text_of(softmax()))
 
 
 def test_a_map_has_no_more_threads_than_cells():

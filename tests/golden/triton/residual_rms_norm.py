@@ -315,8 +315,9 @@ def residual_rms_norm(v10, x, r, w, **tiles):
         ENDS = (n * rows) % ALIGN != 0
         programs = rows
         warps = tiles.get("num_warps", min(32, max(1, BLOCK // (512 if ALIGN == 1 else 256))))
+        registers = {"maxnreg": 64} if warps == 32 else {}
         if programs > 0:
             residual_rms_norm_2[(programs,)](
-                v10, x, r, w, v17, v3, rows, n // step_of(n), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, ENDS, num_warps=warps, maxnreg=64 if warps == 32 else None
+                v10, x, r, w, v17, v3, rows, n // step_of(n), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, ENDS, num_warps=warps, **registers
             )
     return v17, v3

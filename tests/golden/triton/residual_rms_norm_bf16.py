@@ -306,8 +306,9 @@ def residual_rms_norm_bf16(x, r, w, v10, **tiles):
         ENDS = (n * rows) % ALIGN != 0
         programs = rows
         warps = tiles.get("num_warps", min(32, max(1, BLOCK // (512 if ALIGN == 1 else 256))))
+        registers = {"maxnreg": 64} if warps == 32 else {}
         if programs > 0:
             residual_rms_norm_bf16_2[(programs,)](
-                x, r, w, v10, v3, v17, rows, n // step_of(n), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, ENDS, num_warps=warps, maxnreg=64 if warps == 32 else None
+                x, r, w, v10, v3, v17, rows, n // step_of(n), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, ENDS, num_warps=warps, **registers
             )
     return v3, v17
