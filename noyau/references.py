@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import threading
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +26,7 @@ from noyau.signatures.types import Instance, Signature, Value, brief
 
 Array = np.ndarray
 _AS_WRITTEN: ContextVar[bool] = ContextVar("noyau_as_written", default=False)
+_UNWARNED: ContextVar[bool] = ContextVar("noyau_unwarned", default=False)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -39,32 +40,30 @@ def reference() -> Iterator[None]:
         _AS_WRITTEN.reset(token)
 
 
-class _Unwarned:
+class _WhereUnwarned(type):
+    """Of a category that a warning of numbers is of where `unwarned` is around, in the thread that warns."""
+
+    def __subclasscheck__(cls, kind: type) -> bool:
+        return _UNWARNED.get() and issubclass(kind, RuntimeWarning)
+
+
+class _OfNumbers(RuntimeWarning, metaclass=_WhereUnwarned):
+    """What is ignored: the filters of warnings are those of the process, so the one filter stays and asks each time."""
+
+
+@contextmanager
+def unwarned() -> Iterator[None]:
     """A block in which NumPy warns of no number: sizes of 0, infinities and NaN are given on purpose where a kernel is
-    judged. Filters of warnings are those of the process: the first thread that enters sets them, the last one that
-    leaves puts them back."""
-
-    def __init__(self) -> None:
-        self._lock, self._threads, self._filters = threading.Lock(), 0, warnings.catch_warnings()
-
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
-        with self._lock:
-            self._threads += 1
-            if self._threads == 1:
-                self._filters = warnings.catch_warnings(action="ignore", category=RuntimeWarning)
-                self._filters.__enter__()
-        try:
-            with np.errstate(all="ignore"):
-                yield
-        finally:
-            with self._lock:
-                self._threads -= 1
-                if not self._threads:
-                    self._filters.__exit__(None, None, None)
-
-
-unwarned = _Unwarned()
+    judged. Holds for this thread alone."""
+    of_context = getattr(sys.flags, "context_aware_warnings", False)  # then `warnings.filters` may not be those here
+    if of_context or not warnings.filters or warnings.filters[0][2] is not _OfNumbers:
+        warnings.simplefilter("ignore", _OfNumbers)  # before those that were set since
+    token = _UNWARNED.set(True)
+    try:
+        with np.errstate(all="ignore"):
+            yield
+    finally:
+        _UNWARNED.reset(token)
 
 
 def empty_outputs(instance: Instance, arrays: Sequence[Array]) -> list[Array]:

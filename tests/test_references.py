@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import multiprocessing
+import os
 import threading
 import warnings
 
@@ -164,22 +166,71 @@ def test_a_kernel_is_judged_on_no_numbers_and_nobody_is_warned():
     assert not centred(np.ones((4, 5), np.float32)).any()
 
 
-def test_filters_of_warnings_are_put_back_by_the_thread_that_leaves_last():
-    before, inside, left = list(warnings.filters), threading.Event(), threading.Event()
+def is_warned():
+    """Whether a mean of nothing warns, by the filters that there are."""
+    try:
+        np.zeros(0, np.float32).mean()
+    except RuntimeWarning:
+        return True
+    return False
 
-    def other():
+
+@pytest.fixture
+def worker_inside():
+    """A thread that is in `unwarned` for as long as it takes, and is not warned; the function ends it."""
+    inside, leave, told = threading.Event(), threading.Event(), []
+
+    def work():
         with unwarned():
             inside.set()
-            left.wait(10)
+            leave.wait(30)
+            told.append(is_warned())
 
-    with unwarned():
-        thread = threading.Thread(target=other)
-        thread.start()
-        assert inside.wait(10)
-    assert warnings.filters != before
-    left.set()
-    thread.join()
-    assert warnings.filters == before
+    def end():
+        leave.set()
+        thread.join(30)
+        return told
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert inside.wait(30)
+    yield end
+    end()
+
+
+@pytest.mark.filterwarnings("error")
+def test_other_threads_are_warned_and_keep_their_filters(worker_inside):
+    """Filters that are set while another thread is in `unwarned`, and left after it, end as they began."""
+    assert is_warned()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with unwarned():
+            assert not is_warned()
+        assert is_warned()
+        assert worker_inside() == [False]
+    assert is_warned()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a fork")
+def test_a_fork_beside_an_unwarned_thread_is_warned_and_waits_for_nobody(worker_inside):
+    def child(answers):
+        before = is_warned()
+        with unwarned():
+            within = is_warned()
+        answers.put((before, within, is_warned()))
+
+    forking = multiprocessing.get_context("fork")
+    answers = forking.Queue()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of any fork beside threads
+        process = forking.Process(target=child, args=(answers,))
+        process.start()
+    try:
+        assert answers.get(timeout=30) == (True, False, True)
+    finally:
+        process.kill()
+        process.join(30)
 
 
 @pytest.mark.filterwarnings("error")
