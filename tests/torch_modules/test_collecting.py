@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from contextlib import suppress
+from threading import Barrier, Thread
 
 import pytest
 
@@ -23,3 +24,24 @@ def test_collections_are_as_they_were_afterwards(collects):
         assert gc.isenabled() == collects
     finally:
         (gc.enable if before else gc.disable)()
+
+
+def test_the_last_of_two_threads_restores():
+    assert gc.isenabled()
+    inside, left, seen = Barrier(2, timeout=10), Barrier(2, timeout=10), []
+
+    def first():
+        with without_collections():
+            inside.wait()
+        seen.append(gc.isenabled())  # the other is inside
+        left.wait()
+
+    thread = Thread(target=first)
+    thread.start()
+    with without_collections():
+        inside.wait()
+        left.wait()
+        seen.append(gc.isenabled())
+    thread.join(10)
+    assert seen == [False, False]
+    assert gc.isenabled()
