@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from typing import Any
 
 import numpy as np
@@ -164,10 +164,10 @@ class Trial:
         steps = stepped(graph)
         skipped = [np.zeros(len(where), bool) for where in cells]
         runs, judges, outcome = self.runs(given, noise), list[Judge](), Outcome(case.label, False)
-        done, waiting = 0, [results, truth]
+        done, waiting = 0, [cells_of(results, cells), cells_of(truth, cells)]
         for until in (1 + first_runs(steps, graph.outputs), 1 + MOVED_RUNS, 1 + MORE_RUNS):
-            waiting += islice(runs, until - done)
-            seen = brought([picked(*each) for run in waiting for each in zip(run, cells, strict=True)])
+            waiting += map(cells_of, islice(runs, until - done), repeat(cells))  # what runs made goes one by one
+            seen = brought(list(chain.from_iterable(waiting)))
             rows = [seen[at : at + len(cells)] for at in range(0, len(seen), len(cells))]
             if not judges:
                 ends = zip(graph.outputs, rows.pop(0), rows.pop(0), skipped, strict=True)
@@ -228,6 +228,11 @@ def chosen(count: int, noise: torch.Generator) -> Tensor:
 def picked(tensor: Tensor, where: Tensor) -> Tensor:
     """Cells of a tensor, counted in the order of its axes."""
     return tensor.contiguous().reshape(-1)[where]
+
+
+def cells_of(made: Sequence[Tensor], cells: Sequence[Tensor]) -> list[Tensor]:
+    """What is picked of each result."""
+    return [picked(*each) for each in zip(made, cells, strict=True)]
 
 
 def _changed(now: Sequence[Tensor], before: Sequence[Tensor]) -> Iterator[Flag]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -145,6 +146,21 @@ def test_other_bits_in_another_run_are_told(monkeypatch):
     made = certificate_of(restless, monkeypatch)
     assert not made.order_independent
     assert not any(outcome.failures for outcome in made.outcomes)
+
+
+def test_results_of_runs_are_picked_from_one_by_one(monkeypatch):
+    alive, most, unfused = weakref.WeakSet(), [], Trial.unfused
+
+    def counted(self, given):
+        made = unfused(self, given)
+        alive.update(made)
+        most.append(len(alive))
+        return made
+
+    monkeypatch.setattr(Trial, "unfused", counted)
+    assert certificate_of(wrong, monkeypatch).outcomes[0].beyond
+    assert len(most) > 16  # a cell that is wrong asks for more of them
+    assert max(most) == 1
 
 
 @pytest.mark.parametrize(
