@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import os
 import pickle
 import signal
@@ -15,7 +16,8 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from threading import Thread
+from importlib import import_module
+from threading import Lock, Thread
 from typing import Any
 
 import torch
@@ -28,8 +30,10 @@ from noyau.runtimes.numpy.allotted import processors
 from noyau.torch_modules import device_beside, device_compiling, places
 from noyau.torch_modules.device_simplifying import simplify
 
-PATIENCE_S = 30.0  # for what takes a second or two
+PATIENCE_S = 10.0  # for what takes a second or two
 _FEWEST = 4  # processors
+_IMPORTED = ("noyau.runtimes.torch.triton_launching", "triton.language.extra.libdevice")  # by the copy's work
+log = logging.getLogger("noyau")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +51,16 @@ class Copied:
 
     def __init__(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
         self.made: Any = None
+        self.lock = Lock()
         read, written = os.pipe()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of threads that the copy does not have
-            self.child = os.fork()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # of threads that the copy does not have
+                self.child = os.fork()
+        except OSError:
+            os.close(read)
+            os.close(written)
+            raise
         if not self.child:
             os.close(read)
             _work(work, written)
@@ -59,20 +69,31 @@ class Copied:
         self.thread.start()
 
     def _listened(self, read: int, then: Callable[[Any], None]) -> None:
-        with os.fdopen(read, "rb") as pipe:
-            told = pipe.read()
-        os.waitpid(self.child, 0)
-        with contextlib.suppress(Exception):
-            self.made = pickle.loads(told)  # noqa: S301  of our own copy
-            then(self.made)
+        with contextlib.suppress(Exception), os.fdopen(read, "rb") as pipe:
+            # not up to its end: a process that was forked meanwhile may have it open for longer
+            self.made = pickle.load(pipe)  # noqa: S301  of our own copy
+        self.end()
+        if self.made is not None:
+            with contextlib.suppress(Exception):
+                then(self.made)
 
     def result(self) -> Any:
         """What the work gave; None where it failed, or takes too long, and is ended."""
         self.thread.join(PATIENCE_S)
         if self.thread.is_alive():
-            with contextlib.suppress(OSError):
-                os.kill(self.child, signal.SIGKILL)
+            log.info(
+                "a copy of this process has not found the kernels of a graph in %g s; they are found here", PATIENCE_S
+            )
+            self.end()
         return self.made
+
+    def end(self) -> None:
+        """End the copy, once: its number is another process's later."""
+        with self.lock, contextlib.suppress(OSError):  # where SIGCHLD is ignored, nobody is waited for
+            child, self.child = self.child, 0
+            if child:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
 
 
 def _work(work: Callable[[], Any], written: int) -> None:
@@ -82,7 +103,8 @@ def _work(work: Callable[[], Any], written: int) -> None:
         gc.disable()  # what it lets go of may be of the GPU
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(2 * int(PATIENCE_S))  # whoever waits for it
+        signal.alarm(max(1, round(2 * PATIENCE_S)))  # whoever waits for it
+        torch.set_num_threads(1)  # threads are not copied, and OpenMP would wait for them
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)
@@ -94,11 +116,14 @@ def _work(work: Callable[[], Any], written: int) -> None:
 
 def begun(program: fx.Graph) -> Copied | None:
     """Begin with a graph whose sizes are numbers, and with its launches once its kernels are known. None where there
-    are too few processors for that."""
+    are too few processors for that, or the GPU is not one of CUDA."""
     device = places.device_of(program)
-    if device.type != "cuda" or sys.platform != "linux" or processors() < _FEWEST:
+    if device.type != "cuda" or torch.version.hip is not None or sys.platform != "linux" or processors() < _FEWEST:
         return None
     major, minor = torch.cuda.get_device_capability(device)
+    for module in _IMPORTED:  # here: a copy waits for ever for a module that another thread has begun to import
+        with contextlib.suppress(Exception):  # Triton is not there, and the work says so
+            import_module(module)
     with contextlib.suppress(OSError):
         return Copied(lambda: found_in(program, 10 * major + minor), lambda made: device_beside.give(made.tasks))
     return None
