@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from threading import Event
+from threading import Event, Lock
+from time import monotonic
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from noyau.torch_modules.kernels import input_names
 from noyau.torch_modules.places import Traced
 
 BEGUN: dict[str, list[Event]] = {}  # by the name of a kernel: set when its launches are compiled
+_TAKING = Lock()  # of the events of a kernel, for which one waits
 Form = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
 Launching = tuple[Any, Sequence[Any], Mapping[str, Any]]
 
@@ -87,6 +89,10 @@ def _begin(name: str, begun: Callable[[], list[Event | None]]) -> None:
 
 
 def wait(kernel: Planned) -> None:
-    """Until its launches are compiled, or are given up."""
-    for event in BEGUN.get(kernel.operator, ()):
-        event.wait(PATIENCE_S)
+    """Until its launches are compiled, or are given up: once, and for all of them together no longer than for one."""
+    with _TAKING:
+        events = BEGUN.get(kernel.operator, [])
+        taken, events[:] = events[:], []
+    until = monotonic() + PATIENCE_S
+    for event in taken:
+        event.wait(max(0.0, until - monotonic()))
