@@ -61,7 +61,9 @@ def checked(
     if fresh:
         say(f"compiling and checking {len(fresh)} kernels on {device}")
         device_beside.begin(fresh, found, device)
-        certificate_key(_what_judges(device), fresh[0].groups[0].original, (), True, 0)  # once for all threads
+        # For what a key of any kernel holds and is kept: the machine, the device, digests of the files that judge. Each
+        # thread would find them out for itself.
+        certificate_key(_what_judges(device), fresh[0].groups[0].original, (), True, 0)
         count = min(len(fresh), os.cpu_count() or 1, MOST_AT_ONCE) if device.type == "cuda" else 1
         with ThreadPoolExecutor(count) as pool:
             for one, stays in pool.map(lambda kernel: _checked(kernel, found, device, effort), fresh):
