@@ -104,7 +104,8 @@ def test_what_torch_has_bound_to_python_is_called_there():
 
 
 def held(run, given):
-    """What a call gives, and the bytes that it makes and holds: at the most, and at its end."""
+    """What a call gives, and the bytes that it makes and holds: at the most, and at its end. The profiler counts
+    this thread alone, and what is freed where it saw it made: neither other threads nor garbage of other tests."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as seen:
         made = run(given)
     found = [each for each in seen.profiler.kineto_results.events() if each.name() == "[memory]"]
