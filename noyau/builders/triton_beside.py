@@ -5,17 +5,21 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from types import SimpleNamespace
-from typing import Any
+from typing import IO, Any
 
 from noyau.builders.triton_forking import Task, told
 
 PATIENCE_S = 30.0  # for one launch; it takes a second
+GIVE_S = 5.0  # for a task to be taken; a pipe holds dozens, and the process reads them as soon as it has begun
 _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from noyau.builders.triton_forking import main; main()"
 
 
@@ -28,15 +32,15 @@ class Beside:
         self.lock = threading.Lock()
         self.waiting: dict[int, threading.Event] = {}
         self.count = 0
+        self.stuck = False  # it has not taken a task, and none is started again
 
     def start(self) -> None:
         """Start the process, where there is none and Triton compiles, and do not wait for it: it takes it a second or
         two to import what it needs."""
-        with self.lock, contextlib.suppress(OSError):
-            compiles = os.name == "posix" and not os.environ.get("TRITON_INTERPRET") and find_spec("triton") is not None
-            if not compiles or (self.process is not None and self.process.poll() is None):
+        with self.lock, contextlib.suppress(Exception):  # no interpreter to start, no thread to be had...
+            if self.stuck or not compiles() or (self.process is not None and self.process.poll() is None):
                 return
-            self.process = subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-c", _PROGRAM, *sys.path],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -44,8 +48,11 @@ class Beside:
                 bufsize=0,
                 start_new_session=True,  # Ctrl-C is for this process
             )
-            self.waiting, self.count = {}, 0
-            threading.Thread(target=_listened, args=(self.process, self.waiting), daemon=True).start()
+            assert process.stdin is not None
+            os.set_blocking(process.stdin.fileno(), False)
+            waiting = dict[int, threading.Event]()
+            threading.Thread(target=self._listen, args=(process, waiting), daemon=True).start()
+            self.process, self.waiting, self.count = process, waiting, 0
 
     def begin(self, function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> threading.Event | None:
         """Begin with a launch; the event is set when it is compiled, or was given up. None where it is not begun."""
@@ -58,38 +65,70 @@ class Beside:
         """As `begin`, of a launch that is spelt as a task."""
         with self.lock:
             process = self.process
-            if process is None or process.stdin is None or process.poll() is not None:
+            if self.stuck or process is None or process.stdin is None or process.poll() is not None:
                 return None
-            with contextlib.suppress(OSError):  # it has ended
-                made = self.waiting[self.count] = threading.Event()  # before the answer can come
-                self.count += 1
-                process.stdin.write(task)
-                return made
-        return None
+            made = self.waiting[self.count] = threading.Event()  # before the answer can come
+            self.count += 1
+            taken = False
+            try:
+                taken = sent(process.stdin, task)
+                self.stuck = not taken
+            except OSError:  # it has ended
+                return None
+            finally:
+                if not taken:  # what is in the pipe may end within a task
+                    _kill(process)
+            return made if taken else None
 
     def end(self) -> None:
-        """End the process."""
+        """End the process, and those that it has started."""
         with self.lock:
             process, self.process = self.process, None
-        if process is not None:
-            process.kill()
+            if process is not None:
+                _kill(process)
+
+    def _listen(self, process: subprocess.Popen[bytes], waiting: Mapping[int, threading.Event]) -> None:
+        """Set the events of the tasks that end; at last, when nothing is left of the process, all of them."""
+        assert process.stdin is not None and process.stdout is not None
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            for line in process.stdout:
+                waiting[int(line.split()[0])].set()
+        with self.lock:
+            _kill(process)
             process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    pipe.close()
+            process.stdin.close()
+            process.stdout.close()
+            for event in waiting.values():
+                event.set()
 
 
 BESIDE = Beside()
 
 
-def _listened(process: subprocess.Popen[bytes], waiting: Mapping[int, threading.Event]) -> None:
-    """Set the events of the tasks that end; at last, all of them."""
-    assert process.stdout is not None
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        for line in process.stdout:
-            waiting[int(line.split()[0])].set()
-    for event in list(waiting.values()):
-        event.set()
+def compiles() -> bool:
+    """Whether Triton is there and compiles, for GPUs of NVIDIA: what is done beside is written for these."""
+    version = getattr(sys.modules.get("torch"), "version", None)
+    there = os.name == "posix" and not os.environ.get("TRITON_INTERPRET") and find_spec("triton") is not None
+    return there and getattr(version, "hip", None) is None
+
+
+def sent(pipe: IO[bytes], task: bytes) -> bool:
+    """Write a task to a pipe that does not block; whether all of it was taken in time."""
+    left, until = memoryview(task), time.monotonic() + GIVE_S
+    poll = select.poll()  # select has no room for a high number
+    poll.register(pipe.fileno(), select.POLLOUT)
+    while left:
+        if not poll.poll(1000 * max(0.0, until - time.monotonic())):
+            return False
+        left = left[pipe.write(left) or 0 :]  # some of it, or none
+    return True
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a process, unless that is known to have ended, and those that it has started."""
+    if process.returncode is None:  # its number is still its own
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def stand_in(capability: int) -> None:

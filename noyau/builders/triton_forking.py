@@ -12,6 +12,7 @@ import pickle
 import select
 import signal
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -20,6 +21,7 @@ from types import FrameType, ModuleType
 from typing import Any, BinaryIO
 
 IDLE_S = 120.0  # without a task, after which the process ends
+TASK_S = 60  # for one task, after which it is ended; it takes a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +90,28 @@ def forked(work: Callable[[], None]) -> int:
     with contextlib.suppress(BaseException):
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(TASK_S)
         work()
         status = 0
     os._exit(status)
 
 
 def tasks(given: BinaryIO) -> Iterator[Task]:
-    """The tasks of a stream, until it ends."""
-    while head := given.read(8):
-        yield pickle.loads(given.read(int.from_bytes(head, "big")))  # noqa: S301  of the process that started this one
+    """The tasks of a stream, until it ends; one that is cut off there is none."""
+    while len(head := _read(given, 8)) == 8:
+        size = int.from_bytes(head, "big")
+        if len(body := _read(given, size)) < size:
+            return
+        yield pickle.loads(body)  # noqa: S301  of the process that started this one
+
+
+def _read(given: BinaryIO, count: int) -> bytes:
+    """This many bytes, of which a pipe may give some at a time; fewer where the stream ends before."""
+    found = bytearray()
+    while len(found) < count and (more := given.read(count - len(found))):
+        found += more
+    return bytes(found)
 
 
 def told(task: Task) -> bytes:
@@ -105,14 +120,15 @@ def told(task: Task) -> bytes:
     return len(body).to_bytes(8, "big") + body
 
 
-def serve(given: BinaryIO, answers: BinaryIO, work: Callable[[Task], None] = compiled) -> None:
-    """Do each task in a process of its own, at once; when it has ended, its number among the tasks and its status are a
-    line among the answers."""
+def serve(given: BinaryIO, answers: BinaryIO, most: int, work: Callable[[Task], None] = compiled) -> None:
+    """Do each task in a process of its own, `most` of them at once; when it has ended, its number among the tasks and
+    its status are a line among the answers."""
     read, written = os.pipe()
     os.set_blocking(written, False)
     signal.signal(signal.SIGCHLD, _woken)
     signal.set_wakeup_fd(written)
-    running, waiting, number, asked = dict[int, int](), tasks(given), 0, given.fileno()
+    running, queued, coming = dict[int, int](), deque[tuple[int, Task]](), enumerate(tasks(given))
+    asked = given.fileno()
     while True:
         found = select.select([asked, read], [], [], IDLE_S)[0]
         if not found and not running:
@@ -122,11 +138,13 @@ def serve(given: BinaryIO, answers: BinaryIO, work: Callable[[Task], None] = com
             ended = _ended(list(running))
             answers.writelines(b"%d %d\n" % (running.pop(child), status) for child, status in ended)
         if asked in found:
-            task = next(waiting, None)
-            if task is None:
+            came = next(coming, None)
+            if came is None:
                 return
+            queued.append(came)  # what is asked is read at once, so that who asks need not wait
+        while queued and len(running) < most:
+            number, task = queued.popleft()
             running[forked(lambda task=task: work(task))] = number  # type: ignore[misc]  # as it is now
-            number += 1
 
 
 def _woken(number: int, frame: FrameType | None) -> None:
@@ -147,7 +165,7 @@ def main() -> None:
     os.dup2(2, 1)  # what is printed is no answer
     begin()
     forked(ready_driver)
-    serve(os.fdopen(0, "rb", buffering=0), answers)
+    serve(os.fdopen(0, "rb", buffering=0), answers, most=len(os.sched_getaffinity(0)))
 
 
 if __name__ == "__main__":

@@ -7,20 +7,33 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from noyau.builders import triton_beside
 from noyau.builders.triton_beside import Beside
-from noyau.builders.triton_forking import Task
+from noyau.builders.triton_forking import Task, told
 
 PROGRAM = """
 import os, sys
 sys.path[:] = sys.argv[1:]
 from noyau.builders.triton_forking import serve
-serve(os.fdopen(0, "rb", buffering=0), os.fdopen(1, "wb", buffering=0), lambda task: None)
+does = {"": lambda: None, "sleep": lambda: __import__("time").sleep(600)}
+serve(os.fdopen(0, "rb", buffering=0), os.fdopen(1, "wb", buffering=0), 2, lambda task: does[task.function]())
 """
 ENDS = "import sys; sys.stdin.buffer.read(8)"
+SLEEPS = "import time; time.sleep(600)"
+
+
+def task(function="", path=""):
+    return Task(path, "", function, {}, {}, {}, {}, ())
+
+
+def waited(events, time_s=60):
+    """Whether the events of launches that are begun come to be."""
+    assert None not in events, "not begun"
+    return all(event.wait(time_s) for event in events)
 
 
 @pytest.fixture
@@ -28,7 +41,7 @@ def beside(monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     monkeypatch.setattr(triton_beside, "find_spec", lambda name: name)
     monkeypatch.setattr(triton_beside, "_PROGRAM", PROGRAM)
-    monkeypatch.setattr(triton_beside, "task_of", lambda *_: Task("", "", "", {}, {}, {}, {}, ()))
+    monkeypatch.setattr(triton_beside, "task_of", lambda *_: task())
     made = Beside()
     yield made
     made.end()
@@ -39,24 +52,81 @@ def test_each_launch_is_told_when_it_is_compiled(beside):
     process = beside.process
     beside.start()
     assert beside.process is process
-    events = [beside.begin(None, (), {}) for _ in range(3)]
-    assert all(event.wait(10) for event in events)
+    assert waited([beside.begin(None, (), {}) for _ in range(3)])
+
+
+def test_a_task_that_is_longer_than_a_pipe_is_taken(beside, monkeypatch):
+    monkeypatch.setattr(triton_beside, "GIVE_S", 300)
+    beside.start()
+    assert waited([beside.give(told(task(path="x" * 1_000_000))), beside.give(told(task()))])
+
+
+def test_nobody_waits_for_a_process_that_takes_nothing(beside, monkeypatch):
+    monkeypatch.setattr(triton_beside, "GIVE_S", 0.05)
+    monkeypatch.setattr(triton_beside, "_PROGRAM", SLEEPS)
+    beside.start()
+    given = beside.give(told(task()))
+    assert beside.give(bytes(1_000_000)) is None
+    assert waited([given])
+    process = beside.process
+    beside.start()
+    assert beside.process is process
+    assert beside.give(told(task())) is None
+
+
+def test_a_task_that_is_given_in_part_ends_the_process(beside, monkeypatch):
+    def interrupted(pipe, task):
+        pipe.write(task[:9])
+        raise KeyboardInterrupt
+
+    beside.start()
+    monkeypatch.setattr(triton_beside, "sent", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        beside.give(told(task()))
+    assert beside.process.wait(60) == -9
+
+
+def test_those_that_compile_end_with_the_process(beside):
+    beside.start()
+    slow = beside.give(told(task("sleep")))
+    assert waited([beside.give(told(task()))])
+    assert not slow.is_set()
+    beside.end()
+    assert waited([slow], 30)  # its pipe is closed when the last process that holds it has ended
 
 
 def test_nobody_waits_for_a_process_that_ends(beside, monkeypatch):
     monkeypatch.setattr(triton_beside, "_PROGRAM", ENDS)
     beside.start()
-    event = beside.begin(None, (), {})
-    assert event.wait(10)
-    beside.process.wait(10)
+    process = beside.process
+    assert waited([beside.begin(None, (), {})])
+    assert process.returncode is not None  # it is no zombie
+    assert process.stdin.closed
+    assert process.stdout.closed
     assert beside.begin(None, (), {}) is None
 
 
-def test_where_nothing_compiles_nothing_is_begun(beside, monkeypatch):
+def unspecified(name):
+    raise ValueError(f"{name}.__spec__ is None")
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "value"),
+    [
+        (os.environ, "TRITON_INTERPRET", "1"),
+        (sys.modules, "torch", SimpleNamespace(version=SimpleNamespace(hip="6.4"))),
+        (vars(triton_beside), "find_spec", lambda name: None),
+        (vars(triton_beside), "find_spec", unspecified),
+        (vars(sys), "executable", None),
+    ],
+    ids=["interpreted", "ROCm", "no Triton", "no spec", "no interpreter"],
+)
+def test_where_nothing_compiles_nothing_is_begun(beside, monkeypatch, where, name, value):
     assert beside.begin(None, (), {}) is None
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setitem(where, name, value)
     beside.start()
     assert beside.process is None
+    assert beside.begin(None, (), {}) is None
 
 
 def test_another_triton_compiles_here(beside, monkeypatch):
@@ -94,7 +164,8 @@ launches = foretold(function_of(text, Kernel("full_sum", (), (), (Launch(()), La
 beside = Beside()
 beside.start()
 events = [beside.begin(*launch) for launch in launches]
-assert all(event.wait(60) for event in events)
+assert None not in events, "not begun"
+assert all(event.wait(300) for event in events)
 hits = []
 knobs.compilation.listener = lambda **told: hits.append(told["cache_hit"])
 for function, arguments, options in launches:
