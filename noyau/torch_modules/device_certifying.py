@@ -109,17 +109,21 @@ class Trial:
 
     def outcome(self, case: Case, given: Mapping[str, Any], seed: int) -> tuple[Outcome, bool]:
         """One case, judged, and whether two runs of the kernel gave the same bits."""
-        own = [given[name] for name in input_names(self.group)]
-        before = [each.clone() for each in own]
-        truth, room, other = self.truth(given), Room(0), Room(PLAIN)
+        truth = self.truth(given)
         self.ready()
-        results, again = self.run(own, room), self.run(own, other)
-        moved_on = [(_OTHERWISE, differ(one, two)) for one, two in zip(results, again, strict=True)]
-        flags = [*room.flags(), *other.flags(), *_changed(own, before), *_unwritten(again, truth), *moved_on]
-        faults = answers(flags)
+        results, faults = self.twice([given[name] for name in input_names(self.group)], truth)
         if faults and faults[0] != _OTHERWISE:
             return self.failed(case, given, faults[0]), True
         return self.judged(case, given, results, truth, seed), not faults
+
+    def twice(self, own: Sequence[Tensor], truth: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], list[str]]:
+        """The results of a run, and what two of them show to be wrong."""
+        before = [each.clone() for each in own]
+        room, other = Room(0), Room(PLAIN)
+        results, again = self.run(own, room), self.run(own, other)
+        moved_on = [(_OTHERWISE, differ(one, two)) for one, two in zip(results, again, strict=True)]
+        flags = [*room.flags(), *other.flags(), *_changed(own, before), *_unwritten(again, truth), *moved_on]
+        return results, answers(flags)
 
     def run(self, own: Sequence[Tensor], room: Room) -> tuple[Tensor, ...]:
         """The results of the kernel in poisoned memory."""

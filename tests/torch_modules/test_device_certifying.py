@@ -150,17 +150,25 @@ def test_other_bits_in_another_run_are_told(monkeypatch):
 
 def test_results_of_runs_are_picked_from_one_by_one(monkeypatch):
     alive, most, unfused = weakref.WeakSet(), [], Trial.unfused
+    written, kept, empty = weakref.WeakSet(), [], device_room.Room.empty
+
+    def written_to(*args, **kwargs):
+        made = empty(*args, **kwargs)
+        written.add(made)
+        return made
 
     def counted(self, given):
         made = unfused(self, given)
         alive.update(made)
         most.append(len(alive))
+        kept.append(len(written))
         return made
 
+    monkeypatch.setattr(device_room.Room, "empty", written_to)
     monkeypatch.setattr(Trial, "unfused", counted)
     assert certificate_of(wrong, monkeypatch).outcomes[0].beyond
     assert len(most) > 16  # a cell that is wrong asks for more of them
-    assert max(most) == 1
+    assert max(most) == max(kept) == 1
 
 
 @pytest.mark.parametrize(
