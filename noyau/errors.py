@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 
 class NoyauError(Exception):
     """The base of all errors raised on purpose by noyau."""
@@ -37,6 +39,11 @@ class DeviceError(NoyauError, RuntimeError):
 
 class OutputError(NoyauError, OSError):
     """A result cannot be written: the folder is missing, read-only or full."""
+
+    @property
+    def lacks_room(self) -> bool:
+        """Whether what is in the way may go: a disk or a quota that is full."""
+        return getattr(self.__cause__, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
 
 
 class CheckError(NoyauError, AssertionError):

@@ -7,6 +7,7 @@ argument, and there is no shell. What was built is kept in the disk cache.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import importlib.metadata
 import os
@@ -335,7 +336,8 @@ def _run(command: Sequence[str], folder: Path, timeout_s: float, verb: str) -> N
     except OSError as error:
         raise BuildError(f"{tool} does not run: {error.strerror}; {_REMEDY}") from error
     if status and "No space left on device" in output:
-        raise OutputError(f"{tool} has no room to {verb} in {folder.parent}: {_summary(output)}; make room there")
+        told = f"{tool} has no room to {verb} in {folder.parent}: {_summary(output)}; make room there"
+        raise OutputError(told) from OSError(errno.ENOSPC, "No space left on device")
     if status:
         raise BuildError(f"{tool} does not {verb} it (status {status}): {_summary(output)}")
 

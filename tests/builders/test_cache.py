@@ -196,8 +196,10 @@ def test_a_full_disk_is_one_clear_error(empty_cache):
     def produce(path: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    with pytest.raises(OutputError, match=f"{empty_cache} cannot be written: No space left on device; make room"):
+    told = f"{empty_cache} cannot be written: No space left on device; make room"
+    with pytest.raises(OutputError, match=told) as caught:
         cache.store(KEY, ".so", produce)
+    assert caught.value.lacks_room
     assert list(empty_cache.iterdir()) == []
 
 

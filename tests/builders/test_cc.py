@@ -340,8 +340,10 @@ def test_a_compiler_that_fails_without_a_word(empty_cache, script):
 
 def test_a_full_disk_is_no_fault_of_the_text(empty_cache, script):
     says = script("echo 'kernel.c:1:1: fatal error: error writing to x.s: No space left on device'; exit 1")
-    with pytest.raises(OutputError, match=r"cc has no room to compile in .*: No space left on device; make room there"):
+    told = r"cc has no room to compile in .*: No space left on device; make room there"
+    with pytest.raises(OutputError, match=told) as caught:
         cc.compile_object("int x;", cc.Options(compiler=str(says)))
+    assert caught.value.lacks_room
     assert list(empty_cache.glob("*.c")) == []
 
 
