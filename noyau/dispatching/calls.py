@@ -19,6 +19,7 @@ from noyau.dispatching.torch_calls import new_token
 from noyau.references import narrowed, runs_as_written
 from noyau.runtimes.numpy.dlpack import as_array, given_back, leading, speaks
 from noyau.runtimes.numpy.doors import MISS, write
+from noyau.runtimes.numpy.library import awaits_room
 from noyau.runtimes.numpy.plain import packed
 from noyau.signatures.binding import Bound, bind
 from noyau.signatures.types import Signature
@@ -108,7 +109,7 @@ class Calls:
         """The results by a door that is kept from now on, or MISS."""
         door = self.door(chosen)
         made = MISS if door is None else door(given, out)
-        if made is MISS or chosen.until < inf:
+        if made is MISS or chosen.until < inf or id(chosen) not in self.made:
             return made
         if constants:
             key = frozen(constants)
@@ -118,10 +119,12 @@ class Calls:
         return made
 
     def door(self, chosen: Chosen) -> Entry | None:
-        """The door to what was chosen, the same one for all threads."""
+        """The door to what was chosen, the same one for all threads; kept unless there was no room for its C."""
         found = self.made.get(id(chosen))
         if found is None:
-            found = self.made.setdefault(id(chosen), (chosen, entry(self.description.name, self.signature, chosen)))
+            found = chosen, entry(self.description.name, self.signature, chosen)
+            if not awaits_room():
+                found = self.made.setdefault(id(chosen), found)
         return found[1]
 
     def written(self, bound: Bound, constants: Mapping[str, Any]) -> list[Array]:

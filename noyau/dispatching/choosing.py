@@ -6,13 +6,12 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import threading
-import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import count
 from math import inf
+from threading import Lock, Timer
+from time import monotonic
 from types import MappingProxyType
 
 from noyau.builders import records
@@ -62,7 +61,6 @@ class Chosen:
     wanted: Wanted
     choices: tuple[tuple[Choice, float], ...]
     rejected: tuple[tuple[str, str], ...]
-    key: Key | None = None
     until: float = inf
 
     def at(self, cells: int) -> Choice:
@@ -79,36 +77,38 @@ class Chosen:
 @dataclass(slots=True)
 class Choosing:
     """The choices of an op, made once a key: one lock a key, and what failed is not tried again. A forked child has
-    locks of its own, for who held one of its parent's will not let go there."""
+    locks of its own, for who held one of its parent's will not let go there. `programs`: in the order they were made,
+    each with the sizes that it was made for, which are more than one where a reference asks for their numbers; `asked`:
+    which ones it last asked for."""
 
     description: Description
     chosen: dict[Key, list[Chosen]] = field(default_factory=dict)
-    programs: dict[tuple[Key, str], Built | str] = field(default_factory=dict)
-    locks: dict[tuple[int, Key], threading.Lock] = field(default_factory=dict)
-    numbers: Iterator[int] = field(default_factory=count)
+    programs: dict[tuple[Key, str], list[tuple[Mapping[str, int], Built | str]]] = field(default_factory=dict)
+    asked: dict[Key, tuple[str, ...]] = field(default_factory=dict)
+    locks: dict[tuple[int, Key], Lock] = field(default_factory=dict)
 
     def choose(self, wanted: Wanted) -> Chosen:
         """What runs for a key, and where the reference asked for sizes, for these."""
         key = key_of(wanted)
         found = self.known(key, wanted)
         if found is None:
-            with self.locks.setdefault((os.getpid(), key), threading.Lock()):
+            with self.locks.setdefault((os.getpid(), key), Lock()):
                 found = self.known(key, wanted)
                 if found is None:
-                    with aloud(self.description):
-                        found = self.decided(wanted, (*key, next(self.numbers)))
-                    kept = [each for each in self.chosen.get(key, ()) if each.until == inf]
-                    self.chosen[key] = [*kept, found]
+                    with aloud(self.description, lambda: self.asked.get(key, ())):
+                        found = self.decided(wanted, key)
+                    now = monotonic()
+                    self.chosen[key] = [*(each for each in self.chosen.get(key, ()) if each.until > now), found]
         return found
 
     def known(self, key: Key, wanted: Wanted) -> Chosen | None:
         """What was chosen before and holds for these sizes."""
-        now = time.monotonic()
-        return next((c for c in self.chosen.get(key, ()) if c.until > now and self.holds(c, wanted)), None)
+        now = monotonic()
+        return next((c for c in self.chosen.get(key, ()) if c.until > now and self.holds(c, key, wanted)), None)
 
-    def holds(self, chosen: Chosen, wanted: Wanted) -> bool:
+    def holds(self, chosen: Chosen, key: Key, wanted: Wanted) -> bool:
         """Whether what was traced for other sizes is right for these."""
-        made = [self.programs.get((chosen.key or (), language)) for language in wanted.languages]
+        made = [self.remembered(chosen.wanted, key, language) for language in wanted.languages]
         return all(each.generated.holds(wanted.sizes) for each in made if isinstance(each, Built))
 
     def decided(self, wanted: Wanted, key: Key) -> Chosen:
@@ -120,11 +120,11 @@ class Choosing:
             choices = [(next(candidates), inf)]
         missed = next((item for item in rejected.items() if isinstance(item[1], NoRoom)), None)
         if missed is None:
-            return Chosen(wanted, tuple(choices), tuple(rejected.items()), key)
+            return Chosen(wanted, tuple(choices), tuple(rejected.items()))
         told = f"{self.description.name}: {missed[0]} cannot be built now: {missed[1]}"
         again = f"{choices[0][0].kernel} runs instead, and after {AGAIN_S:g} s a call tries again"
         warnings.warn(f"{told}; {again}", RuntimeWarning, stacklevel=6)
-        return Chosen(wanted, tuple(choices), tuple(rejected.items()), key, time.monotonic() + AGAIN_S)
+        return Chosen(wanted, tuple(choices), tuple(rejected.items()), monotonic() + AGAIN_S)
 
     def won(self, wanted: Wanted, key: Key, rejected: dict[str, str]) -> Iterator[tuple[Choice, float]]:
         """The recorded winners that still are what they were and may run."""
@@ -168,7 +168,7 @@ class Choosing:
         rejected |= {name: why for name, why in bars.items() if why}
         yield from (self.by_hand(each, "it is trusted") for each in free if each.usage.trust)
         for language in wanted.languages:
-            if tried and (key, language) not in self.programs:
+            if tried and self.remembered(wanted, key, language) is None:
                 continue
             made = self.program(wanted, key, language)
             if isinstance(made, Built):
@@ -188,35 +188,50 @@ class Choosing:
     def program(self, wanted: Wanted, key: Key, language: str) -> Built | str:
         """The generated program in a language, built and certified; or why there is none. Tried once, unless there was
         no room."""
-        made = self.programs.get((key, language))
+        made = self.remembered(wanted, key, language)
         if made is None:
-            made = self.tried(wanted, language)
+            made = self.tried(wanted, key, language)
             if not isinstance(made, NoRoom):
-                self.programs[key, language] = made
+                self.programs.setdefault((key, language), []).append((wanted.sizes, made))
         return made
 
-    def tried(self, wanted: Wanted, language: str) -> Built | str:
+    def remembered(self, wanted: Wanted, key: Key, language: str) -> Built | str | None:
+        """The program that was made before and holds for these sizes, or why there was none for them."""
+        for sizes, made in self.programs.get((key, language), ()):
+            if made.generated.holds(wanted.sizes) if isinstance(made, Built) else sizes == wanted.sizes:
+                return made
+        return None
+
+    def tried(self, wanted: Wanted, key: Key, language: str) -> Built | str:
         try:
             made = generate(self.description, wanted, language)
+            self.asked[key] = tuple(made.specialised)
             built = build(made)
             fault = passed(self.description, built)
         except (UnsupportedError, BuildError, MissingExtraError) as error:
             return str(error)
         except OutputError as error:
-            return NoRoom(error)
+            return NoRoom(error) if error.lacks_room else str(error)
         except NoyauError as error:
             return f"its smoke certificate could not be made: {error}"
         return f"its smoke certificate failed: {fault}" if fault else built
 
 
 @contextlib.contextmanager
-def aloud(description: Description) -> Iterator[None]:
-    """Says so on stderr, once, where what is done within takes long."""
+def aloud(description: Description, asked: Callable[[], tuple[str, ...]]) -> Iterator[None]:
+    """Says so on stderr, once, where what is done within takes long. `asked`: for which sizes the reference was seen to
+    ask by then."""
     told = f"noyau: the first call of {description.name} ({description.place}) is making kernels for {ALOUD_S:g} s now"
-    remedy = "it takes longest where its reference runs loops over an axis, for each step is built"
-    timer = threading.Timer(ALOUD_S, lambda: sys.stderr.write(f"{told}; {remedy}\n"))
+
+    def say() -> None:
+        names = ", ".join(asked())
+        why = f"; its reference asks for the number of {names}: each step of a loop over it is built" if names else ""
+        sys.stderr.write(f"{told}{why}\n")
+
+    timer = Timer(ALOUD_S, say)
     timer.daemon = True
-    timer.start()
+    with contextlib.suppress(RuntimeError):  # where no thread can be started, nothing is said
+        timer.start()
     try:
         yield
     finally:

@@ -42,7 +42,7 @@ class Explanation:
 def explained(choosing: Choosing, chosen: Chosen, cells: int) -> Explanation:
     """The explanation of a choice, where the largest array has so many cells."""
     wanted, choice, rejected = chosen.wanted, chosen.at(cells), dict(chosen.rejected)
-    others = list(choosing.candidates(wanted, chosen.key or key_of(wanted), rejected, tried=True))
+    others = list(choosing.candidates(wanted, key_of(wanted), rejected, tried=True))
     eligible = [(each.kernel, each.reason) for each in others if each.kernel != choice.kernel]
     rejected.pop(choice.kernel, None)
     return Explanation(

@@ -13,7 +13,7 @@ from noyau.signatures.binding import Bound
 from noyau.signatures.instances import sizing_integers
 from noyau.signatures.types import Signature
 
-Key = tuple[Any, ...]  # what `key_of` gives, and where sizes were asked for, the number of the variant
+Key = tuple[Any, ...]  # what `key_of` gives
 
 
 def wanted_by(signature: Signature, bound: Bound, constants: Mapping[str, Any], device: str = CPU) -> Wanted:

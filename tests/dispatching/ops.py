@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 import noyau
+from noyau.dispatching.choosing import Chosen
 from noyau.dispatching.generating import Generated, Wanted, generate
+from noyau.dispatching.keys import wanted_by
 from noyau.dispatching.layouts import Layout, layout_of
 from noyau.ops import Op
 from noyau.signatures.binding import bind
@@ -39,6 +41,25 @@ def scale_op(**said: Any) -> Op[..., Any]:
     return scale
 
 
+def horner_op() -> Op[..., Any]:
+    @noyau.op("f32[n, m] -> f32[m]")
+    def horner(x):
+        made = x[0]
+        for row in range(1, x.shape[0]):
+            made = made * np.float32(0.5) + x[row]
+        return made
+
+    return horner
+
+
+def turned_op() -> Op[..., Any]:
+    @noyau.op("f32[n] -> f32[n]")
+    def turned(x):
+        return x * 2 if x.shape[0] > 4 else x * 3
+
+    return turned
+
+
 def numbers(*shape: int, seed: int = 1) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
@@ -50,3 +71,10 @@ def generated(op: Op[..., Any], *arrays: Any, language: str = "c", **constants: 
     layouts = tuple(layout_of(array) or Layout() for array in bound.arrays)
     known = {**op.description.reference.constants, **constants}
     return generate(op.description, Wanted(bound.instance, known, {}, layouts), language)
+
+
+def choose(op: Op[..., Any], *arrays: Any, **constants: Any) -> Chosen:
+    """What an op chooses for these arguments."""
+    assert op.signature is not None
+    bound = bind(op.signature, arrays, {}, op.name)
+    return op.calls.choosing.choose(wanted_by(op.signature, bound, op.calls.all(constants)))

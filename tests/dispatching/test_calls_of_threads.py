@@ -34,8 +34,8 @@ def at_once(*jobs):
     start, failed = threading.Barrier(len(jobs)), []
 
     def run(job):
-        start.wait(30)
         try:
+            start.wait(30)
             job()
         except Exception as fault:  # noqa: BLE001  raised below
             failed.append(fault)

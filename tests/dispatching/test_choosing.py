@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -12,10 +11,10 @@ from noyau.dispatching import choosing, generating
 from noyau.dispatching.choosing import Choosing
 from noyau.dispatching.keys import wanted_by
 from noyau.dispatching.records import Winner, record, text_digest
-from noyau.errors import BuildError, OutputError
+from noyau.errors import BuildError
 from noyau.handwritten import trusting
 from noyau.signatures.binding import bind
-from tests.dispatching.ops import linear_op, numbers, scale_op, softmax_op
+from tests.dispatching.ops import choose, horner_op, linear_op, numbers, scale_op, softmax_op, turned_op
 
 SCALE = "void scale(const float *x, float by, float *out, long n) { for (long i = 0; i < n; ++i) out[i] = x[i] * by; }"
 
@@ -25,11 +24,6 @@ def own_records(monkeypatch):
     kept: dict[str, object] = {}
     monkeypatch.setattr(choosing, "recalled", lambda description, wanted: kept.get("winners", ()))
     return kept
-
-
-def choose(op, *arrays, **constants):
-    bound = bind(op.signature, arrays, {}, op.name)
-    return op.calls.choosing.choose(wanted_by(op.signature, bound, op.calls.all(constants)))
 
 
 def kernel(chosen, cells=10):
@@ -165,43 +159,6 @@ def test_threads_that_call_first_together_build_once(monkeypatch):
     assert all(result.tobytes() == results[0].tobytes() for result in results)
 
 
-def test_what_there_was_no_room_for_is_tried_again(monkeypatch):
-    """On a full disk the reference runs, with a warning; as soon as there is room again, the kernel does."""
-    full, real = [True], choosing.build
-
-    def built(made):
-        if full and made.language == "c":
-            raise OutputError("cache cannot be written: No space left on device")
-        return real(made)
-
-    monkeypatch.setattr(choosing, "build", built)
-    monkeypatch.setattr(generating, "GENERATED", ("c",))
-    op, x = softmax_op(), numbers(2, 3)
-    told = "softmax: c cannot be built now: cache cannot be written: .*; reference runs instead, and after 30 s a call"
-    with pytest.warns(RuntimeWarning, match=told), pytest.warns(noyau.ReferenceWarning) as seen:
-        assert np.allclose(op(x).sum(-1), 1)
-    assert {each.filename for each in seen} == {__file__}
-    full.clear()
-    assert op.explain(x).kernel == "reference"
-    assert op.calls.plain == ()  # no way is kept that would go round what is tried again
-    now = choosing.time.monotonic()
-    monkeypatch.setattr(choosing.time, "monotonic", lambda: now + choosing.AGAIN_S + 1)
-    assert np.allclose(op(x).sum(-1), 1)
-    assert op.explain(x).kernel == "c"
-    assert len(op.calls.plain) == 1
-
-
-def test_a_first_call_that_takes_long_says_so(monkeypatch, capsys):
-    op, real = softmax_op(), Choosing.decided
-    monkeypatch.setattr(choosing, "ALOUD_S", 0.05)
-    monkeypatch.setattr(Choosing, "decided", lambda *given: time.sleep(0.3) or real(*given))
-    for _ in range(2):
-        op(numbers(2, 3))
-    (told,) = capsys.readouterr().err.splitlines()
-    assert told.startswith("noyau: the first call of softmax (")
-    assert "is making kernels for 0.05 s now; it takes longest where its reference runs loops over an axis" in told
-
-
 def test_records_are_read_from_disk(tmp_path, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -213,10 +170,7 @@ def test_records_are_read_from_disk(tmp_path, monkeypatch):
 
 
 def test_what_a_reference_asks_of_sizes_makes_variants():
-    @noyau.op("f32[n] -> f32[n]")
-    def turned(x):
-        return x * 2 if x.shape[0] > 4 else x * 3
-
+    turned = turned_op()
     for n in (3, 7, 4, 5, 3):
         assert np.array_equal(turned(numbers(n)), turned.reference(numbers(n)))
     (variants,) = turned.calls.choosing.chosen.values()
@@ -224,13 +178,7 @@ def test_what_a_reference_asks_of_sizes_makes_variants():
 
 
 def test_a_loop_over_a_size_is_traced_for_each():
-    @noyau.op("f32[n, m] -> f32[m]")
-    def horner(x):
-        made = x[0]
-        for row in range(1, x.shape[0]):
-            made = made * np.float32(0.5) + x[row]
-        return made
-
+    horner = horner_op()
     for n, m in ((1, 3), (3, 5), (2, 2), (3, 9)):
         assert np.allclose(horner(numbers(n, m)), horner.reference(numbers(n, m)), rtol=1e-5)
     (variants,) = horner.calls.choosing.chosen.values()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from time import monotonic
 from types import ModuleType
 from typing import Any
 
@@ -34,7 +35,7 @@ FILES = (
     *(("runtimes", "numpy", name) for name in ("threads.c", "arguments.c", "door.c")),
 )
 AGAIN_S = 30.0  # after which what there was no room for is tried again
-_again = [0.0]  # when, by the monotonic clock
+_again = [0.0]  # when, by the monotonic clock; 0 where there was room the last time
 _NOTHING: tuple[()] = ()
 _OBJECTS = (np.ndarray, tuple, bool, int, float, True, None, _NOTHING)
 
@@ -68,15 +69,24 @@ class Library:
 
 
 def library() -> Library | None:
-    """The runtime's C, from the cache or built; None where it cannot be built. Where there was no room for it, it is
-    tried again, but not at each call."""
-    if time.monotonic() < _again[0]:
+    """The runtime's C, from the cache or built; None where it cannot be built. Where there was no room for it, that is
+    said, and it is tried again, but not at each call."""
+    if monotonic() < _again[0]:
         return None
     try:
-        return _loaded()
-    except OutputError:
-        _again[0] = time.monotonic() + AGAIN_S
+        made = _loaded()
+    except OutputError as error:
+        _again[0] = monotonic() + AGAIN_S
+        told = f"noyau's own C, which arguments are read by, cannot be built now: {error}"
+        warnings.warn(f"{told}; Python reads them, and after {AGAIN_S:g} s a call tries again", RuntimeWarning, 2)
         return None
+    _again[0] = 0.0
+    return made
+
+
+def awaits_room() -> bool:
+    """Whether there was no room for it and is none now: what is made without it is not to be kept."""
+    return _again[0] != 0 and library() is None
 
 
 @cache
@@ -84,9 +94,9 @@ def _loaded() -> Library | None:
     """As `load`; OutputError where there is no room."""
     try:
         return _opened(*FILES)
-    except OutputError:
-        raise
-    except (BuildError, OSError):
+    except (BuildError, OSError) as error:
+        if isinstance(error, OutputError) and error.lacks_room:
+            raise
         return None
 
 

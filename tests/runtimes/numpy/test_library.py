@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 
 import ml_dtypes
 import numpy as np
@@ -72,19 +73,30 @@ def test_without_numpy_s_table_results_are_made_in_python(monkeypatch):
 
 
 def test_what_there_was_no_room_for_is_tried_again_but_not_at_once(monkeypatch):
-    tries = []
+    tries, now = [], [1000.0]
 
     def full(*_: object) -> None:
         tries.append(1)
-        raise OutputError("no room")
+        raise OutputError("no room") from OSError(errno.ENOSPC, "as the disk says")
 
     module._loaded.cache_clear()
     monkeypatch.setattr(module, "_again", [0.0])
+    monkeypatch.setattr(module, "monotonic", lambda: now[0])
     with monkeypatch.context() as during:
         during.setattr(cc, "compile_library", full)
-        assert [module.library(), module.library()] == [None, None]
+        with pytest.warns(RuntimeWarning, match="cannot be built now: no room; Python reads them"):
+            assert [module.library(), module.library()] == [None, None]
         assert len(tries) == 1
         assert module.load(*module.FILES) is None
-    assert module.library() is None
-    monkeypatch.setattr(module, "_again", [0.0])
+    assert module.library() is None and module.awaits_room()
+    now[0] += module.AGAIN_S
+    assert not module.awaits_room()
     assert module.library() is not None
+
+
+def test_in_a_cache_that_cannot_be_written_at_all_there_is_none(monkeypatch):
+    def read_only(*_: object) -> None:
+        raise OutputError("read-only") from OSError(errno.EROFS, "as the disk says")
+
+    monkeypatch.setattr(cc, "compile_library", read_only)
+    assert module._loaded.__wrapped__() is None
