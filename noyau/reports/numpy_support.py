@@ -43,6 +43,7 @@ _SIZES = """\
 Sizes stay names, so that one kernel serves all. What a function asks of them has the answer of the call that it is
 traced for, and holds for calls that would answer alike: a slice that reaches beyond its axis, `if n > 4`. Where the
 number itself is asked for (`int(n)`, `range(n)`, a loop over an axis), it becomes part of the key.
+Each round of such a loop is built by itself; one with more than some hundred steps in all its rounds is not traced.
 """
 _DIFFERENT = (
     "The sign of a NaN is not seen by `signbit` and `copysign`.",

@@ -16,7 +16,6 @@ from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS, dtype_of
 
 MOST_NODES = 5_000  # a loop over cells that is traced step by step would make more
-MOST_UNROLLED = 250  # steps, once a size is a number: a loop over an axis of some hundred cells takes minutes to build
 
 
 class Settled(BaseException):

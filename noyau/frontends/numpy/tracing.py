@@ -7,7 +7,6 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
@@ -29,15 +28,14 @@ from noyau.frontends.numpy import (  # noqa: F401  they fill the tables
 from noyau.frontends.numpy.arrays import Traced
 from noyau.frontends.numpy.masks import UNKNOWN, Masked
 from noyau.frontends.numpy.scopes import in_scope
-from noyau.frontends.numpy.tape import MOST_UNROLLED, Settled, Tape
+from noyau.frontends.numpy.tape import Settled, Tape
 from noyau.frontends.numpy.ufuncs import traced
+from noyau.frontends.numpy.unrolling import PACKAGES, BoundedTape
 from noyau.ir.binding import Demand
 from noyau.ir.checking import check
 from noyau.ir.dims import shape_of
 from noyau.ir.graph import Constant, Graph, Input, Map, Node
 from noyau.passes.unused import drop_unused
-
-_PACKAGES = (str(Path(np.__file__).parent), str(Path(__file__).parent.parent))  # their lines are none of the user's
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +93,8 @@ def follow(
         given = [_settled(node, settled) for node in inputs]
         wanted = None if results is None else [_settled(node, settled) for node in results]
         known = {name: size for name, size in (sizes or {}).items() if name not in settled}
-        tape = Tape(known, merging=merging)
-        if any(isinstance(value, int) for value in settled.values()):
-            tape.most_nodes = min(tape.most_nodes, MOST_UNROLLED)
+        bounded = any(isinstance(value, int) for value in settled.values())
+        tape = (BoundedTape if bounded else Tape)(known, merging=merging)
         try:
             graph, found, several = _traced(function, given, wanted, constants, tape)
         except Settled as question:
@@ -182,7 +179,7 @@ def _variables(function: Callable[..., Any], named: dict[str, str]) -> Iterator[
     before = sys.getprofile()
 
     def note(frame: FrameType, event: str, argument: Any) -> None:
-        if event == "return" and frame.f_code is code:
+        if event == "return" and frame.f_code is code and argument is not None:  # with None it may be a fault
             for name, value in frame.f_locals.items():
                 if isinstance(value, Traced) and value.is_sure:
                     named.setdefault(value.node.output, name)
@@ -244,5 +241,5 @@ def _told(fault: Exception) -> str:
 def _line(fault: Exception) -> str:
     """Where in the user's own files it went wrong: the innermost line that is none of NumPy's or noyau's."""
     frames = traceback.extract_tb(fault.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith((*_PACKAGES, "<"))]
+    own = [frame for frame in frames if not frame.filename.startswith((*PACKAGES, "<"))]
     return f" at line {own[-1].lineno} of {own[-1].filename}" if own else ""

@@ -72,20 +72,6 @@ def test_a_comparison_is_a_demand():
     assert found(lambda a: a if a.shape[0] >= 0 and a.shape[0] == a.shape[0] else -a, x(3)).assumed == ()
 
 
-def test_a_loop_over_a_long_axis_is_not_unrolled():
-    """What follows takes minutes: a kernel of some hundred steps that hang on each other."""
-
-    def total(a):
-        made = a[0]
-        for k in range(1, a.shape[0]):
-            made = made + a[k] * k
-        return made
-
-    assert len(found(total, x(60)).graph.nodes) > 100
-    with pytest.raises(UnsupportedError, match="it takes more than 250 steps, as loops are unrolled"):
-        found(total, x(200))
-
-
 @pytest.mark.parametrize(
     ("function", "told"),
     [
