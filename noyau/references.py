@@ -56,7 +56,7 @@ def unwarned() -> Iterator[None]:
     """A block in which NumPy warns of no number: sizes of 0, infinities and NaN are given on purpose where a kernel is
     judged. Holds for this thread alone."""
     of_context = getattr(sys.flags, "context_aware_warnings", False)  # then `warnings.filters` may not be those here
-    if of_context or not warnings.filters or warnings.filters[0][2] is not _OfNumbers:
+    if of_context or [each[2] for each in warnings.filters[:1]] != [_OfNumbers]:
         warnings.simplefilter("ignore", _OfNumbers)  # before those that were set since
     token = _UNWARNED.set(True)
     try:
