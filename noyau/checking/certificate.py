@@ -223,5 +223,6 @@ def _number(value: float) -> float | str:
 
 
 def several(number: int, noun: str) -> str:
-    """So many of something, in words: `1 case`, `12 shapes`."""
-    return f"{number} {noun}{'s' * (number != 1)}"
+    """So many of something, in words: `1 case`, `12 shapes`, `2 launches`."""
+    ending = "es" if noun.endswith(("s", "ch")) else "s"
+    return f"{number} {noun}{ending * (number != 1)}"

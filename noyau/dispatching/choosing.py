@@ -25,12 +25,12 @@ from noyau.dispatching.smoke import smoke
 from noyau.errors import BuildError, MissingExtraError, NoyauError, OutputError, UnsupportedError
 from noyau.handwritten.kernels import HandKernel, settled
 from noyau.handwritten.trusting import ineligible
+from noyau.runtimes.numpy.library import AGAIN_S
 from noyau.timing.comparing import spell_s
 
 REFERENCE = "reference"
 USUAL: Mapping[str, int] = MappingProxyType({})  # sizes of tiles
 ALOUD_S = 5.0  # after which a first call says what it is doing
-AGAIN_S = 30.0  # after which what there was no room for is tried again
 
 
 class NoRoom(str):

@@ -149,13 +149,9 @@ def _told(path: Path, text: str, language: str, program: Program, runs: Sequence
     told = Told(path.name, path.stem, "main", language, str(path), text, {}, "")
     found, allowed = findings(runs, program.lines, told)
     found += tuple(advised(runs[0], program.lines, told))
-    notes = list(allowed)
-    if runs[0].launches:
-        notes.append(
-            f"threads took turns: {runs[0].threads} in {runs[0].launches} launch{'es' * (runs[0].launches != 1)}"
-        )
+    notes = (*allowed, runs[0].turns) if runs[0].turns else tuple(allowed)
     seen = KernelSeen(
-        path.stem, language, told.entry_place, len(runs), (), sum(each.accesses for each in runs), found, tuple(notes)
+        path.stem, language, told.entry_place, len(runs), (), sum(each.accesses for each in runs), found, notes
     )
     maps = maps_of(runs[0], program.lines, told)
     return ScriptCheck(path.name, (seen,), fault, advice=_clocks(path, text, language), maps=maps)

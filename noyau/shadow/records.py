@@ -12,6 +12,7 @@ from enum import IntEnum
 
 import numpy as np
 
+from noyau.checking.certificate import several
 from noyau.checking.findings import REMEDIES, Finding
 
 
@@ -231,8 +232,7 @@ def _message(seen: Seen, route: Route) -> str:
     times = f" ({seen.count} times)" if seen.count > 1 else ""
     if seen.kind in ("out-of-bounds", "negative-index"):
         along = f" along axis {seen.axis}" if seen.axis >= 0 and len(memory.shape) > 1 else ""
-        extent = f"{seen.extent} cell{'s' * (seen.extent != 1)}"
-        told = f"{who} {verb} {memory.name} at {seen.cell}{along}, which has {extent}{times}"
+        told = f"{who} {verb} {memory.name} at {seen.cell}{along}, which has {several(seen.extent, 'cell')}{times}"
         return told + (" (an index below 0 counts from the end here)" if seen.kind == "negative-index" else "")
     if seen.kind == "uninitialised":
         return f"{who} {verb} {memory.spelt(seen.cell)}, which nobody wrote before{times}"

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from noyau.checking.certificate import several
 from noyau.errors import CheckError
 from noyau.shadow.c.building import Program, plain_name
 
@@ -109,6 +110,11 @@ class Ran:
     arrays: tuple[Array, ...] | None
     drawn: tuple[str, ...] = ()
     grids: tuple[Launched, ...] = ()
+
+    @property
+    def turns(self) -> str:
+        """How much ran side by side, in words; nothing where no grid was launched."""
+        return f"threads took turns: {self.threads} in {several(self.launches, 'launch')}" if self.launches else ""
 
 
 def run(

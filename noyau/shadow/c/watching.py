@@ -129,6 +129,6 @@ def _wasted(run: Ran, call: Call, told: Told) -> list[Finding]:
 
 def launches_noted(runs: Sequence[Ran]) -> tuple[str, ...]:
     """How much ran side by side, in words."""
-    if runs[0].launches:
-        return (f"threads took turns: {runs[0].threads} in {runs[0].launches} launch{'es' * (runs[0].launches != 1)}",)
+    if runs[0].turns:
+        return (runs[0].turns,)
     return (f"with other numbers of threads: {len(runs)} runs",) if len(runs) > 1 else ()
