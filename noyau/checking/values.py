@@ -244,8 +244,7 @@ class Judge:
 
     def errors(self, values: Array) -> Errors:
         """The distance of values from the truth, in units."""
-        with np.errstate(invalid="ignore"):
-            away = np.abs(wide(values) - wide(self.truth))
+        away = distance(wide(values), wide(self.truth))
         return total(away, away, self.truth, np.isfinite(away) & ~self.skipped)
 
     def outcome(self, case: Case, given: str) -> Outcome:
@@ -364,7 +363,8 @@ def kind(values: Array) -> Array:
 
 def distance(left: Array, right: Array) -> Array:
     """|left - right|; NaN or inf where either is not finite."""
-    return np.asarray(np.abs(left - right))
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.abs(left - right))
 
 
 def total(ulps: Array, away: Array, truth: Array, counted: Array) -> Errors:

@@ -70,13 +70,13 @@ def test_what_overflowed_in_every_run_so_far_is_run_as_often_as_can_be(counted):
         assert len(counted) == runs
 
 
+@pytest.mark.filterwarnings("error")
 def test_cells_without_a_finite_truth_do_not_tell_what_is_usual():
     node = groups.one_map("exp").nodes[-1]
     truth = np.array([np.inf, np.inf, np.inf, 1.0, 1.0])
     judge = values.judge_of(node, np.ones(5, np.float32), truth, np.zeros(5, bool), False)
-    with np.errstate(invalid="ignore"):
-        judge.see(np.array([np.inf, np.inf, np.inf, 1.001, 1.001], np.float32))
-        before = judge.allowed()[3:]
-        judge.see(np.array([9, 9, 9, 1, 1], np.float32))
+    judge.see(np.array([np.inf, np.inf, np.inf, 1.001, 1.001], np.float32))
+    before = judge.allowed()[3:]
+    judge.see(np.array([9, 9, 9, 1, 1], np.float32))
     assert (judge.allowed()[3:] == before).all()
     assert judge.allowed()[0] > 8 * 9 * 0.0009  # as much as is usual
