@@ -17,7 +17,7 @@ from types import MappingProxyType
 from noyau.builders import records
 from noyau.builders.records import today
 from noyau.descriptions import Description
-from noyau.dispatching.generating import Wanted, generate
+from noyau.dispatching.generating import CPU, Wanted, generate
 from noyau.dispatching.keys import Key, key_of
 from noyau.dispatching.records import Winner, bounds, recalled, smoke_key, text_digest, usual_text
 from noyau.dispatching.running import Built, build
@@ -239,10 +239,11 @@ def aloud(description: Description, asked: Callable[[], tuple[str, ...]]) -> Ite
 
 
 def passed(description: Description, built: Built) -> str:
-    """Nothing where a program passes its smoke certificate, now or before on this machine; else what is wrong."""
+    """Nothing where a program passes its smoke certificate, now or before on this machine; else what is wrong. On a GPU
+    each launch is run for it: those for long rows are other kernels there."""
     key = smoke_key(description, built.generated)
     if records.recall(key) is None:
-        certificate = smoke(description, built)
+        certificate = smoke(description, built, every_launch=built.generated.wanted.device != CPU)
         if not certificate.ok:
             return certificate.summary()
         with contextlib.suppress(OutputError):  # then the next process makes it again

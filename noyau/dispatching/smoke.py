@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 
 import numpy as np
 
 from noyau.checking.adversarial import NORMAL, CaseMaker, Pattern, fits, schedule, shrunk, spell, usual_sizes
 from noyau.checking.certificate import Certificate
+from noyau.checking.launches import covering
 from noyau.checking.native import certify_native
 from noyau.checking.values import Case
 from noyau.descriptions import Description
@@ -31,12 +32,13 @@ MADE = 1 << 20  # of what a maker of inputs is asked for beyond its usual sizes
 EDGES = (33, 1, 16, 5)  # of all sizes: beyond a block of lanes, one, a whole block, a few
 
 
-def smoke(description: Description, built: Built, seed: int = 0) -> Certificate:
+def smoke(description: Description, built: Built, seed: int = 0, *, every_launch: bool = False) -> Certificate:
     """The certificate of a built program against the op's reference in float64, on a few small inputs that lie in
-    memory as it takes them."""
+    memory as it takes them. `every_launch`: first on larger ones, so that each launch of its kernels is run."""
     generated, wanted = built.generated, built.generated.wanted
     judged_by = graph_of(description.reference, wanted.instance, wanted.constants)
-    cases = islice(_until(ENOUGH_S, _cases(description, generated, seed)), MOST)
+    larger = _larger(generated, seed) if every_launch and description.inputs is None else ()
+    cases = chain(larger, islice(_until(ENOUGH_S, _cases(description, generated, seed)), MOST))
     with np.errstate(all="ignore"):
         return certify_native(judged_by, built, cases, name=generated.called, spelt=lambda: generated.graph)
 
@@ -61,10 +63,20 @@ def _cases(description: Description, generated: Generated, seed: int) -> Iterato
         yield Case(label, tuple(laid))
 
 
-def _drawn(generated: Generated, seed: int) -> Iterator[tuple[str, list[Array]]]:
+def _larger(generated: Generated, seed: int) -> Iterator[Case]:
+    """Inputs of sizes at which launches run that do not at usual ones."""
+    graph = generated.graph
+    plan = [(sizes, NORMAL) for sizes in covering(generated.program.kernels, usual_sizes(graph, {}), graph)]
+    for label, arrays in _drawn(generated, seed, plan):
+        yield Case(label, tuple(lie(array, generated.wanted.layout(at)) for at, array in enumerate(arrays)))
+
+
+def _drawn(
+    generated: Generated, seed: int, plan: Iterable[tuple[Mapping[str, int], Pattern]] | None = None
+) -> Iterator[tuple[str, list[Array]]]:
     graph, integers = generated.graph, generated.wanted.integers
     maker = CaseMaker(graph, np.random.default_rng(seed))
-    for sizes, pattern in _plan(graph, maker):
+    for sizes, pattern in _plan(graph, maker) if plan is None else plan:
         made = maker.inputs(sizes, pattern)
         if made is not None:
             numbers = {name: np.array(value) for name, value in integers.items()}

@@ -30,13 +30,14 @@ from noyau.passes.partition import Group
 from noyau.torch_modules.alone import alone
 from noyau.torch_modules.device_drawing import PATTERNS, Drawer, moved, other_sizes
 from noyau.torch_modules.device_kernels import DeviceCall
-from noyau.torch_modules.device_room import Flag, Room, answers, brought, differ, poison_cell
+from noyau.torch_modules.device_room import Flag, Room, answers, brought, differ, holds_poison
 from noyau.torch_modules.judging import sizes_of
 from noyau.torch_modules.kernels import input_names
 from noyau.torch_modules.places import Traced, order_of, plain
 
 JUDGED = 1 << 15  # cells of an output that are judged in a case
 ENDS = 1 << 10  # of them at either end
+POISONS = (0, PLAIN)  # of the two runs of a case
 _OTHERWISE = "gave other bits in another run"
 _HALF_TO_FLOAT = (torch.ops.aten._softmax.default, torch.ops.aten._log_softmax.default)
 
@@ -111,18 +112,18 @@ class Trial:
         """One case, judged, and whether two runs of the kernel gave the same bits."""
         truth = self.truth(given)
         self.ready()
-        results, faults = self.twice([given[name] for name in input_names(self.group)], truth)
+        results, faults = self.twice([given[name] for name in input_names(self.group)])
         if faults and faults[0] != _OTHERWISE:
             return self.failed(case, given, faults[0]), True
         return self.judged(case, given, results, truth, seed), not faults
 
-    def twice(self, own: Sequence[Tensor], truth: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], list[str]]:
+    def twice(self, own: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], list[str]]:
         """The results of a run, and what two of them show to be wrong."""
         before = [each.clone() for each in own]
-        room, other = Room(0), Room(PLAIN)
+        room, other = map(Room, POISONS)
         results, again = self.run(own, room), self.run(own, other)
         moved_on = [(_OTHERWISE, differ(one, two)) for one, two in zip(results, again, strict=True)]
-        flags = [*room.flags(), *other.flags(), *_changed(own, before), *_unwritten(again, truth), *moved_on]
+        flags = [*room.flags(), *other.flags(), *_changed(own, before), *_unwritten(results, again), *moved_on]
         return results, answers(flags)
 
     def run(self, own: Sequence[Tensor], room: Room) -> tuple[Tensor, ...]:
@@ -244,11 +245,9 @@ def _changed(now: Sequence[Tensor], before: Sequence[Tensor]) -> Iterator[Flag]:
         yield f"changed its input {number}", differ(one, other)
 
 
-def _unwritten(poisoned: Sequence[Tensor], truth: Sequence[Tensor]) -> Iterator[Flag]:
-    """What shows that cells were left as they were, in a run whose memory held a number: there it is still, and is not
-    even near the truth."""
-    for number, (got, true) in enumerate(zip(poisoned, truth, strict=True)):
-        poison = float(poison_cell(got.dtype, PLAIN))
-        wide = got.double()
-        left = (wide == poison) & ((wide - true).abs() > 0.25 * true.abs())
-        yield f"left cells of its output {number} as they were", left.any()
+def _unwritten(one: Sequence[Tensor], other: Sequence[Tensor]) -> Iterator[Flag]:
+    """What shows that cells were left as they were, in two runs whose memory held other poisons: no right value has the
+    bits of both."""
+    for number, pair in enumerate(zip(one, other, strict=True)):
+        first, second = (holds_poison(each, which) for each, which in zip(pair, POISONS, strict=True))
+        yield f"left cells of its output {number} as they were", (first & second).any()

@@ -4,7 +4,6 @@ each of them would wait for all that the GPU has to do."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -47,15 +46,13 @@ def brought(tensors: Sequence[Tensor]) -> list[np.ndarray]:
     return [array_of(piece.clone().view(each.dtype).reshape(each.shape)) for piece, each in pieces]
 
 
-def poison_cell(dtype: torch.dtype, which: int) -> Any:
-    """One cell of poison."""
-    own = FROM_TORCH[dtype]
-    return np.frombuffer(poison_of(own, which), own.numpy)[0]
+def holds_poison(tensor: Tensor, which: int) -> Tensor:
+    """Which cells of a tensor, in the order of its axes, have the bits of a poison of its dtype."""
+    return bits_of(tensor) == _poison_bits(tensor.dtype, which)
 
 
 def _poison_bits(dtype: torch.dtype, which: int) -> int:
-    cell = np.asarray(poison_cell(dtype, which))
-    return int(cell.reshape(1).view(f"i{dtype.itemsize}")[0])
+    return int(np.frombuffer(poison_of(FROM_TORCH[dtype], which), f"i{dtype.itemsize}")[0])
 
 
 class Room:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ import noyau
 from noyau.dispatching.layouts import INNER, STRIDED, Layout, Order, lie
 from noyau.dispatching.running import build
 from noyau.dispatching.smoke import made_inputs, sizes_asked, smoke
+from noyau.schedules import grid_rows, grid_shared
 from tests.dispatching.ops import generated, linear_op, numbers, scale_op, softmax_op
 
 
@@ -26,6 +28,27 @@ def test_what_is_right_passes(layout, monkeypatch):
 def test_a_program_of_several_steps_passes():
     op = linear_op()
     assert smoke(op.description, build(generated(op, numbers(2, 3), numbers(3, 4), numbers(4)))).ok
+
+
+def test_each_launch_of_a_gpus_kernel_is_run(monkeypatch):
+    """One that leaves the last cell of long rows passes where short ones alone are tried."""
+    builder = pytest.importorskip("noyau.builders.triton")
+    if not builder.interprets():
+        pytest.skip("Triton does not interpret")
+    for place, name, least in ((grid_rows, "KEPT", 8), (grid_shared, "SHORT", 16), (grid_shared, "FEW", 1)):
+        monkeypatch.setattr(place, name, least)
+    monkeypatch.setattr("noyau.dispatching.smoke.EDGES", ())
+    op = softmax_op()
+    made = generated(op, numbers(4, 5), language="triton")
+    assert smoke(op.description, build(made), every_launch=True).ok
+    head, streamed, tail = made.text.rpartition("noyau_store(")
+    tail = re.sub(r"(\w+)_(inside|lines),", r"\1_\2 & (\1 != n - 1),", tail)
+    wrong = replace(made, text=head + streamed + tail)
+    assert wrong.text != made.text
+    assert smoke(op.description, build(wrong)).ok
+    certificate = smoke(op.description, build(wrong), every_launch=True)
+    assert not certificate.ok
+    assert "never wrote" in certificate.summary()
 
 
 def test_what_is_wrong_does_not_pass():

@@ -6,9 +6,11 @@ commit.
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
-from noyau.errors import UnsupportedError
+from noyau.errors import CheckError, UnsupportedError
 from noyau.languages import triton
 from noyau.lowering.nest import lower
 from noyau.passes.normal import normalise
@@ -64,23 +66,19 @@ def sizes_of(name):
     ]
 
 
-def poison(results):
-    """Leave no numbers in the memory that results like these get next: cells that nobody writes would be right."""
-    torch = pytest.importorskip("torch")
-    _ = [torch.full((max(1, array.nbytes),), 255, dtype=torch.uint8, device="cuda") for array in results]
+def judged(name, sizes, text=lambda text: text):
+    """The kernel, at these sizes, against the graph: in memory that is poisoned, between guard zones."""
+    pytest.importorskip("noyau.builders.triton")
+    from noyau.runtimes.torch.triton_kernels import DeviceKernel
 
-
-def judged(name, sizes):
-    """The kernel, at these sizes, against the graph."""
-    builder = pytest.importorskip("noyau.builders.triton")
     kernel = kernel_of(name)
-    build = builder.Compiled(triton.source(kernel), kernel)
-    for number in sizes if build.device == "cpu" else (3, 17, 33, 130):
+    build = DeviceKernel(text(triton.source(kernel)), kernel)
+    function, on_cpu = build.function, build.device.type == "cpu"
+    for number in sizes if on_cpu else (3, 17, 33, 130):
         arrays, judge = arrays_of(name, number)
-        for tiles in (SMALL,) if build.device == "cpu" else (SMALL, {}):
-            if build.device == "cuda":
-                poison(build(*arrays, **tiles))
-            results = build(*arrays, **tiles)
+        for tiles in (SMALL,) if on_cpu else (SMALL, {}):
+            build.function = partial(function, **tiles)
+            results = build.call_guarded(*arrays)
             for output, got in zip(normalise({**GOLDEN, **MORE}[name][0]).outputs, results, strict=True):
                 assert judge.wrong(output, got) is None
 
@@ -97,7 +95,25 @@ def test_rows_that_programs_share_are_right(name, monkeypatch):
     judged(name, (17,))
 
 
-def test_tiles_of_less_than_16_bytes_write_every_cell(monkeypatch):
+@pytest.fixture
+def _tiles_of_8_bytes(monkeypatch):
     monkeypatch.setattr(grid_rows, "KEPT", 4)
     monkeypatch.setitem(SMALL, "BLOCK", 2)
+
+
+@pytest.mark.usefixtures("_tiles_of_8_bytes")
+def test_tiles_of_less_than_16_bytes_write_every_cell():
     judged("padded", (5,))
+
+
+@pytest.mark.usefixtures("_tiles_of_8_bytes")
+def test_a_text_that_leaves_cells_of_such_tiles_is_refused():
+    """As texts once did: of a row that begins within 16 bytes, the tiles behind the first one wrote nothing there."""
+
+    def mutant(text):
+        whole = "(start < (lead + ALIGN - 1) // ALIGN * ALIGN)"
+        assert whole in text
+        return text.replace(whole, "(start < lead)")
+
+    with pytest.raises(CheckError, match=r"padded never wrote \d+ cells of its output 0; the first is \["):
+        judged("padded", (5,), mutant)

@@ -15,10 +15,12 @@ torch = pytest.importorskip("torch")
 import sympy  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
+from noyau.builders.guards import poison_of  # noqa: E402
 from noyau.checking.adversarial import SMOKE  # noqa: E402
 from noyau.errors import InputError  # noqa: E402
+from noyau.frontends.torch.dtypes import FROM_TORCH  # noqa: E402
 from noyau.torch_modules import device_drawing, device_room, places  # noqa: E402
-from noyau.torch_modules.device_certifying import Trial  # noqa: E402
+from noyau.torch_modules.device_certifying import POISONS, Trial, _unwritten  # noqa: E402
 from noyau.torch_modules.judging import sizes_of  # noqa: E402
 
 
@@ -142,6 +144,18 @@ def test_a_kernel_is_refused_for_what_it_does(kernel, monkeypatch):
         assert re.search(told, made.summary())
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.int64])
+def test_a_cell_of_any_dtype_that_nobody_writes_is_found(dtype):
+    """Also where what lies there is right: a bool is half of the time."""
+    made = [device_room.Room(which).empty((3,), dtype=dtype, device=places.CPU) for which in POISONS]
+    for each in made:
+        each[:2] = 1
+    assert device_room.answers(list(_unwritten(made[:1], made[1:]))) == ["left cells of its output 0 as they were"]
+    for each in made:
+        each[2] = 0
+    assert not device_room.answers(list(_unwritten(made[:1], made[1:])))
+
+
 def test_other_bits_in_another_run_are_told(monkeypatch):
     made = certificate_of(restless, monkeypatch)
     assert not made.order_independent
@@ -178,9 +192,11 @@ def test_poison_is_seen_in_each_dtype(dtype):
     for poison in range(3):
         room = device_room.Room(poison)
         made = room.empty((3, 5), dtype=dtype, device=places.CPU)
-        want = device_room.poison_cell(dtype, poison).tobytes()
+        want = poison_of(FROM_TORCH[dtype], poison)
         (cells,) = device_room.brought([made])
         assert cells.tobytes() == want * 15
+        assert device_room.holds_poison(made, poison).all()
+        assert not device_room.holds_poison(made, (poison + 1) % 3).any()
         assert not device_room.answers(list(room.flags()))
         device_room.bits_of(room.rooms[0])[63] ^= 1
         assert device_room.answers(list(room.flags())) == ["wrote before an output"]

@@ -7,8 +7,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from noyau.builders import cc  # noqa: E402
-from noyau.checking.adversarial import FULL  # noqa: E402
-from noyau.torch_modules import device_judging, kernels, places, running  # noqa: E402
+from noyau.checking.adversarial import FULL, SMOKE  # noqa: E402
+from noyau.schedules import grid_shared  # noqa: E402
+from noyau.torch_modules import device_judging, device_kernels, kernels, places, running  # noqa: E402
 from noyau.torch_modules.judging import Clock, Judged, Known  # noqa: E402
 from tests.frontends.torch.exports import graph_of  # noqa: E402
 
@@ -34,3 +35,16 @@ def test_what_fails_is_a_reason(error, monkeypatch):
     judged = Judged(planned)
     made = device_judging.timed(judged, found, places.CPU, "eager", running.RIVALS["eager"], "faster", Clock(1.0))
     assert made.reason == f"not timed: {error}" and not made.kept
+
+
+def test_rows_that_programs_share_are_certified(monkeypatch):
+    """What they meet by is memory too."""
+    builder = pytest.importorskip("noyau.builders.triton")
+    if not builder.interprets():
+        pytest.skip("Triton does not interpret")
+    monkeypatch.setattr(grid_shared, "SHORT", 8)
+    found = places.traced(graph_of(lambda x: torch.softmax(x * 2.5, -1), (torch.randn(2, 30),)))
+    (planned,) = device_kernels.plan(places.cut(found).groups, found).kernels
+    assert "noyau_meet(" in planned.text
+    (one,) = device_judging.checked([planned], found, places.CPU, print, SMOKE, Known())
+    assert not one.reason

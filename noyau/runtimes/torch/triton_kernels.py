@@ -14,13 +14,14 @@ from noyau.builders.triton import array_of, interprets
 from noyau.dispatching.generating import CPU
 from noyau.errors import BuildError, CheckError
 from noyau.frontends.torch.dtypes import TO_TORCH
-from noyau.ir.loops import Kernel, Role
+from noyau.ir.loops import Buffer, Kernel, Role
 from noyau.runtimes.torch.arrays import tensor_of
 from noyau.runtimes.torch.cuda_errors import absence, is_there, lacking, told
 from noyau.runtimes.torch.triton_launching import TAPE, function_of, guard
 
 Array = np.ndarray
 Tensor: TypeAlias = torch.Tensor
+OTHER = 1  # the poison of a second look
 ROOM = 64  # cells before and behind what a kernel may write
 
 
@@ -35,6 +36,7 @@ class DeviceKernel:
         lacks = absence() if self.device.type == "cuda" and not is_there() else lacking(self.device)
         if lacks:
             raise BuildError(f"{lacks}; TRITON_INTERPRET=1, set before triton is imported, has kernels interpreted")
+        self.outputs = kernel.of(Role.OUTPUT)
         self.function: Callable[..., Any] = function_of(text, kernel)
 
     def __call__(
@@ -51,14 +53,31 @@ class DeviceKernel:
     def call_guarded(self, *arrays: Array, pieces: int = 1, order: Order = range) -> list[Array]:
         """As a call, its outputs poisoned before, between guard zones; programs run in whatever order they do.
 
-        `pieces` beyond 1: the poison of floats is a number. CheckError where a guard was overwritten or an input was
-        changed."""
-        given, room = [self.tensor(array) for array in arrays], Room(self.name, PLAIN if pieces > 1 else 0)
-        made = self.run(given, room.empty)
-        room.require_untouched()
+        `pieces` beyond 1: the poison of floats is a number. CheckError where a guard was overwritten, an input was
+        changed, or a cell of an output was never written."""
+        given, poison = [self.tensor(array) for array in arrays], PLAIN if pieces > 1 else 0
+        made = self.run_in(Room(self.name, poison), given)
         for number, (tensor, buffer) in enumerate(zip(given, self.kernel.of(Role.INPUT), strict=True)):
             if array_of(tensor, buffer.dtype).tobytes() != arrays[number].tobytes():
                 raise CheckError(f"{self.name} changed its input {number}")
+        suspects = [_holds(array, buffer, poison) for array, buffer in zip(made, self.outputs, strict=True)]
+        if any(suspect.any() for suspect in suspects):
+            # As noyau.builders.native has it: a right value has the bits of one poison at most.
+            again = self.run_in(Room(self.name, OTHER), given)
+            for number, (suspect, array, buffer) in enumerate(zip(suspects, again, self.outputs, strict=True)):
+                missed = suspect & _holds(array, buffer, OTHER)
+                if missed.any():
+                    where = [int(index) for index in np.argwhere(missed)[0]]
+                    raise CheckError(
+                        f"{self.name} never wrote {missed.sum()} cells of its output {number}; the first is {where}"
+                    )
+        return made
+
+    def run_in(self, room: Room, tensors: Sequence[Tensor]) -> list[Array]:
+        """The results as arrays, of memory of a room. CheckError where something was written beside what was asked
+        for."""
+        made = self.run(tensors, room.empty)
+        room.require_untouched()
         return made
 
     def run(self, tensors: Sequence[Tensor], empty: Callable[..., Tensor] = torch.empty) -> list[Array]:
@@ -70,7 +89,7 @@ class DeviceKernel:
         finally:
             TAPE.empty = before
         results = made if isinstance(made, tuple) else (made,)
-        return [array_of(t, b.dtype) for t, b in zip(results, self.kernel.of(Role.OUTPUT), strict=True)]
+        return [array_of(t, b.dtype) for t, b in zip(results, self.outputs, strict=True)]
 
     def tensor(self, array: Array) -> Tensor:
         """A tensor on the device with the strides of an array, as far as torch has them."""
@@ -80,6 +99,13 @@ class DeviceKernel:
             return torch.empty(base.shape, dtype=base.dtype, device=self.device)
         flat = base.as_strided((reach,), (1,))
         return flat.to(self.device, copy=True).as_strided(base.shape, base.stride())
+
+
+def _holds(array: Array, buffer: Buffer, poison: int) -> Array:
+    """Which cells of an output have the bits of one of its type's poisons."""
+    cells = np.ascontiguousarray(array).view(np.uint8).reshape(*array.shape, buffer.dtype.bytes)
+    found: Array = (cells == np.frombuffer(poison_of(buffer.dtype, poison), np.uint8)).all(-1)
+    return found
 
 
 class Room:

@@ -86,8 +86,8 @@ class Shown:
         return getattr(torch, name)
 
     @staticmethod
-    def empty(shape: tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> Tensor:
-        noted = TAPE.noted
+    def empty(shape: int | tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        noted, shape = TAPE.noted, (shape,) if isinstance(shape, int) else shape
         if noted is not None:
             noted.made.append((shape, dtype))
         made = TAPE.empty(shape, dtype=dtype, device=device)
@@ -96,7 +96,7 @@ class Shown:
         return made
 
     @staticmethod
-    def zeros(shape: tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+    def zeros(shape: int | tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> Tensor:
         made = Shown.empty(shape, dtype=dtype, device=device).zero_()
         if TAPE.noted is not None:
             TAPE.noted.zeroed.add(len(TAPE.noted.made) - 1)
