@@ -13,6 +13,7 @@ from noyau.schedules.ahead import fetch_ahead
 from noyau.schedules.around import in_whole_tiles, write_around
 from noyau.schedules.columns import columns
 from noyau.schedules.folds import MANY, is_ordered
+from noyau.schedules.folds_of_folds import folds_of_folds
 from noyau.schedules.full import BLOCK, full, rows_before
 from noyau.schedules.launches import apart, each, is_small
 from noyau.schedules.maps import map_
@@ -89,7 +90,9 @@ def _one(kernel: Kernel, options: Options) -> Kernel:
     pieces = _pieces(body)
     if all(_is_columns(piece, folds_of(piece)) for piece in pieces):
         return columns(kernel) if len(pieces) == 1 else each(kernel, pieces, again)
-    return _or_short(kernel, row(kernel, lanes=options.lanes, kept=options.kept, rests=options.rests), options)
+    return folds_of_folds(kernel) or _or_short(
+        kernel, row(kernel, lanes=options.lanes, kept=options.kept, rests=options.rests), options
+    )
 
 
 def _or_short(kernel: Kernel, scheduled: Kernel, options: Options) -> Kernel:

@@ -178,8 +178,13 @@ def position(fold: Fold) -> Dim:
 
 def step(fold: Fold, state: State, at: Dim) -> Statements:
     """The body of a fold, and the merge of its value into the state in a cell."""
+    return (*expand_folds(fold.body, 1), taken(fold, state, at))
+
+
+def taken(fold: Fold, state: State, at: Dim) -> Store:
+    """The merge of the value of a fold into the state in a cell."""
     lifted = MONOIDS[fold.monoid].lift(Symbolic(), fold.value, Index(position(fold)))
-    return (*expand_folds(fold.body, 1), state.store(at, lifted, merge=True))
+    return state.store(at, lifted, merge=True)
 
 
 def lanes_of(fold: Fold, state: State, lanes: int, name: str, *, rests: bool) -> Statements:

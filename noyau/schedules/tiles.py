@@ -15,10 +15,10 @@ from noyau.schedules.steps import Statements, all_dims, counted, drop_unused, re
 CELL = "#cell"
 
 
-def side_by_side(loop: Loop, width: int) -> Loop:
+def side_by_side(loop: Loop, width: int, around: frozenset[str] = frozenset()) -> Loop:
     """The loop in tiles of `width`: each serial loop of its body goes outside the cells of a tile, and memory of the
-    body has room for each cell. So a fold over a leading axis, or a scan along it, reads whole lines of memory, and
-    short rows run side by side.
+    body has room for each cell, as has that of the names in `around`. So a fold over a leading axis, or a scan along
+    it, reads whole lines of memory, and short rows run side by side.
 
     UnsupportedError where a loop of the body depends on the cell."""
     loop = replace(loop, body=_remembered(loop.body))
@@ -27,7 +27,7 @@ def side_by_side(loop: Loop, width: int) -> Loop:
     assert isinstance(cells, Loop)
     length, cells = counted(cells, f"{tiles.var}_length")
     inside = tuple(every_statement(loop.body))
-    memory = frozenset(s.name for s in inside if isinstance(s, Alloc))
+    memory = around.union(s.name for s in inside if isinstance(s, Alloc))
     lets = frozenset(s.name for s in inside if isinstance(s, Let))
     body = _spread(loop.body, replace(cells, axis=Axis.LANES), width, memory, lets, ())
     index: dict[str, DimLike] = {loop.var: Dim.of(tiles.var) * width + Dim.of(loop.var), CELL: Dim.of(loop.var)}

@@ -9,7 +9,7 @@ from itertools import count
 
 from noyau.ir.dims import Dim
 from noyau.ir.loops import Expr, Fold, Let, Loop, Statement, Var
-from noyau.ir.walk import every_expression, every_statement, rewrite, substitute
+from noyau.ir.walk import every_expression, every_statement, rewrite, rewrite_expression, substitute
 from noyau.schedules.folds import is_ordered, total_of
 from noyau.schedules.steps import Statements
 
@@ -132,13 +132,33 @@ def merged(bodies: Sequence[Statements]) -> Statements:
             if not isinstance(statement, Let):
                 made.append(statement)
                 continue
-            name = names.get(statement.value) or _fresh(statement.name, names.values())
-            if statement.value not in names:
+            value = rewrite_expression(statement.value, _unnamed)
+            name = names.get(value) or _fresh(statement.name, names.values())
+            if value not in names:
                 made.append(replace(statement, name=name))
-                names[statement.value] = name
+                names[value] = name
             if name != statement.name:
                 waiting = list(rewrite(waiting, partial(_named, old=statement.name, new=name)))
     return tuple(made)
+
+
+def _unnamed(expr: Expr) -> Expr:
+    """A fold with its loops and values named by where they stand: folds that compute the same are then equal."""
+    if not isinstance(expr, Fold):
+        return expr
+    within = sum(isinstance(each, Fold) for each in every_expression(expr.body))
+    old = [*(name for name, _ in expr.loops), *(s.name for s in expr.body if isinstance(s, Let))]
+    names = {name: f"{'#' * name.startswith('#')}{within}.{at}" for at, name in enumerate(old)}
+
+    def renamed(each: Expr) -> Expr:
+        return replace(each, name=names.get(each.name, each.name)) if isinstance(each, Var) else each
+
+    body = [replace(s, name=names[s.name], origin=None) if isinstance(s, Let) else s for s in expr.body]
+    loops = tuple((names[name], extent) for name, extent in expr.loops)
+    whole = Let("", replace(expr, body=tuple(body), loops=loops))
+    (made,) = substitute(rewrite((whole,), renamed), {name: Dim.of(new) for name, new in names.items()})
+    assert isinstance(made, Let)
+    return made.value
 
 
 def _fresh(name: str, taken: Collection[str]) -> str:
