@@ -10,7 +10,7 @@ from itertools import chain, islice
 
 import numpy as np
 
-from noyau.checking.adversarial import NORMAL, CaseMaker, Pattern, fits, schedule, shrunk, spell, usual_sizes
+from noyau.checking.adversarial import NORMAL, CaseMaker, Pattern, cells, fits, schedule, shrunk, spell, usual_sizes
 from noyau.checking.certificate import Certificate
 from noyau.checking.launches import covering
 from noyau.checking.native import certify_native
@@ -76,7 +76,7 @@ def _drawn(
 ) -> Iterator[tuple[str, list[Array]]]:
     graph, integers = generated.graph, generated.wanted.integers
     maker = CaseMaker(graph, np.random.default_rng(seed))
-    for sizes, pattern in _plan(graph, maker) if plan is None else plan:
+    for sizes, pattern in _plan(graph, maker, generated.wanted.sizes) if plan is None else plan:
         made = maker.inputs(sizes, pattern)
         if made is not None:
             numbers = {name: np.array(value) for name, value in integers.items()}
@@ -84,11 +84,14 @@ def _drawn(
             yield spell(pattern, sizes), [arrays[node.output] for node in graph.inputs]
 
 
-def _plan(graph: Graph, maker: CaseMaker) -> Iterator[tuple[Mapping[str, int], Pattern]]:
-    """Usual sizes, all sizes at an edge as far as the arrays stay small, then other numbers."""
-    patterns = schedule(graph, {}, False, maker.has_floats)
+def _plan(graph: Graph, maker: CaseMaker, called: Mapping[str, int]) -> Iterator[tuple[Mapping[str, int], Pattern]]:
+    """Usual sizes, all sizes at an edge as far as the arrays stay small, then other numbers. Where the graph does not
+    hold for usual sizes, those that it is `called` with, if they are not large."""
+    usual = usual_sizes(graph, {})
+    hint = {} if fits(graph, usual) or not called or cells(graph, called) > MADE else called
+    patterns = schedule(graph, hint, False, maker.has_floats)
     yield from islice(patterns, 1)
-    yield from ((sizes, NORMAL) for sizes in sizes_at_edges(graph, usual_sizes(graph, {}), CELLS))
+    yield from ((sizes, NORMAL) for sizes in sizes_at_edges(graph, usual, CELLS))
     yield from patterns
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from noyau.dtypes import DType, from_numpy
 from noyau.errors import InputError, SignatureError, UnsupportedError
 from noyau.frontends.numpy.tracing import Trace, trace_shapes
 from noyau.handwritten.kernels import HandKernel
+from noyau.ir.binding import Demand
 from noyau.references import runs_as_written
 from noyau.runtimes.numpy.doors import MISS, write
 from noyau.signatures.binding import bind
@@ -33,6 +34,23 @@ def calls_of(description: Description) -> Calls | Unsigned:
     return Unsigned(description) if description.signature is None else Calls(description, description.signature)
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The calls of a signature that was found, and what its trace takes for granted of the sizes: results may have
+    other shapes and dtypes elsewhere."""
+
+    calls: Calls
+    assumed: tuple[Demand, ...]
+
+    def takes(self, arrays: Sequence[Array]) -> bool:
+        """Whether arrays fit the signature, and its trace holds for them."""
+        try:
+            sizes = bind(self.calls.signature, arrays, {}, self.calls.description.name).sizes
+        except (SignatureError, InputError):
+            return False
+        return all(demand.holds(sizes) for demand in self.assumed)
+
+
 class Unsigned:
     """The calls of an op without a signature. `kinds`: by dtypes, ranks, axes of one cell and constants, those of each
     signature that was found."""
@@ -43,13 +61,13 @@ class Unsigned:
     def __init__(self, description: Description) -> None:
         self.description, self.token = description, new_token(description.name)
         self.unwarned = threading.Lock()  # whoever takes it warns
-        self.kinds: dict[Any, list[Calls]] = {}
+        self.kinds: dict[Any, list[Found]] = {}
         self.locks: dict[tuple[int, Any], threading.Lock] = {}  # as Choosing has them
 
     def forget(self) -> None:
         """Decide anew at the next call."""
-        for calls in (each for kind in self.kinds.values() for each in kind):
-            calls.forget()
+        for found in (each for kind in self.kinds.values() for each in kind):
+            found.calls.forget()
 
     def again(self, args: tuple[Any, ...], constants: Mapping[str, Any], out: Any) -> Any:
         """Nothing is known before the arrays are looked at."""
@@ -79,8 +97,8 @@ class Unsigned:
     def through(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any) -> Any:
         """By the way of an earlier call like it, else the whole way."""
         if all(type(each) is np.ndarray for each in args):
-            for calls in self.kinds.get((tuple(map(_kind, args)), frozen(constants)), ()):
-                made = calls.again(tuple(args), constants, out)
+            for found in self.kinds.get((tuple(map(_kind, args)), frozen(constants)), ()):
+                made = found.calls.again(tuple(args), constants, out)
                 if made is not MISS:
                     return made
         return self.signed(args, constants).whole(args, constants, sizes, out)
@@ -96,20 +114,21 @@ class Unsigned:
                 if found is None:
                     found = self.found(arrays, constants)
                     self.kinds.setdefault(key, []).append(found)
-        return found
+        return found.calls
 
-    def known(self, key: Any, arrays: Mapping[str, Array]) -> Calls | None:
+    def known(self, key: Any, arrays: Mapping[str, Array]) -> Found | None:
         """Those of a signature that was found before and takes these arrays."""
         given = list(arrays.values())
-        return next((calls for calls in self.kinds.get(key, ()) if _takes(calls, given)), None)
+        return next((found for found in self.kinds.get(key, ()) if found.takes(given)), None)
 
-    def found(self, arrays: Mapping[str, Array], constants: Mapping[str, Any]) -> Calls:
+    def found(self, arrays: Mapping[str, Array], constants: Mapping[str, Any]) -> Found:
         """Those of a signature that is found now. UnsupportedError where there is none."""
         description = self.description
         known = {**description.reference.constants, **constants}
         given = {name: (_dtype(name, array), array.shape) for name, array in arrays.items()}
-        signature = signature_of(trace_shapes(description.reference.function, given, known))
-        return Calls(replace(description, signature=signature), signature)
+        trace = trace_shapes(description.reference.function, given, known)
+        signature = signature_of(trace)
+        return Found(Calls(replace(description, signature=signature), signature), trace.assumed)
 
     def arrays(self, args: Sequence[Any]) -> dict[str, Array]:
         """The arguments by name. UnsupportedError for one that is no array: a number has no dtype of its own."""
@@ -155,12 +174,3 @@ def _dtype(name: str, array: Array) -> DType:
     if found is None or found is DType.OTHER:
         raise UnsupportedError(f"{name} is of the dtype {array.dtype}, which noyau has not")
     return found
-
-
-def _takes(calls: Calls, arrays: Sequence[Array]) -> bool:
-    """Whether arrays fit a signature that was found for others."""
-    try:
-        bind(calls.signature, arrays, {}, calls.description.name)
-    except (SignatureError, InputError):
-        return False
-    return True

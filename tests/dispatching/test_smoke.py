@@ -125,3 +125,16 @@ def test_a_large_size_is_asked_for_beside_small_ones_or_not_at_all():
     assert sizes_asked(maker, {}) == {}
     large = replace(generated(scale_op(), numbers(3), 2.0), specialised={"d": 20_000_000})
     assert list(made_inputs(replace(scale_op().description, inputs=maker), large.wanted, 0, large)) == []
+
+
+def test_what_holds_for_no_usual_sizes_is_tried_on_those_of_the_call():
+    op = noyau.op(lambda x: x + 1 if x.shape[0] == 4 else x)
+    op(numbers(4, 3))
+    assert op.explain(numbers(4, 3)).kernel == "c"
+
+
+def test_a_maximum_of_nothing_may_be_anything():
+    """NumPy refuses it."""
+    op = noyau.op(lambda x: x[x > 0].max())
+    assert op(np.array([1, -2, 3], np.float32)) == 3
+    assert op.explain(numbers(3)).kernel == "c"

@@ -25,7 +25,11 @@ VIEWS = frozenset(  # functions whose result may share memory with their argumen
     broadcast_to flip flipud fliplr rot90 asarray asanyarray ascontiguousarray atleast_1d atleast_2d atleast_3d real
     diagonal linalg.matrix_transpose""".split()
 )
+OWN_METHODS = frozenset("reshape transpose permute_dims swapaxes moveaxis squeeze real".split())  # which scalars have
 READ_ONLY = frozenset({"broadcast_to", "diagonal"})
+ARRAYS = frozenset(  # functions whose results are arrays, also without axes, which may be changed in place
+    "zeros_like ones_like empty_like full_like where select copy array asarray asanyarray tensordot roll".split()
+)
 MAYBE = frozenset({"reshape", "ravel", "ascontiguousarray"})  # a view or a copy, as the memory lies
 
 
@@ -82,6 +86,10 @@ class Traced(NDArrayOperatorsMixin):
         self.sure = other.sure and (name not in MAYBE or (name == "reshape" and _is_plain(other._shape, self._shape)))
         self.fixed = f"what np.{name} gives is read-only" if name in READ_ONLY else other.fixed
 
+    def as_array(self) -> Traced:
+        """Itself, or of a scalar an array of no axes."""
+        return Traced(self.tape, self.node) if self.scalar else self
+
     @property
     def shape(self) -> tuple[Any, ...]:
         from noyau.frontends.numpy.sizes import sized
@@ -136,7 +144,11 @@ class Traced(NDArrayOperatorsMixin):
         if name not in FUNCTIONS or not hasattr(np.ndarray, name):
             told = f": {REFUSED[name]}" if name in REFUSED else ""
             raise UnsupportedError(f"the method .{name} of an array is not among those that are traced{told}")
-        return lambda *args, **kwargs: call(name, self, *args, **kwargs)
+        return lambda *args, **kwargs: self._like(call(name, self, *args, **kwargs))
+
+    def _like(self, made: Any) -> Any:
+        """What a method gives: of a scalar, scalars."""
+        return as_scalars(made) if self.scalar else made
 
     def __getitem__(self, key: Any) -> Any:
         return call("getitem", self, key)
@@ -219,10 +231,13 @@ def call(name: str, *args: Any, **kwargs: Any) -> Any:
         told = f": {REFUSED[name]}" if name in REFUSED else ""
         raise UnsupportedError(f"np.{name} is not among the functions that are traced{told}")
     made = FUNCTIONS[name](*args, **kwargs)
-    if name not in VIEWS:
+    source = args[0] if args and isinstance(args[0], Traced) else None
+    if name in ARRAYS:
+        made = made.as_array()
+    elif name not in VIEWS or (source is not None and source.scalar and name in OWN_METHODS):
         return as_scalars(made)
-    if args and isinstance(args[0], Traced) and isinstance(made, Traced) and made is not args[0] and not made.scalar:
-        made.look_at(args[0], name)
+    if name in VIEWS and source is not None and isinstance(made, Traced) and made is not source and not made.scalar:
+        made.look_at(source, name)
     return made
 
 

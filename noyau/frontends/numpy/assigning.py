@@ -15,7 +15,7 @@ from noyau.frontends.numpy.indexing import Key, flat_places, is_mask, masked_key
 from noyau.frontends.numpy.tape import Tape
 from noyau.frontends.numpy.ufuncs import as_node, mapped, traced
 from noyau.ir.dims import Dim, Shape, index_name, indices, same_shape
-from noyau.ir.graph import Iota, Lookup, Node, Scatter
+from noyau.ir.graph import Constant, Iota, Lookup, Node, Scatter
 
 
 def write(target: Traced, value: Node) -> None:
@@ -84,11 +84,26 @@ def write_where(array: Traced, mask: Any, value: Any) -> None:
 
 
 def scattered_at(monoid: str, array: Traced, key: Any, value: Any) -> None:
-    """ufunc.at: each of several cells with one place counts."""
-    tape = array.tape
+    """ufunc.at: each of several cells with one place counts. UnsupportedError where NumPy computes in a wider dtype and
+    rounds after each of them."""
+    tape, dtype = array.tape, array.node.dtype
     plan = parsed(array, unmasked(key))
-    given = tape.cast(traced(tape, value).node, array.node.dtype)
+    given = traced(tape, value).node
+    if not _merges_alike(monoid, dtype, given):
+        told = f"{given.dtype.value} into {dtype.value}, which NumPy rounds after each cell"
+        raise UnsupportedError(f"it merges {told}; cast it before")
+    given = tape.cast(given, dtype)
     write(array, _scattered(tape, Traced(tape, array.node), plan, given, monoid))
+
+
+def _merges_alike(monoid: str, dtype: DType, given: Node) -> bool:
+    """Whether values may be cast to the array's dtype before they are merged, and not after."""
+    if dtype.is_float or given.dtype is dtype:
+        return True
+    if isinstance(given.kind, Constant) and np.array_equal(given.kind.value.astype(dtype.numpy), given.kind.value):
+        return True
+    wide = np.promote_types(dtype.numpy, given.dtype.numpy)
+    return wide == dtype.numpy or (wide.kind in "iu" and dtype is not DType.BOOL and monoid in ("sum", "prod"))
 
 
 def _scattered(tape: Tape, array: Traced, plan: Key, value: Node, monoid: str | None) -> Node:

@@ -14,7 +14,7 @@ from noyau.frontends.numpy.joining import common_dtype
 from noyau.frontends.numpy.reductions import array_of, axis_of, is_given
 from noyau.frontends.numpy.shapes import shape_given
 from noyau.frontends.numpy.tape import dtype_from
-from noyau.frontends.numpy.ufuncs import as_node, mapped, refuse, traced
+from noyau.frontends.numpy.ufuncs import as_node, beyond, mapped, refuse, traced
 from noyau.ir.dims import Dim, index_name
 from noyau.ir.graph import Iota
 from noyau.ir.symbols import dim_of
@@ -58,6 +58,7 @@ def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, **said:
     dtype = {key: said.pop(key) for key in ("dtype",) if said.get(key) is not None}
     refuse("clip", said)
     a = traced(tape_of([a, low, high]), a)  # a Python number is an array of its own dtype here
+    low, high = (None if beyond(a.tape, end, a.node.dtype) == side else end for end, side in ((low, -1), (high, 1)))
     made = a if not is_given(low) else UFUNCS["maximum"](a, low, **dtype)
     made = made if not is_given(high) else UFUNCS["minimum"](made, high, **dtype)
     return UFUNCS["positive"](made, out=out) if out is not None else Traced(a.tape, made.node)
@@ -221,7 +222,7 @@ FUNCTIONS.update(
         "copy": _copy,
         "asarray": _as_array,
         "asanyarray": _as_array,
-        "ascontiguousarray": _as_array,
+        "ascontiguousarray": lambda a, *args, **said: call("atleast_1d", _as_array(a, *args, **said)),
         "array": _array,
         "zeros_like": _like("zeros_like", 0),
         "ones_like": _like("ones_like", 1),

@@ -302,8 +302,8 @@ def _counted(tape: Tape, key: Any, extent: Dim) -> Count | None:
 
 def _indices(tape: Tape, key: Any, extent: Dim) -> Node:
     """Indices as they are looked up: those below 0 count from the end."""
-    if not isinstance(key, Traced) and not has_traced(key):
-        key = np.asarray(key, None if len(key) else np.int64)
+    if isinstance(key, np.ndarray) or not (isinstance(key, Traced) or has_traced(key)):
+        key = np.asarray(key, None if np.size(key) else np.int64)
     node = traced(tape, key).node
     if node.dtype is DType.BOOL:
         raise UnsupportedError("a mask of bools has a result of unknown shape; use np.where")

@@ -172,6 +172,8 @@ def _rolled(a: Traced, by: Any, axis: int) -> Any:
     tape, shift = a.tape, dim_of(by)
     inside = tape.at_most(shift, Dim.of(extent.dim if isinstance(extent, Size) else extent), usual=True)
     inside = inside and tape.at_most(-shift, dim_of(extent), usual=True)
+    if not inside and not tape.at_most(1, dim_of(extent), usual=True):
+        return a
     by = by if inside else by % extent
     if isinstance(by, int | np.integer) and by == 0:
         return a

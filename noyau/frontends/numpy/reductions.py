@@ -180,6 +180,7 @@ def _arg(monoid: str) -> Callable[..., Any]:
         a, keep = array_of(a), said.pop("keepdims", False) not in (False, NONE)
         refuse(monoid, {**said, "out": out})
         rank, tape = a.ndim, a.tape
+        keep = keep and rank > 0
         if axis is None:
             a, axis = call("ravel", a), 0
         axes = axes_of(axis, a.ndim)

@@ -204,8 +204,10 @@ def _larger(plain: Callable[..., Any], join: Callable[[Any, Any], Any]) -> Calla
 
 
 def _total(values: Any, start: Any = 0) -> Any:
-    """sum(): of an array, over its first axis."""
+    """sum(): of an array, over its first axis; `start` where it has no rows."""
     if isinstance(values, Traced):
+        if not values.tape.at_most(1, values.node.shape[0], usual=True):
+            return start
         return call("sum", values, 0, dtype=_alone(values)) + start
     return sum(values, start)
 

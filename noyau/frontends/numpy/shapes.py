@@ -87,8 +87,11 @@ def _rollaxis(a: Any, axis: int, start: int = 0) -> Any:
 
 def _squeeze(a: Any, axis: Any = None) -> Traced:
     a = array_of(a)
-    ones = [k for k, dim in enumerate(a.node.shape) if dim == Dim.of(1)]
-    return Traced(a.tape, a.tape.drop(a.node, ones if axis is None else axes_of(axis, a.ndim)))
+    tape, shape = a.tape, a.node.shape
+    if axis is not None:
+        return Traced(tape, tape.drop(a.node, axes_of(axis, a.ndim)))
+    short = [k for k, dim in enumerate(shape) if tape.at_most(dim, 1, usual=False)]
+    return Traced(tape, tape.drop(a.node, [k for k in short if tape.at_most(1, shape[k], usual=True)]))
 
 
 def _expand_dims(a: Any, axis: Any) -> Traced:

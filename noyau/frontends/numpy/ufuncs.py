@@ -73,7 +73,7 @@ def _asked(value: Any) -> Any:
     """An operand as NumPy is asked about it: numbers of Python, and of sizes, are weak."""
     match value:
         case Size():
-            return np.dtype(np.int64) if getattr(value, "strong", False) else int
+            return int if _is_weak(value) else np.dtype(np.int64)
         case Number():
             return value.weak
         case Traced():
@@ -90,6 +90,8 @@ def as_node(tape: Tape, value: Any, dtype: DType) -> Node:
         case Traced():
             return tape.cast(value.node, dtype)
         case Size():
+            if beyond(tape, value, dtype):
+                raise UnsupportedError(f"{value.dim} does not fit into {dtype.value}")
             return tape.size(value.dim, dtype)
         case tuple() | list() if has_traced(value):
             return traced(tape, value, dtype).node
@@ -166,17 +168,28 @@ def _fitting(
     """The operands as the loop takes them, and the loop. A comparison with a number of Python that its dtype cannot
     hold is one with an infinity."""
     for at, (value, dtype) in enumerate(zip(operands, loop, strict=False)):
-        if ufunc.__name__ in COMPARED and type(value) is int and _is_beyond(value, dtype):
-            beyond = [float(np.inf if value > 0 else -np.inf) if k == at else x for k, x in enumerate(operands)]
-            return [as_node(tape, each, DType.F64) for each in beyond], (DType.F64, DType.F64, DType.BOOL)
+        side = beyond(tape, value, dtype) if ufunc.__name__ in COMPARED else 0
+        if side:
+            given = [side * np.inf if k == at else x for k, x in enumerate(operands)]
+            return [as_node(tape, each, DType.F64) for each in given], (DType.F64, DType.F64, DType.BOOL)
     return [as_node(tape, *pair) for pair in zip(operands, loop[: ufunc.nin], strict=True)], loop
 
 
-def _is_beyond(value: int, dtype: DType) -> bool:
-    if dtype.kind not in ("int", "uint"):
-        return False
-    info = np.iinfo(dtype.numpy)
-    return not info.min <= value <= info.max
+def beyond(tape: Tape, value: Any, dtype: DType) -> int:
+    """1 where a number of Python, or a size of this call, is above what a dtype of integers holds, -1 below it, else
+    0."""
+    if dtype.kind not in ("int", "uint") or not (type(value) is int or (_is_weak(value) and dtype.bytes < 8)):
+        return 0
+    low, high = (int(end) for end in (np.iinfo(dtype.numpy).min, np.iinfo(dtype.numpy).max))
+    if type(value) is int:
+        return (value > high) - (value < low)
+    if not tape.at_most(low, value.dim, usual=True):
+        return -1
+    return 0 if tape.at_most(value.dim, high, usual=True) else 1
+
+
+def _is_weak(value: Any) -> bool:
+    return isinstance(value, Size) and not getattr(value, "strong", False)
 
 
 def _put(ufunc: np.ufunc, made: tuple[Traced, ...], out: tuple[Any, ...], where: Any) -> tuple[Any, ...]:

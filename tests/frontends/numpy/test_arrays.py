@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from noyau.errors import UnsupportedError
-from tests.frontends.numpy.traces import agrees, traced_only, x
+from tests.frontends.numpy.traces import agrees, found, traced_only, x
 
 
 def test_an_array_of_its_own_may_be_changed_in_place():
@@ -69,3 +69,19 @@ def change_dtype(a):
 def test_what_is_not_traced(function, told):
     with pytest.raises(UnsupportedError, match=told):
         traced_only(function, x(2, 3))
+
+
+def changed(made, by):
+    seen = made
+    made += by
+    return made, seen
+
+
+@pytest.mark.parametrize("make", [np.zeros_like, np.copy, np.asarray, lambda a: np.where(a > 0, a, 1)])
+def test_arrays_without_axes_are_changed_in_place(make):
+    found(lambda a: changed(make(a.sum()), a[0]), x(3))
+
+
+@pytest.mark.parametrize("make", [np.reshape, np.transpose, lambda a, *shape: a.copy(), lambda a, *shape: a.T])
+def test_scalars_stay_scalars(make):
+    found(lambda a: changed(make(a.sum(), ()), np.float64(0.5)), x(3))

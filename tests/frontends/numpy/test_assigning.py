@@ -212,3 +212,31 @@ def test_a_value_does_not_make_its_target_larger():
 
     with pytest.raises(UnsupportedError, match="shapes do not fit: an extent is 1 and a_0 at once, here 1 and 2"):
         trace_shapes(larger, {"a": (DType.F32, (2, 3))}, {})
+
+
+@pytest.mark.parametrize(
+    "merged",
+    [
+        lambda out: np.multiply.at(out, [0, 0], 0.5),
+        lambda out: np.maximum.at(out, [0], -2),
+        lambda out: np.add.at(out, [0], out * 0.5),
+    ],
+)
+def test_what_numpy_merges_in_a_wider_dtype_is_not_traced(merged):
+    def function(a):
+        out = a.copy()
+        merged(out)
+        return out
+
+    with pytest.raises(UnsupportedError, match="which NumPy rounds after each cell"):
+        traced_only(function, x(4, dtype=np.uint16))
+
+
+def test_numbers_that_a_narrow_array_holds_are_merged():
+    def function(a):
+        out = a.copy()
+        np.maximum.at(out, [0, 0], 7)
+        np.add.at(out, [1, 1], -3)
+        return out
+
+    found(function, x(4, dtype=np.uint16))

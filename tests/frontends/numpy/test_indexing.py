@@ -155,3 +155,7 @@ def test_places_that_count_too_far_are_refused_when_it_runs():
     made = trace_shapes(lambda a: a[np.arange(a.shape[1])], {"a": (DType.F32, (3, 5))}, {})
     with pytest.raises(InputError, match="an index is outside"):
         evaluate(made.graph, {"a": x(3, 5)})
+
+
+def test_places_of_no_axes():
+    found(lambda a: (np.take(a, 0, axis=1), a.take(2), a[np.array(-1)], a[np.array(0)] + a[np.array([0])]), x(3, 4))

@@ -28,6 +28,11 @@ def test_shifts_and_copies():
     agrees(lambda a: np.repeat(a, a.shape[1]) * np.repeat(a, 4, axis=0).ravel(), x(3, 4))
 
 
+@pytest.mark.parametrize("shape", [(0, 3), (4, 0)])
+def test_shifts_of_nothing(shape):
+    found(lambda a: (np.roll(a, 2), np.roll(a, -5, axis=0), np.roll(a, 1, axis=-1)), x(*shape))
+
+
 def test_differences():
     agrees(lambda a: np.diff(a) + np.diff(a, axis=-1), x(3, 4))
     agrees(lambda a: np.diff(a, n=3, axis=0, append=a[:2], prepend=1), x(3, 4))

@@ -72,3 +72,9 @@ def test_places_and_running_results():
 def test_what_is_not_traced(function, told):
     with pytest.raises(UnsupportedError, match=told):
         traced_only(function, x(2, 3))
+
+
+def test_places_and_sums_at_the_edge():
+    found(lambda a: (np.argmax(a, keepdims=True), np.argmin(a), np.ascontiguousarray(a)), x())
+    found(lambda a: sum(a), x(4))
+    found(lambda a: sum(a, np.float32(2)), x(0))

@@ -5,7 +5,11 @@ import math
 import numpy as np
 import pytest
 
+from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
+from noyau.frontends.numpy.tracing import trace_shapes
+from noyau.ir.binding import Demand
+from noyau.ir.dims import Dim
 from tests.frontends.numpy.traces import agrees, found, traced_only, x
 
 
@@ -86,3 +90,18 @@ def test_a_comparison_is_a_demand():
 def test_what_is_not_traced(function, told):
     with pytest.raises(UnsupportedError, match=told):
         traced_only(function, x(2, 3))
+
+
+@pytest.mark.parametrize("extent", [5, 300])
+def test_a_size_beyond_a_narrow_dtype_compares_and_clips_as_numpys_numbers(extent):
+    a = np.full(extent, 200, np.uint8)
+    found(lambda a: (np.clip(a, 0, len(a)), a > a.shape[0], a.shape[0] == a), a)
+    found(lambda a: a[np.clip(a, 0, a.shape[0] - 1).astype(np.int32)], a)
+    found(lambda a: (np.clip(a, -1, 1000), np.clip(a.astype(np.int8), -300, 3)), a)
+
+
+def test_a_size_beyond_a_narrow_dtype_is_added_to_nothing():
+    a = np.zeros(300, np.uint8)
+    assert found(lambda a: a + len(a), a[:5]).assumed == (Demand(Dim.of("x0_0"), Dim.of(255), "at most"),)
+    with pytest.raises(UnsupportedError, match="x0_0 does not fit into u8"):
+        trace_shapes(lambda a: a + len(a), {"x0": (DType.U8, (300,))}, {})
