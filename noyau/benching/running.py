@@ -107,11 +107,10 @@ def device_of(args: Arguments | None, device: str) -> str:
         raise InputError(f"device={device!r}: what can be timed on is cpu, cuda, or cuda:1 and the like")
     given = args if isinstance(args, list | tuple) else ()
     if device.startswith("cuda") or any(hasattr(each, "is_cuda") and each.is_cuda for each in given):
-        from noyau.timing.torch_cuda import cuda_fault
+        from noyau.runtimes.torch.cuda_errors import absence
 
-        fault = cuda_fault()
-        if fault:
-            raise BuildError(fault)
+        if lacks := absence():
+            raise BuildError(lacks)
         from noyau.benching.torch_candidates import lies_on
 
         return device or lies_on(given)

@@ -18,7 +18,7 @@ import numpy as np
 
 from noyau.builders import cache as disk
 from noyau.dtypes import DType
-from noyau.errors import BuildError, InputError, MissingExtraError
+from noyau.errors import BuildError, InputError, MissingExtraError, OutputError
 from noyau.ir.loops import Kernel, Role
 from noyau.ir.running import bind_sizes
 
@@ -85,7 +85,8 @@ def array_of(tensor: Any, dtype: DType) -> np.ndarray:
 
 
 def load(text: str) -> dict[str, Any]:
-    """The names that a text defines. Triton reads the functions again from a file, which stays in the cache."""
+    """The names that a text defines. Triton reads the functions again from a file, which stays in the cache.
+    OutputError where that cannot be written."""
     path = _file(text)
     module = ModuleType(f"noyau_triton_{path.parent.name}")
     module.__file__ = str(path)
@@ -114,10 +115,14 @@ def _file(text: str) -> Path:
     home = disk.folder() / disk.MODULES / disk.digest(text, triton.__version__)
     path = home / "kernel.py"
     if not path.exists() or path.read_text("ascii") != text:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh = home / f"new-{os.getpid()}-{id(text)}"
-        fresh.write_text(text, "ascii")
-        fresh.replace(path)
+        try:
+            home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fresh = home / f"new-{os.getpid()}-{id(text)}"
+            fresh.write_text(text, "ascii")
+            fresh.replace(path)
+        except OSError as error:
+            told = f"the cache folder {home} cannot be written: {error.strerror}; make room there"
+            raise OutputError(told) from error
     return path
 
 

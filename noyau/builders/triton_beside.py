@@ -11,14 +11,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import IO, Any
 
 from noyau.builders.triton_forking import Task, told
 
-PATIENCE_S = 30.0  # for one launch; it takes a second
+PATIENCE_S = 30.0  # for a launch, any; one takes a second
 GIVE_S = 5.0  # for a task to be taken; a pipe holds dozens, and the process reads them as soon as it has begun
 _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from noyau.builders.triton_forking import main; main()"
 
@@ -32,7 +32,8 @@ class Beside:
         self.lock = threading.Lock()
         self.waiting: dict[int, threading.Event] = {}
         self.count = 0
-        self.stuck = False  # it has not taken a task, and none is started again
+        self.heard = 0.0  # when a task was last told to be done, by the monotonic clock
+        self.stuck = False  # it has not taken a task, or not done one, and none is started again
 
     def start(self) -> None:
         """Start the process, where there is none and Triton compiles, and do not wait for it: it takes it a second or
@@ -80,6 +81,17 @@ class Beside:
                     _kill(process)
             return made if taken else None
 
+    def wait(self, events: Iterable[threading.Event]) -> None:
+        """Until these launches are compiled. Where no launch at all was for as long as one is waited for, nothing is
+        compiled beside any more, so that nobody waits for that again."""
+        begun = time.monotonic()
+        for event in events:
+            while not event.wait(max(0.0, max(begun, self.heard) + PATIENCE_S - time.monotonic())):
+                if time.monotonic() >= max(begun, self.heard) + PATIENCE_S:
+                    self.stuck = True
+                    self.end()
+                    return
+
     def end(self) -> None:
         """End the process, and those that it has started."""
         with self.lock:
@@ -92,6 +104,7 @@ class Beside:
         assert process.stdin is not None and process.stdout is not None
         with contextlib.suppress(OSError, ValueError, KeyError):
             for line in process.stdout:
+                self.heard = time.monotonic()
                 waiting[int(line.split()[0])].set()
         with self.lock:
             _kill(process)

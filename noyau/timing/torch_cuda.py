@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from functools import cache
 
@@ -15,7 +14,7 @@ try:
 except ImportError as error:
     raise MissingExtraError("torch is not installed; run: pip install torch") from error
 
-__all__ = ["Stream", "Times", "clock_of", "conditions_of", "cuda_fault", "device_text", "ratio", "time_calls"]
+__all__ = ["Stream", "Times", "clock_of", "conditions_of", "device_text", "ratio", "time_calls"]
 
 FLUSH_BYTES = 1 << 28  # written between calls: several times the L2 of any GPU
 SPIN_CYCLES = 1 << 22  # about 2 ms: long enough that what an event costs does not matter
@@ -97,27 +96,6 @@ def conditions_of(device: int) -> GpuConditions:
 def uuid_of(device: int) -> str:
     """What tells a GPU from others, or nothing where torch does not say."""
     return str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
-
-
-def cuda_fault() -> str:
-    """Why nothing can be timed on CUDA here, or nothing."""
-    if torch.version.cuda is None:
-        return "this torch was built without CUDA; install one that has it: https://pytorch.org/get-started"
-    available, reason = looked_for()
-    if available:
-        return ""
-    driver = driver_version()
-    given = f" (driver {driver}; torch wants one for CUDA {torch.version.cuda})" if driver else ": no driver is loaded"
-    return f"there is no CUDA device that torch {torch.__version__} can use{f': {reason}' if reason else given}"
-
-
-def looked_for() -> tuple[bool, str]:
-    """Whether torch has a CUDA device, and the first sentence of what torch warns of where it has none."""
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        available = torch.cuda.is_available()
-    found = (str(each.message).partition("CUDA initialization: ")[2].partition(". ")[0] for each in told)
-    return available, next(filter(None, found), "")
 
 
 @cache

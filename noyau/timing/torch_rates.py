@@ -11,11 +11,12 @@ import torch
 
 from noyau import __version__
 from noyau.errors import BuildError, MissingExtraError
+from noyau.runtimes.torch.cuda_errors import absence
 from noyau.timing.blocked import BlockedClock
 from noyau.timing.cheats import seconds
 from noyau.timing.gpu_kept import COLD, HOT, SIZES, Curves, Gpu, GpuMeasured, keep, recalled
 from noyau.timing.nvml import driver_version
-from noyau.timing.torch_cuda import clock_of, conditions_of, cuda_fault, device_text, triton_version
+from noyau.timing.torch_cuda import clock_of, conditions_of, device_text, triton_version
 
 Call = Callable[[], object]
 
@@ -30,9 +31,8 @@ def measured_gpu(device: int = 0, *, refresh: bool = False) -> GpuMeasured:
     """A device, as it was measured before; measured now where it never was or `refresh` asks for it.
 
     BuildError where there is no CUDA device; takes some seconds."""
-    fault = cuda_fault()
-    if fault:
-        raise BuildError(fault)
+    if lacks := absence():
+        raise BuildError(lacks)
     if device >= torch.cuda.device_count():
         raise BuildError(f"there is no cuda:{device}; there are {torch.cuda.device_count()} CUDA devices")
     found = None if refresh else recalled(device_text(device))

@@ -101,6 +101,9 @@ def _work(work: Callable[[], Any], written: int) -> None:
     status = 1
     with contextlib.suppress(BaseException):
         gc.disable()  # what it lets go of may be of the GPU
+        for number in signal.valid_signals():  # what this process does when it is told to end is not the copy's to do
+            if callable(signal.getsignal(number)):
+                signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(max(1, round(2 * PATIENCE_S)))  # whoever waits for it

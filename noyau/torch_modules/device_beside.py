@@ -6,12 +6,11 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Event, Lock
-from time import monotonic
 from typing import Any
 
 import torch
 
-from noyau.builders.triton_beside import BESIDE, PATIENCE_S, stand_in, task_of
+from noyau.builders.triton_beside import BESIDE, stand_in, task_of
 from noyau.builders.triton_forking import told
 from noyau.dispatching.layouts import Layout
 from noyau.frontends.torch.dtypes import hinted
@@ -89,10 +88,8 @@ def _begin(name: str, begun: Callable[[], list[Event | None]]) -> None:
 
 
 def wait(kernel: Planned) -> None:
-    """Until its launches are compiled, or are given up: once, and for all of them together no longer than for one."""
+    """Until its launches are compiled, or are given up; once."""
     with _TAKING:
         events = BEGUN.get(kernel.operator, [])
         taken, events[:] = events[:], []
-    until = monotonic() + PATIENCE_S
-    for event in taken:
-        event.wait(max(0.0, until - monotonic()))
+    BESIDE.wait(taken)

@@ -74,6 +74,38 @@ def test_nobody_waits_for_a_process_that_takes_nothing(beside, monkeypatch):
     assert beside.give(told(task())) is None
 
 
+def test_a_process_that_compiles_nothing_is_waited_for_once(beside, monkeypatch):
+    monkeypatch.setattr(triton_beside, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(triton_beside, "_PROGRAM", SLEEPS)
+    beside.start()
+    process = beside.process
+    given = [beside.give(told(task())) for _ in range(2)]
+    beside.wait(given)
+    assert waited(given)
+    assert process.wait(60) == -9
+    beside.start()
+    assert beside.process is None
+    beside.wait(given)
+    assert beside.give(told(task())) is None
+
+
+def test_a_launch_is_waited_for_as_long_as_others_are_compiled(beside, monkeypatch):
+    now, asked = [100.0], []
+
+    def wait(patience_s):
+        """Another launch is compiled shortly before patience ends, twice."""
+        asked.append(patience_s)
+        now[0] += patience_s
+        if len(asked) < 3:
+            beside.heard = now[0] - 10
+        return len(asked) == 4
+
+    monkeypatch.setattr(triton_beside, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    beside.wait([SimpleNamespace(wait=wait)])
+    assert asked == [30, 20, 20]
+    assert beside.stuck
+
+
 def test_a_task_that_is_given_in_part_ends_the_process(beside, monkeypatch):
     def interrupted(pipe, task):
         pipe.write(task[:9])

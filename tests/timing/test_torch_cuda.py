@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from noyau.errors import CheckError  # noqa: E402
-from noyau.runtimes.torch import cuda_errors  # noqa: E402
-from noyau.timing.torch_cuda import clock_of, conditions_of, cuda_fault, device_text, time_calls  # noqa: E402
+from noyau.timing.torch_cuda import clock_of, conditions_of, device_text, time_calls  # noqa: E402
 from noyau.timing.torch_rotating import TensorRotation  # noqa: E402
 from noyau.timing.torch_sides import TensorSide  # noqa: E402
 
@@ -33,28 +30,6 @@ def timed(side, calls=12):
     for _ in range(calls):
         side.lasts(1)
     side.refuse(check)
-
-
-def test_without_a_device_one_line_says_why():
-    if torch.cuda.is_available():
-        assert cuda_fault() == ""
-    else:
-        assert "built without CUDA" in cuda_fault() or "no CUDA device" in cuda_fault()
-
-
-def test_a_driver_that_is_too_old_is_named(monkeypatch):
-    old = "The NVIDIA driver on your system is too old (found version 11020)"
-
-    def is_available():
-        warnings.warn(f"CUDA initialization: {old}. Please update your GPU driver by ...", UserWarning, stacklevel=1)
-        return False
-
-    monkeypatch.setattr(torch.version, "cuda", "13.0")
-    monkeypatch.setattr(torch.cuda, "is_available", is_available)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert cuda_fault() == f"there is no CUDA device that torch {torch.__version__} can use: {old}"
-        assert not cuda_errors.is_there()
 
 
 @gpu

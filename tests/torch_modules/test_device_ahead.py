@@ -73,6 +73,24 @@ def test_children_that_nobody_waits_for_give_their_result_too():
         signal.signal(signal.SIGCHLD, before)
 
 
+def test_what_this_process_does_on_a_signal_a_copy_does_not(tmp_path):
+    def work():
+        ready.touch()
+        time.sleep(60)
+
+    ready, done = tmp_path / "ready", tmp_path / "done"
+    before = signal.signal(signal.SIGTERM, lambda *_: done.touch())
+    try:
+        copied = Copied(work, pytest.fail)
+        while not ready.exists():
+            time.sleep(0.01)
+        os.kill(copied.child, signal.SIGTERM)
+        assert copied.result() is None
+        assert not done.exists()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_a_result_does_not_wait_for_the_end_of_a_pipe(monkeypatch):
     held, pipe = [], os.pipe
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-import torch
+from noyau.errors import DeviceError, MissingExtraError, NoyauError, UnsupportedError
 
-from noyau.errors import DeviceError, NoyauError, UnsupportedError
+try:
+    import torch
+except ImportError as error:
+    raise MissingExtraError("torch is not installed; run: pip install torch") from error
 
 _TRAPPED = re.compile(
     r"illegal memory access|misaligned address|device-side assert|unspecified launch failure|illegal instruction"
@@ -82,7 +84,7 @@ def require_grid(called: str, grid: Sequence[int]) -> None:
 
 def require_free(called: str) -> None:
     """UnsupportedError while a CUDA graph is captured: nothing is built or tried then."""
-    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
         raise UnsupportedError(
             f"{called}: a CUDA graph is being captured, and nothing is built then; call it once before the capture, "
             "with tensors of these shapes, strides and dtypes"
@@ -93,8 +95,8 @@ def lacking(device: torch.device) -> str:
     """Why kernels cannot run on a device, or nothing."""
     if device.type != "cuda":
         return ""
-    if not is_there():
-        return absence()
+    if why := absence():
+        return why
     found = torch.cuda.get_device_capability(device)
     if torch.version.hip is None and found < _LEAST:
         name = torch.cuda.get_device_properties(device).name
@@ -103,23 +105,17 @@ def lacking(device: torch.device) -> str:
     return ""
 
 
-def is_there() -> bool:
-    """Whether torch has a CUDA device; why not is what `absence` says, and torch's warning of it is not."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "CUDA initialization", UserWarning)
-        return bool(torch.cuda.is_available())
-
-
 def absence() -> str:
-    """Why there is no CUDA device, in one line."""
+    """Why there is no CUDA device that torch can use, in one line, or nothing. torch is asked to begin with it, which
+    says why it cannot; whether it could, it would say with a warning."""
     if not torch.backends.cuda.is_built():
         return f"this torch ({torch.__version__}) is built without CUDA; install one that has it, from pytorch.org"
     try:
         torch.cuda.init()
     except (RuntimeError, AssertionError) as error:
-        first = " ".join(str(error).split()).split(" Please ")[0].split(". Alternatively")[0]
-        return f"no CUDA device can be used: {first}"
-    return "there is no CUDA device"
+        first = " ".join(str(error).split()).split(" Please ")[0].split(". Alternatively")[0].rstrip(".")
+        return f"no CUDA device can be used by torch {torch.__version__}: {first}"
+    return ""
 
 
 def _bytes(count: float) -> str:

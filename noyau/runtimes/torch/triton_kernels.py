@@ -16,7 +16,7 @@ from noyau.errors import BuildError, CheckError
 from noyau.frontends.torch.dtypes import TO_TORCH
 from noyau.ir.loops import Buffer, Kernel, Role
 from noyau.runtimes.torch.arrays import tensor_of
-from noyau.runtimes.torch.cuda_errors import absence, is_there, lacking, told
+from noyau.runtimes.torch.cuda_errors import lacking, told
 from noyau.runtimes.torch.triton_launching import TAPE, function_of, guard
 
 Array = np.ndarray
@@ -33,8 +33,7 @@ class DeviceKernel:
     def __init__(self, text: str, kernel: Kernel, device: str = CPU) -> None:
         self.kernel, self.name, self.text = kernel, kernel.name, text
         self.device = torch.device(device if device != CPU or interprets() else "cuda")
-        lacks = absence() if self.device.type == "cuda" and not is_there() else lacking(self.device)
-        if lacks:
+        if lacks := lacking(self.device):
             raise BuildError(f"{lacks}; TRITON_INTERPRET=1, set before triton is imported, has kernels interpreted")
         self.outputs = kernel.of(Role.OUTPUT)
         self.function: Callable[..., Any] = function_of(text, kernel)

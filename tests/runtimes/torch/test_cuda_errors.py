@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import warnings
+
 import pytest
 
 from noyau.errors import DeviceError, UnsupportedError
@@ -99,7 +102,7 @@ def test_a_grid_beyond_what_cuda_takes():
 
 def test_nothing_is_built_during_a_capture(monkeypatch):
     cuda_errors.require_free("f")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     with pytest.raises(
         UnsupportedError, match=r"f: a CUDA graph is being captured, .* call it once before the capture"
@@ -107,23 +110,54 @@ def test_nothing_is_built_during_a_capture(monkeypatch):
         cuda_errors.require_free("f")
 
 
-def test_why_there_is_no_device(monkeypatch):
+def test_without_a_device_one_line_says_why():
+    if torch.cuda.is_available():
+        assert cuda_errors.absence() == ""
+    else:
+        assert re.fullmatch(
+            "this torch .* is built without CUDA.*|no CUDA device can be used by .*", cuda_errors.absence()
+        )
+        assert cuda_errors.lacking(CUDA) == cuda_errors.absence()
+
+
+REASONS = {
+    "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver by downloading": (
+        "The NVIDIA driver on your system is too old (found version 11040)"
+    ),
+    "Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU and installed a driver": (
+        "Found no NVIDIA driver on your system"
+    ),
+    "No CUDA GPUs are available": "No CUDA GPUs are available",
+}
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_torchs_own_reason_is_told_in_one_line_and_its_warning_is_not(reason, monkeypatch):
+    """That comes where torch is asked whether there is a device."""
+
+    def fails():
+        raise RuntimeError(reason)
+
+    def warns():
+        warnings.warn(f"CUDA initialization: {reason}", UserWarning, stacklevel=1)
+        return False
+
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+    monkeypatch.setattr(torch.cuda, "init", fails)
+    monkeypatch.setattr(torch.cuda, "is_available", warns)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        told = cuda_errors.lacking(CUDA)
+    assert told == f"no CUDA device can be used by torch {torch.__version__}: {REASONS[reason]}"
+
+
+def test_a_torch_without_cuda_is_named(monkeypatch):
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
     assert "is built without CUDA; install one that has it" in cuda_errors.absence()
-    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
-
-    def old():
-        raise RuntimeError(
-            "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver"
-        )
-
-    monkeypatch.setattr(torch.cuda, "init", old)
-    want = "no CUDA device can be used: The NVIDIA driver on your system is too old (found version 11040)."
-    assert cuda_errors.absence() == want
 
 
 def test_a_gpu_that_triton_does_not_compile_for(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(cuda_errors, "absence", lambda: "")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (6, 1))
     properties = type("Properties", (), {"name": "NVIDIA P40"})
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)

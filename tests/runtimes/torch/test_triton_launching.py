@@ -120,6 +120,6 @@ def test_what_is_written_beside_an_output_is_found():
 def test_without_a_device_it_says_so(monkeypatch):
     generated = kinds.softmax.generated("triton")
     monkeypatch.setattr("noyau.runtimes.torch.triton_kernels.interprets", lambda: False)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
     with pytest.raises(RuntimeError, match=r"CUDA.*; TRITON_INTERPRET=1, set before triton is imported"):
         DeviceKernel(generated.text, generated.program.kernels[0])
