@@ -14,6 +14,10 @@
   waits for the copy of the process that plans them meanwhile);
 - error: of logits and gradients against float64, beside eager's and inductor's.
 
+Every measurement is made by a process of its own, and by nobody else meanwhile, but for the two of a first call. All
+processes begin together, for it takes each of them several seconds to import what it needs; they wait at gates before
+they compile what is timed, and before they time it.
+
 The model is that of transformers, where it is installed, else the same modules in plain torch. A part that was asked
 for replaces what the file had of it.
 """
@@ -21,13 +25,14 @@ for replaces what the file had of it.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +60,9 @@ PAIRED = {  # before and after
     "launched": ("inductor", "launched"),
     "recorded": ("reduce-overhead", "noyau"),
 }
+CACHED = {"pairs", "launched"}  # of which the first calls leave all that is compiled
 SMALL = ("decode", "token")  # parts of many small launches
+READY = "ready"
 PAIRS, BUDGET_S = 20, 5.0
 CACHE, BEFORE = 1024, 512
 
@@ -133,10 +140,17 @@ def decoding(model: torch.nn.Module, run: Callable[..., Any], ids: torch.Tensor)
     return step
 
 
+def gate() -> None:
+    """Tell who began this process that it is ready, and wait until it may go on."""
+    print(READY, flush=True)
+    sys.stdin.readline()
+
+
 def first(part: str, side: str) -> dict[str, Any]:
     """Seconds to the first result, of this process."""
     model = llama()
     torch.cuda.synchronize()
+    gate()
     start_s = time.perf_counter()
     phases = clocked() if side == "noyau" else {}
     run = compiled(model, side)
@@ -190,12 +204,19 @@ def of_torch() -> dict[str, float]:
 def pairs(part: str, pair: str) -> dict[str, Any]:
     """One side, before, against another, after."""
     steps = {}
+    torch._dynamo.reset()
+    llama()  # what is imported for it, and for dynamo, is there then
+    gate()
     for side in PAIRED[pair]:
         torch._dynamo.reset()
         model = llama()
         steps[side] = step_of(model, run_by(model, side), part)
-        for _ in range(8):  # noyau's kernels are made in the second, and recorded some calls later
+        for _ in range(2):  # noyau's kernels are made in the second
             steps[side]()
+    gate()
+    for step in steps.values():
+        for _ in range(6):  # noyau records small ones, once it knows what they take alone
+            step()
     found = compare(*steps.values(), budget_s=BUDGET_S, fewest=PAIRS)
     made = {"verdict": found.verdict.value, "speedup": found.speedup, "low": found.low, "high": found.high}
     made |= {f"{PAIRED[pair][0]}_s": found.before_median_s, f"{PAIRED[pair][1]}_s": found.after_median_s}
@@ -221,6 +242,8 @@ def device_s(step: Callable[[], Any]) -> float:
 
 def errors() -> dict[str, Any]:
     """Errors against the model in float64, of logits and of all gradients, over the largest of them."""
+    gate()
+    gate()
     ids, model, made = tokens("error"), llama(), dict[str, Any]()
     wide = llama().double()
     loss = wide(ids, labels=ids).loss
@@ -249,36 +272,99 @@ def _off(got: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
     return (got.double() - want).norm() / want.norm()
 
 
-def alone(*words: str, folder: str) -> subprocess.Popen[str]:
-    """A process of its own, whose caches are in a folder."""
-    places = {"XDG_CACHE_HOME": folder, "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
-    environment = {**os.environ, **places, "TRITON_CACHE_DIR": f"{folder}/triton"}
-    command = [sys.executable, __file__, "--alone", *words]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+class Alone:
+    """A process of its own, whose caches are in a folder: it stops at gates."""
+
+    def __init__(self, *words: str, folder: str) -> None:
+        places = {"XDG_CACHE_HOME": folder, "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
+        environment = {**os.environ, **places, "TRITON_CACHE_DIR": f"{folder}/triton"}
+        command = [sys.executable, __file__, "--alone", *words]
+        self.process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+
+    def lines(self) -> Iterator[str]:
+        """What it says up to the next gate, or to its end."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.rstrip() == READY:
+                return
+            yield line.rstrip()
+
+    def ready(self) -> None:
+        """Wait until it is at a gate; the rest of what it says is shown."""
+        for line in self.lines():
+            print(line)
+
+    def go(self) -> None:
+        """Open the gate at which it is."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError):  # it has failed, which its end says
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
+
+    def told(self) -> dict[str, Any]:
+        """What it found at last."""
+        *lines, last = list(self.lines()) or [""]
+        print("\n".join(lines))
+        self.process.wait()
+        try:
+            found: dict[str, Any] = json.loads(last)
+        except ValueError:
+            found = {"failed": self.process.returncode}
+        return found
 
 
-def told(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """What a process found; the rest of what it says is shown."""
-    out, _ = process.communicate()
-    *lines, last = out.splitlines() or [""]
-    print("\n".join(lines))
-    try:
-        found: dict[str, Any] = json.loads(last)
-    except ValueError:
-        found = {"failed": process.returncode}
-    return found
+class Part:
+    """The processes of a part, begun."""
+
+    def __init__(self, part: str, folder: str) -> None:
+        self.part, self.made = part, dict[str, Any]()
+        sides = () if part == "error" else SIDES
+        pairs = [pair for pair in PAIRED if pair == "pairs" or part in SMALL]
+        self.firsts = {side: Alone(part, side, folder=folder) for side in sides}
+        self.pairs = {pair: Alone(part, pair, folder=folder) for pair in pairs}
+
+    def call(self) -> None:
+        """The first calls of both sides, both at once."""
+        for each in self.firsts.values():
+            each.go()
+        self.made |= {side: each.told() for side, each in self.firsts.items()}
+
+    def compile(self) -> None:
+        """What is timed, compiled: where the first calls have left it in the caches, of all processes at once."""
+        for pair in self.pairs:
+            if pair in CACHED:
+                self.pairs[pair].go()
+
+    def time(self) -> dict[str, Any]:
+        """One process after the other."""
+        for pair, each in self.pairs.items():
+            if pair not in CACHED:
+                each.go()
+                each.ready()
+            each.go()
+            found = each.told()
+            self.made |= found if pair == "pairs" else {pair: found}
+        return self.made
 
 
-def run_part(part: str) -> dict[str, Any]:
-    """One part, by processes of its own."""
-    with tempfile.TemporaryDirectory() as folder:
-        if part == "error":
-            return told(alone(part, "pairs", folder=folder))
-        firsts = {side: alone(part, side, folder=folder) for side in SIDES}
-        made: dict[str, Any] = {side: told(process) for side, process in firsts.items()}
-        made |= told(alone(part, "pairs", folder=folder))
-        more = [pair for pair in PAIRED if pair != "pairs" and part in SMALL]
-        return {**made, **{pair: told(alone(part, pair, folder=folder)) for pair in more}}
+def run_parts(parts: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each part with what was found."""
+    with contextlib.ExitStack() as stack:
+        begun = [Part(part, stack.enter_context(tempfile.TemporaryDirectory())) for part in parts]
+        for part in begun:
+            for each in (*part.firsts.values(), *part.pairs.values()):
+                each.ready()
+        for part in begun:
+            part.call()
+        for part in begun:
+            part.compile()
+        for part in begun:
+            for pair in part.pairs.keys() & CACHED:
+                part.pairs[pair].ready()
+        for part in begun:
+            yield part.part, part.time()
 
 
 def main() -> None:
@@ -294,8 +380,8 @@ def main() -> None:
         return
     record = json.loads(wanted.o.read_text("ascii")) if wanted.o.exists() else {}
     record |= {"machine": device_text(), "model": {**SIZES, "dtype": "bfloat16"}, "tokens": TOKENS, "day": today()}
-    for part in wanted.part:
-        record[part] = run_part(part)
+    for part, found in run_parts(wanted.part):
+        record[part] = found
         print(part, json.dumps(record[part], indent=2), flush=True)
         wanted.o.write_text(json.dumps(record, indent=2) + "\n", "ascii")
 
