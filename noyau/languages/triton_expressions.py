@@ -59,7 +59,6 @@ class Used:
     inside: bool = False  # which cells of a tile are of its row
     led: bool = False  # rows that begin at any cell
     ends: bool = False  # tiles of such rows of which cells are merged
-    meets: bool = False  # programs that wait for each other
 
 
 class Expressions(Sizes):
@@ -76,7 +75,6 @@ class Expressions(Sizes):
         self.extents: dict[str, Dim] = {}
         self.inside: dict[str, str] = {}  # the masks of indices that were looked up
         self.conditions: list[str] = []  # of the Ifs that are open
-        self.waits = False  # whether programs wait for what others leave in scratch
         self.loose = False  # whether few bits will be kept of what is computed
         self.once = False  # whether inputs are read once, and little is written
         self.shared = False  # whether several programs read the same cells, and nothing else is read again
@@ -145,7 +143,6 @@ class Expressions(Sizes):
             text = self.loaded_in_lines(held, load.index, led)
         else:
             given += f', eviction_policy="{keeping}"' if (keeping := self.keeping(load.buffer, load.index)) else ""
-            given += ', cache_modifier=".cg"' if held.role is Role.SCRATCH and self.waits else ""
             text = f"tl.load({self.cell(held, load.index)}{given})"
         return f"{text}.to(tl.float32)" if held.dtype in HALVES else text
 

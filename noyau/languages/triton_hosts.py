@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
@@ -64,8 +65,10 @@ class Caller(Sizes):
         known = [buffer for buffer in self.kernel.buffers if not is_of_tiles(buffer)]
         lines.append(f"INDEX = index_type({', '.join(map(self.value, known))})")
         before: list[Expr] = []
-        for printer in self.printers:
-            lines += self.launched(printer, before)
+        for when, printers in groupby(self.printers, lambda printer: printer.launch.when):
+            head = self.chosen(when, before)
+            lines += [head] if head else []
+            lines += [INDENT * bool(head) + line for line in self.started_together([*printers])]
         lines.append(f"return {', '.join(outputs)}")
         body = "\n".join(f"{INDENT}{line}".rstrip() for line in lines)
         return f"def {self.kernel.name}({', '.join([*inputs, '**tiles'])}):\n{body}"
@@ -135,25 +138,29 @@ class Caller(Sizes):
 
     # Launches.
 
-    def launched(self, printer: Printer, before: list[Expr]) -> Iterator[str]:
-        """A launch, after others that may run in its place: `before` holds their conditions, and then its own."""
-        head, pad = self.chosen(printer, before), ""
-        if head:
-            yield head
-            pad = INDENT
-        for line in self.started(printer):
-            yield pad + line
+    def started_together(self, printers: Sequence[Printer]) -> Iterator[str]:
+        """Launches that follow each other: what one has named already is not named again."""
+        sized, named = dict[str, Tile](), dict[str, str]()
+        for printer in printers:
+            tiles = [tile for tile in printer.tiles if sized.get(tile.name) != tile]
+            sized |= {tile.name: tile for tile in tiles}
+            for line in self.started(printer, tiles):
+                name, _, given = line.partition(" = ")
+                if not given or named.get(name) != given:
+                    yield line
+                named[name] = given
 
-    def chosen(self, printer: Printer, before: list[Expr]) -> str:
-        """The line above a launch that says when it runs; nothing where it always does."""
-        if printer.launch.when is None:
+    def chosen(self, when: Expr | None, before: list[Expr]) -> str:
+        """The line above launches that says when they run; nothing where they always do. `before` holds the conditions
+        of others that may run in their place, and then theirs."""
+        if when is None:
             before.clear()
             return ""
-        parts = conjunction(printer.launch.when)
+        parts = conjunction(when)
         others = [Call("logical_not", (one,), DType.BOOL) for one in before]
         if not before or parts[: len(others)] != others:
             before.clear()
-        own = parts[len(before) :] if before else [printer.launch.when]
+        own = parts[len(before) :] if before else [when]
         word = "elif" if before else "if"
         before += own
         if not own:
@@ -163,9 +170,10 @@ class Caller(Sizes):
     def first(self) -> str:
         return self.value(self.kernel.of(Role.INPUT)[0])
 
-    def started(self, printer: Printer) -> Iterator[str]:
+    def started(self, printer: Printer, tiles: Sequence[Tile]) -> Iterator[str]:
+        """A launch, for which sizes of some tiles are to be told."""
         launch = printer.launch
-        for tile in printer.tiles:
+        for tile in tiles:
             yield from self.tile(tile, launch, printer.tiles)
         for name, evens in printer.even.items():
             yield f"{name}_EVEN = {' and '.join(dict.fromkeys(self.even(name, even) for even in evens))}"
@@ -182,20 +190,14 @@ class Caller(Sizes):
         yield f"programs = {self.dim(product(loop.extent for loop in loops))}"
         sizes = [f"{size} // step_of({size})" if size in printer.stepped() else size for size in printer.sizes()]
         steps = [f"step_of({size})" for size in printer.stepped()]
-        tiles, buffers, pad = [tile.name for tile in printer.tiles], printer.buffers(), INDENT
-        tiles += [f"{name}_EVEN" for name in printer.even] + ["STAGES"] * bool(printer.staged)
-        tiles += ["ENDS"] * bool(printer.said.ends)
-        if printer.waits:
-            rows = self.dim(product(loop.extent for loop in loops[:-1]))
-            cells = f"{closed(rows)} * {printer.meetings}"
-            yield f"arrived = torch.zeros({cells}, dtype=torch.int32, device={self.first()}.device)"
-            yield f"rounds = rounds_of({printer.meetings})"
-            buffers, tiles = [*buffers, "arrived"], [*tiles, str(printer.meetings), "rounds == 1"]
-        given = ", ".join([*buffers, *sizes, *steps, "INDEX", *tiles])
+        known, pad = [tile.name for tile in printer.tiles], INDENT
+        known += [f"{name}_EVEN" for name in printer.even] + ["STAGES"] * bool(printer.staged)
+        known += ["ENDS"] * bool(printer.said.ends)
+        given = ", ".join([*printer.buffers(), *sizes, *steps, "INDEX", *known])
         if is_of_several(printer):
             yield f"warps = {self.warps(printer)}"
             yield REGISTERS
-        yield "for _ in range(rounds if programs > 0 else 0):" if printer.waits else "if programs > 0:"
+        yield "if programs > 0:"
         yield f"{pad}{printer.name}[(programs,)]("
         apart = ", enable_fp_fusion=False" if any(map(rounds_apart, self.kernel.launches)) else ""
         apart += ", **registers" if is_of_several(printer) else ""
@@ -231,8 +233,6 @@ class Caller(Sizes):
                 rows = product(loop.extent for loop in on_threads(launch.body)[1][:-1])
                 share = f"triton.next_power_of_2(triton.cdiv({self.dim(rows * whole)}, at_once({self.first()})))"
                 yield f'{name} = tiles.get("{name}", min({tile.number}, max({tile.number // 4}, {share})))'
-                share = f"triton.next_power_of_2(triton.cdiv({self.dim(whole)}, at_once({self.first()})))"
-                yield f"{name} = max({name}, {share})  # all programs of a row run at the same time"
             case "grows":
                 whole = next(covered_by(tile, launch), None) or row_length(launch)
                 part = f" // {MOST_AT_ONCE // tile.number}" if tile.number < MOST_AT_ONCE else ""
@@ -248,8 +248,9 @@ class Caller(Sizes):
                 yield f'{name} = tiles.get("{name}", max(1, {tile.number} // {others}))'
 
     def warps(self, printer: Printer) -> str:
-        alone = [tile for tile in printer.tiles if tile.how == "pieces"]
-        tiles = alone or [tile for tile in printer.tiles if tile.how != "aligns"]
+        pieces = [tile for tile in printer.tiles if tile.how == "pieces"]
+        alone = [tile for tile in pieces if any(covered_by(tile, printer.launch))]
+        tiles = alone or [tile for tile in printer.tiles if tile.how != "aligns" and tile not in pieces]
         cells = " * ".join(tile.name for tile in tiles) or "1"
         growing = [tile for tile in printer.tiles if tile.how == "grows"]
         if growing:

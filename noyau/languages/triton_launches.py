@@ -27,7 +27,6 @@ from noyau.ir.loops import (
     Prefetch,
     Require,
     Role,
-    Space,
     Statement,
     Store,
     Sync,
@@ -66,17 +65,16 @@ class Printer(Memory):
         super().__init__(kernel, used, depth_of(launch.body))
         self.launch = launch
         self.said.loose = is_loose(kernel, launch)
-        self.said.waits, self.said.once = self.waits, self.rank > 1 and leaves_states(kernel, launch)
+        self.said.once = self.rank > 1 and leaves_states(kernel, launch)
         self.said.passes, self.said.shared = passes_over(launch.body), shares_inputs(kernel, launch)
         self.name = f"{kernel.name}_{position}"
         self.tiles, self.even = tiles_in(launch.body), even_tiles(launch.body)
         self.merged, self.ahead = merged_memory(launch.body), loads_ahead(kernel, launch)
         self.leads: dict[str, Dim] = {}  # how far before a row 16 bytes begin: where the row begins
-        self.meetings = 0  # of the programs that share a row
         self.staged = list[Dim]()  # bytes that a round loads, of loops of which rounds are loaded ahead
 
     def text(self) -> str:
-        """The function; `taken` then are its parameters."""
+        """The function."""
         for tile in self.tiles:
             self.said.words[str(tile.size)] = tile.name
         self.grid(self.launch.body)
@@ -84,9 +82,7 @@ class Printer(Memory):
         tiles = [f"{tile.name}: tl.constexpr" for tile in self.tiles]
         tiles += [f"{name}_EVEN: tl.constexpr" for name in self.even] + ["STAGES: tl.constexpr"] * bool(self.staged)
         tiles += ["ENDS: tl.constexpr"] * bool(self.said.ends)
-        meets = ["arrived"] if self.waits else []
-        tiles += ["MEETINGS: tl.constexpr", "WAIT: tl.constexpr"] if self.waits else []
-        head = [*self.buffers(), *meets, *self.sizes(), *steps, "INDEX: tl.constexpr", *tiles]
+        head = [*self.buffers(), *self.sizes(), *steps, "INDEX: tl.constexpr", *tiles]
         wide = [f"{INDENT}{name} = tl.cast({name}, INDEX){self.step(name)}" for name in self.sizes()]
         return "\n".join([f"@triton.jit\ndef {self.name}({', '.join(head)}):", *read([*wide, *self.lines])])
 
@@ -100,11 +96,6 @@ class Printer(Memory):
         return [
             self.names.blocks[0]["size", b.size] for b in self.kernel.binding if b.size in names and self.has(b.size)
         ]
-
-    @property
-    def waits(self) -> bool:
-        """Whether programs wait for each other."""
-        return any(isinstance(s, Sync) for s in every_statement(self.launch.body))
 
     def has(self, size: str) -> bool:
         return ("size", size) in self.names.used
@@ -139,8 +130,6 @@ class Printer(Memory):
                 count = (
                     extent if extent.isidentifier() or extent.isdigit() else self.define(extent, f"{names[at]}_count")
                 )
-                if at == len(loops) - 1 and self.waits:
-                    self.write(f"row = item // {count}")
                 self.write(f"{names[at]} = item % {count}")
                 self.write(f"{'item' if at > 1 else names[0]} = item // {count}")
 
@@ -176,10 +165,8 @@ class Printer(Memory):
                 self.said.inside |= dict.fromkeys((name for name in index.names if name.startswith("#")), inside)
             case Prefetch():
                 pass  # a hint, for which there is no word
-            case Sync(Space.CLUSTER):
-                self.meet()
             case Sync():
-                raise UnsupportedError("triton has no Sync within a program: it places its own")
+                raise UnsupportedError("triton has no Sync: it places its own")
             case _:
                 assert_never(statement)
 
@@ -313,14 +300,6 @@ class Printer(Memory):
         last = {lane: said.sizes[lane] - 1 for lane in said.lanes}
         until = said.dim((row.replace(said.placed) + at + Dim.of(lead)).replace(last) + 1)
         return Led(row, line, cells, lane.mask, lines, at_end, near, self.define(until, f"{stem}_until"))
-
-    def meet(self) -> None:
-        """The programs of a row wait for each other."""
-        self.used.meets = True
-        *rows, pieces = on_threads(self.launch.body)[1]
-        row = f"row * MEETINGS + {self.meetings}" if rows else str(self.meetings)
-        self.write(f"noyau_meet(arrived + {row}, {closed(self.said.dim(pieces.extent))}, WAIT)")
-        self.meetings += 1
 
     def tile(self, loop: Loop, tile: Tile, rest: Dim | None) -> None:
         """Cells side by side."""

@@ -7,7 +7,7 @@ from noyau.languages.names import Scopes
 
 RESERVED = frozenset(
     """tl triton torch libdevice range min max abs float int sum len match case type print exit item programs tiles
-    index_type step_of warps_of num_warps warps at_once block_of stages_of rounds_of rounds arrived row programs
+    index_type step_of warps_of num_warps warps at_once block_of stages_of
     registers _""".split()
 )
 

@@ -1,5 +1,5 @@
-"""What texts of language `triton` say of rows: cells that begin at no multiple of 16 bytes, and programs that wait for
-each other."""
+"""What texts of language `triton` say of rows: cells that begin at no multiple of 16 bytes, and how many programs share
+a row."""
 
 from __future__ import annotations
 
@@ -68,20 +68,8 @@ def noyau_of_row(values, inside, empty, at_end, ALIGN: tl.constexpr):
     elif at_end:
         values = tl.where(inside, values, empty)
     return values'''
-MEET = '''@triton.jit
-def noyau_meet(arrived, programs, WAIT: tl.constexpr):
-    """The programs of a row come here, all before one goes on."""
-    tl.debug_barrier()
-    tl.atomic_add(arrived, 1, sem="release")
-    if WAIT:
-        while tl.atomic_add(arrived, 0, sem="acquire") < programs:
-            pass
-    tl.debug_barrier()'''
-ROUNDS_OF = '''def rounds_of(meetings):
-    """How often programs run that meet: once; in Triton's interpreter, where none waits, until all have met."""
-    return 1 + meetings if triton.knobs.runtime.interpret else 1'''
 AT_ONCE = '''def at_once(tensor):
-    """How many programs surely run at the same time."""
+    """How many programs occupy the device."""
     return torch.cuda.get_device_properties(tensor.device).multi_processor_count if tensor.is_cuda else 1 << 31'''
 
 

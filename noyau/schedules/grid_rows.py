@@ -63,8 +63,9 @@ def rows(kernel: Kernel, body: Statements, *, share: bool = True) -> Kernel:
     lead, passed = lead_of(kernel, loops, inner), online(inner)
     choices, launches = Choices(), list[Launch]()
     if share and (few := can_share(loops, inner)) is not False:
-        kernel, together = shared(kernel, loops, inner, lead)
-        launches.append(choices.launch(together, few))
+        kernel, (first, *later) = shared(kernel, loops, inner, lead)
+        launches.append(choices.launch(first, few))
+        launches += [replace(launches[0], body=body) for body in later]
     fits = _fits(inner, most=_kept(inner, passed))
     if not choices.exhausted and fits is not False and _have_in_common(loops, inner):
         aligned = [each for each in (fits, lead.is_idle) if not isinstance(each, bool)]

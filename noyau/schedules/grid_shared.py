@@ -1,11 +1,12 @@
-"""Rows that several programs share: each holds a piece of a row, leaves the states of its folds in scratch, and waits
-for the others of its row. So a row is read once, however long, and few rows occupy all of a GPU.
+"""Rows that several programs share, so that few rows occupy all of a GPU: a launch leaves the states of pieces in
+scratch, and the next one, which finds the rows in the cache, merges those. Programs that wait for each other instead
+take longer: what counts them has to be set to 0 first, which is a launch too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, product
@@ -21,10 +22,8 @@ from noyau.ir.loops import (
     Let,
     Loop,
     Role,
-    Space,
     Statement,
     Store,
-    Sync,
 )
 from noyau.schedules.folds import State, state_of
 from noyau.schedules.grid_online import Pair, of_tile, pairs_in, results
@@ -42,14 +41,14 @@ from noyau.schedules.grid_tiles import (
     merged_in,
     on_grid,
 )
-from noyau.schedules.steps import Statements
+from noyau.schedules.steps import Statements, drop_unused
 from noyau.schedules.together import are_apart, levelled
 
 SHARE = Tile("SHARE", "pieces", 8192, -1)
 PIECES = 64  # of a row at most
 MERGED = Tile("PIECES", "fits", 1 << 16)
 FEW = 128  # rows, of which a program each would leave most of a GPU idle
-SHORT = 8192  # cells of a row that one program takes less time for than several that wait for each other
+SHORT = 8192  # cells of a row that one program takes less time for than a launch does
 
 
 def can_share(loops: Sequence[Loop], inner: Statements) -> Expr | bool:
@@ -70,34 +69,46 @@ def _is_fold(statement: Statement) -> bool:
     return isinstance(statement, Let) and isinstance(statement.value, Fold)
 
 
-def shared(kernel: Kernel, loops: Sequence[Loop], inner: Statements, lead: Lead) -> tuple[Kernel, Statements]:
-    """The kernel with scratch for the states of pieces, and the rows in pieces."""
+def shared(kernel: Kernel, loops: Sequence[Loop], inner: Statements, lead: Lead) -> tuple[Kernel, list[Statements]]:
+    """The kernel with scratch for the states of pieces, and the rows in pieces: a launch for each time that folds wait
+    for others, and one for what follows from all of them."""
     extent, piece = next(extents_of_tiles(inner)), Dim.of("#piece")
     pieces = Loop("#piece", ceiling(extent + lead.most, SHARE.size), Axis.THREADS, ())
-    first = Call("equal", (Index(piece), Index(ZERO)), DType.BOOL)
     pairs = {pair.first.name: pair for pair in pairs_in(inner)}
     done = {pair.second.name for pair in pairs.values()}
-    made, met, scratch = list[Statement](lead.lets), list[Statements](), list[Buffer]()
-    beside, waiting = list[Statement](), [s for s in levelled(inner) if not (isinstance(s, Let) and s.name in done)]
-    while waiting:
-        match statement := waiting.pop(0):
+    written = any(isinstance(s, Loop) for s in inner)
+    known, launches, scratch = list[Statement](lead.lets), list[Statements](), list[Buffer]()
+    level = _Level()
+    for statement in (s for s in levelled(inner) if not (isinstance(s, Let) and s.name in done)):
+        if level.beside and not (_is_fold(statement) and are_apart(level.beside, statement)):
+            launches.append(on_grid([*loops, pieces], drop_unused((*known, *level.folded))))
+            known += level.merged
+            level = _Level()
+        match statement:
             case Loop():
-                made.append(cells_of(statement, piece * SHARE.size, SHARE, lead.cells))
+                known.append(cells_of(statement, piece * SHARE.size, SHARE, lead.cells))
             case Let(name, Fold()):
-                beside += [pairs[name].first, pairs[name].second] if name in pairs else [statement]
-                tile, merge, left = _piece_of(statement, pairs.get(name), [*loops, pieces], lead)
-                made += tile
-                met.append(merge)
-                scratch += left
-            case Store():
-                made.append(If(first, (statement,)))
+                pair = pairs.get(name)
+                level.beside += [statement] if pair is None else [pair.first, pair.second]
+                tile, (left, *merge), made = _piece_of(statement, pair, [*loops, pieces], lead)
+                level.folded += [*tile, left]
+                level.merged += merge
+                scratch += made
+            case Store() if written:
+                known.append(If(Call("equal", (Index(piece), Index(ZERO)), DType.BOOL), (statement,)))
             case _:
-                made.append(statement)
-        if met and not (waiting and _is_fold(waiting[0]) and are_apart(beside, waiting[0])):
-            made += [*(merge[0] for merge in met), Sync(Space.CLUSTER), *(s for merge in met for s in merge[1:])]
-            met.clear()
-            beside.clear()
-    return replace(kernel, buffers=(*kernel.buffers, *scratch)), on_grid([*loops, pieces], tuple(made))
+                known.append(statement)
+    launches.append(on_grid([*loops, pieces] if written else loops, drop_unused(tuple(known))))
+    return replace(kernel, buffers=(*kernel.buffers, *scratch)), launches
+
+
+@dataclass(slots=True)
+class _Level:
+    """Folds that do not wait for each other: what leaves the states of their pieces, and what merges those."""
+
+    beside: list[Statement] = field(default_factory=list)
+    folded: list[Statement] = field(default_factory=list)
+    merged: list[Statement] = field(default_factory=list)
 
 
 def _piece_of(

@@ -42,7 +42,7 @@ HOW = ("aligns", "pieces", "is", "upto", "fits", "keeps", "grows", "shares")
 class Tile:
     """The size of a tile, a power of two. `how`: `number` cells ("is"), or as many as cover its loop where these are
     fewer ("upto"); as many as cover its loops, at most `number` ("fits"); `number` over the size of the other tiles, at
-    least 1 ("shares"); at most `number`, and so many that all programs of a row can run at the same time ("pieces");
+    least 1 ("shares"); at most `number`, and so few that programs occupy the GPU ("pieces");
     with the length of its row, up to `number` ("grows": `warps` then is how many cells each has; twice 16384 is up to
     16384, as of a row twice as long); as many as cover its loops, with `warps` cells of all tiles for each of at most 8
     warps ("keeps"). `warps` of a program, 0 for as many as suit its cells, -1 for as many as suit twice as many, -2

@@ -8,10 +8,10 @@ from functools import partial
 from itertools import count
 
 from noyau.ir.dims import Dim
-from noyau.ir.loops import Expr, Fold, Let, Loop, Statement, Var
+from noyau.ir.loops import Expr, Fold, Let, Loop, Require, Statement, Var
 from noyau.ir.walk import every_expression, every_statement, rewrite, rewrite_expression, substitute
 from noyau.schedules.folds import is_ordered, total_of
-from noyau.schedules.steps import Statements
+from noyau.schedules.steps import Statements, all_dims
 
 
 def lets_of_folds(body: Statements) -> list[Let]:
@@ -62,13 +62,13 @@ def are_alike(body: Statements) -> bool:
 
 def levelled(body: Statements) -> Statements:
     """A block in which folds stand side by side that do not wait for each other. Nothing that it stores is read in it,
-    so that stores, and loops, may wait."""
+    so that stores, and loops, may wait; what an index has to obey stays before what is loaded there."""
     made, pending = list[Statement](), list(body)
     while lets_of_folds(tuple(pending)):
         waits, folds, later = set[str](), list[Statement](), list[Statement]()
         for statement in pending:
-            let = isinstance(statement, Let)
-            if let and not waits & names_in((statement,)):
+            read = names_in((statement,)).union(*(dim.names for dim in all_dims((statement,))))
+            if isinstance(statement, Let | Require) and not waits & read:
                 (folds if lets_of_folds((statement,)) else made).append(statement)
                 waits |= {s.name for s in folds[-1:] if isinstance(s, Let)}
             else:

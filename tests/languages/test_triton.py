@@ -50,11 +50,10 @@ def test_few_rows_short_ones_and_long_ones_are_three_launches_and_one_runs():
     ]
 
 
-def test_the_programs_of_a_row_wait_for_each_other():
-    text = text_of(softmax())
-    assert text.count("    noyau_meet(arrived + row * MEETINGS + 0, ") == 1
-    assert "arrived = torch.zeros(rows * 1, dtype=torch.int32, device=x.device)" in text
-    assert "all programs of a row run at the same time" in text
+def test_launches_that_follow_each_other_have_one_condition_and_name_things_once():
+    text = text_of(softmax()).partition("def kernel(")[2].partition("elif")[0]
+    assert [text.count(f"kernel_{number}[") for number in range(3)] == [1, 1, 0]
+    assert text.count("SHARE = ") == text.count("programs = ") == 1
 
 
 def test_a_block_of_one_value_is_stored_as_one():

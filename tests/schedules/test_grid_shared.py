@@ -1,4 +1,4 @@
-"""Rows that several programs share: what they compute, that they must wait for each other, and when they are used."""
+"""Rows that several programs share: what they compute, in how many launches, and when they are used."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import noyau
+from noyau import nn
 from noyau.dtypes import DType
-from noyau.errors import GraphError
-from noyau.ir.dims import Dim
-from noyau.ir.loops import Axis, If, Loop, Role, Space, Sync
+from noyau.errors import GraphError, InputError
+from noyau.ir.loops import Role
 from noyau.ir.running import run
-from noyau.ir.walk import every_statement
+from noyau.ir.walk import on_threads
 from noyau.ir.wellformed import check
 from noyau.lowering.nest import lower
 from noyau.passes.normal import normalise
@@ -41,10 +41,11 @@ def _short(monkeypatch):
 
 
 def kernel_of(graph):
-    """The kernel, its first launch alone, in which rows are shared."""
+    """The kernel, its first launches alone, in which rows are shared."""
     made = check(on_gpu(lower(normalise(graph), "kernel")))
-    assert any(isinstance(s, Sync) and s.scope is Space.CLUSTER for s in every_statement(made.launches[0].body))
-    return replace(made, launches=made.launches[:1])
+    first = made.launches[0]
+    assert any(tile.how == "pieces" for tile in tiles_in(first.body))
+    return replace(made, launches=tuple(launch for launch in made.launches if launch.when == first.when))
 
 
 def numbers_of(kernel):
@@ -74,45 +75,43 @@ def test_pieces_give_what_the_graph_does(name, n):
         assert judge.wrong(output, got) is None
 
 
-def test_programs_that_do_not_wait_are_found():
-    def hasty(statement):
-        match statement:
-            case Loop() | If():
-                inner = tuple(hasty(s) for s in statement.body if not isinstance(s, Sync))
-                return replace(statement, body=inner)
-            case _:
-                return statement
-
+def test_what_pieces_leave_is_merged_by_a_later_launch():
     graph = GRAPHS["softmax"]
     kernel = kernel_of(graph)
-    (launch,) = kernel.launches
-    kernel = replace(kernel, launches=(replace(launch, body=tuple(map(hasty, launch.body))),))
-    with pytest.raises(GraphError, match=r"without a Sync|read before it is set"):
-        results_of(kernel, graph, arrays_of(graph, 2, 16))
+    hasty = replace(kernel, launches=kernel.launches[::-1])
+    with pytest.raises(GraphError, match="read before it is set"):
+        results_of(hasty, graph, arrays_of(graph, 2, 16))
 
 
-def test_a_sum_that_needs_the_maximum_waits_once():
-    count = {
-        name: sum(isinstance(s, Sync) for s in every_statement(kernel_of(GRAPHS[name]).launches[0].body))
-        for name in GRAPHS
-    }
-    assert count == {"softmax": 1, "log_softmax": 1, "rms_norm": 1, "layer_norm": 1, "argmax": 1}
+def test_a_sum_that_needs_the_maximum_takes_no_launch_of_its_own():
+    assert {name: len(kernel_of(graph).launches) for name, graph in GRAPHS.items()} == dict.fromkeys(GRAPHS, 2)
 
 
 def test_only_few_rows_are_shared():
     made = on_gpu(lower(normalise(GRAPHS["softmax"]), "kernel"))
-    assert len(made.launches) == 3
+    assert len(made.launches) == 4
     assert "128" in str(made.launches[0].when)
     many = on_gpu(lower(normalise(log_softmax(rows=4096)), "kernel"))
-    assert not any(isinstance(s, Sync) for launch in many.launches for s in every_statement(launch.body))
+    assert not any(tile.how == "pieces" for launch in many.launches for tile in tiles_in(launch.body))
 
 
 def test_what_a_row_gives_once_is_stored_by_one_program():
-    kernel = kernel_of(GRAPHS["argmax"])
-    loops = [s for s in every_statement(kernel.launches[0].body) if isinstance(s, Loop) and s.axis is Axis.THREADS]
-    assert [loop.var for loop in loops][-1] == "#piece"
-    assert loops[-1].extent != Dim.of(1)
-    assert any(isinstance(s, If) for s in every_statement(kernel.launches[0].body))
+    loops = [[loop.var for loop in on_threads(launch.body)[1]] for launch in kernel_of(GRAPHS["argmax"]).launches]
+    assert [names[-1] == "#piece" for names in loops] == [True, False]
+
+
+@noyau.op("f32[rows, n] -> cells: f32[rows, n], most: f32[rows]")
+def divided_by_largest(x):
+    most = x.max(1)
+    return x / most[:, None], most
+
+
+def test_what_is_stored_beside_cells_is_stored_once():
+    graph = divided_by_largest.generated("c", [DType.F32], [2]).graph
+    kernel, inputs = kernel_of(graph), arrays_of(graph, 3, 17)
+    results = run(kernel, [inputs[b.source] for b in kernel.of(Role.INPUT)], seed=5, sizes=numbers_of(kernel))
+    judge = Judge(graph, inputs)
+    assert not any(judge.wrong(output, got) for output, got in zip(graph.outputs, results, strict=True))
 
 
 @noyau.op("f32[rows, n], f32[rows, n] -> f32[rows]")
@@ -126,3 +125,11 @@ def test_what_needs_the_sum_alone_waits_for_both():
     kernel, inputs = kernel_of(graph), arrays_of(graph, 3, 17)
     (got,) = run(kernel, [inputs[b.source] for b in kernel.of(Role.INPUT)], seed=5, sizes=numbers_of(kernel))
     assert Judge(graph, inputs).wrong(graph.outputs[0], got) is None
+
+
+def test_a_label_is_asked_to_be_inside_before_a_cell_is_loaded_there():
+    graph = nn.cross_entropy_each.generated("c", [DType.F32, DType.I64], [2, 1]).graph
+    kernel, labels = kernel_of(graph), np.array([0, 16, 17])
+    inputs = [labels if b.dtype is DType.I64 else arrays_of(layer_norm(), 3, 17)["x"] for b in kernel.of(Role.INPUT)]
+    with pytest.raises(InputError, match="index out of bounds"):
+        run(kernel, inputs, seed=5, sizes=numbers_of(kernel))

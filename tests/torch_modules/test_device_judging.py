@@ -38,13 +38,13 @@ def test_what_fails_is_a_reason(error, monkeypatch):
 
 
 def test_rows_that_programs_share_are_certified(monkeypatch):
-    """What they meet by is memory too."""
+    """What one launch leaves for the next is memory too."""
     builder = pytest.importorskip("noyau.builders.triton")
     if not builder.interprets():
         pytest.skip("Triton does not interpret")
     monkeypatch.setattr(grid_shared, "SHORT", 8)
     found = places.traced(graph_of(lambda x: torch.softmax(x * 2.5, -1), (torch.randn(2, 30),)))
     (planned,) = device_kernels.plan(places.cut(found).groups, found).kernels
-    assert "noyau_meet(" in planned.text
+    assert "_of_piece" in planned.text
     (one,) = device_judging.checked([planned], found, places.CPU, print, SMOKE, Known())
     assert not one.reason

@@ -88,9 +88,7 @@ def column_sums(x, **tiles):
         column_sums_0[(programs,)](
             x, v1_2_sum_of_chunk, rows, n // step_of(n), step_of(n), INDEX, COLUMNS, ROWS, COLUMNS_EVEN, num_warps=tiles.get("num_warps", 4)
         )
-    COLUMNS = min(128, triton.next_power_of_2(max(1, n)))
     ROWS = min(64, triton.next_power_of_2(max(1, triton.cdiv(rows, 1024))))
-    COLUMNS_EVEN = n % COLUMNS == 0
     ROWS_EVEN = (triton.cdiv(rows, 1024)) % ROWS == 0
     programs = triton.cdiv(n, COLUMNS)
     if programs > 0:

@@ -71,17 +71,6 @@ def noyau_of_row(values, inside, empty, at_end, ALIGN: tl.constexpr):
     return values
 
 
-@triton.jit
-def noyau_meet(arrived, programs, WAIT: tl.constexpr):
-    """The programs of a row come here, all before one goes on."""
-    tl.debug_barrier()
-    tl.atomic_add(arrived, 1, sem="release")
-    if WAIT:
-        while tl.atomic_add(arrived, 0, sem="acquire") < programs:
-            pass
-    tl.debug_barrier()
-
-
 def index_type(*tensors):
     """int64 where an offset into one of the tensors needs more than 31 bits."""
     reach = max(sum(abs(step) * (extent - 1) for step, extent in zip(t.stride(), t.shape)) for t in tensors)
@@ -105,55 +94,67 @@ def block_of(cells):
 
 
 def at_once(tensor):
-    """How many programs surely run at the same time."""
+    """How many programs occupy the device."""
     return torch.cuda.get_device_properties(tensor.device).multi_processor_count if tensor.is_cuda else 1 << 31
 
 
-def rounds_of(meetings):
-    """How often programs run that meet: once; in Triton's interpreter, where none waits, until all have met."""
-    return 1 + meetings if triton.knobs.runtime.interpret else 1
-
-
 @triton.jit
-def gathered_0(table, ids, v5, v2, v4_sum_of_piece, arrived, words, n, b, s, n_STEP: tl.constexpr, s_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, SHARE_EVEN: tl.constexpr, PIECES_EVEN: tl.constexpr, MEETINGS: tl.constexpr, WAIT: tl.constexpr):
+def gathered_0(table, ids, v4_sum_of_piece, words, n, b, s, n_STEP: tl.constexpr, s_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, SHARE_EVEN: tl.constexpr):
     words = tl.cast(words, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     b = tl.cast(b, INDEX)
     s = tl.cast(s, INDEX) * s_STEP
     item = tl.program_id(0).to(INDEX)
     piece_count = tl.cdiv(ALIGN + n - 1, SHARE)
-    row = item // piece_count
     piece = item % piece_count
     i1 = item // piece_count
     lead = (i1 * n) % ALIGN
     ids_i = tl.load(ids + i1)
     at = ids_i
+    inside = (at >= 0) & (at < words)
     r1 = SHARE * piece + tl.arange(0, SHARE) - lead
     r1_inside = noyau_inside(r1, n, ALIGN, SHARE_EVEN)
-    r1_line = (i1 * n) // ALIGN * ALIGN
-    r1_cells = SHARE * piece + tl.arange(0, SHARE)
-    r1_lines = noyau_lines(r1_cells, lead, n, ALIGN)
     r1_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
-    table_i = tl.load(table + at * n + r1, mask=r1_inside, other=0)
+    table_i = tl.load(table + at * n + r1, mask=r1_inside & inside, other=0)
     v3 = table_i * table_i
     v4_own_sum_lanes = noyau_of_row(v3, r1_inside, 0.0, r1_at_end, ALIGN)
     v4_own_sum = tl.sum(v4_own_sum_lanes, axis=0)
     tl.store(v4_sum_of_piece + b * piece * s + i1, v4_own_sum)
-    noyau_meet(arrived + row * MEETINGS + 0, (tl.cdiv(ALIGN + n - 1, SHARE)), WAIT)
-    piece_v4_sum = tl.arange(0, PIECES)
-    piece_v4_sum_inside = noyau_inside(piece_v4_sum, tl.cdiv(ALIGN + n - 1, SHARE), 1, PIECES_EVEN)
-    v4_sum_lanes = tl.where(piece_v4_sum_inside, (tl.load(v4_sum_of_piece + b * piece_v4_sum * s + i1, mask=piece_v4_sum_inside, other=0, cache_modifier=".cg")).to(tl.float64), 0.0)
-    v4_sum = tl.sum(v4_sum_lanes, axis=0)
-    v4 = v4_sum.to(tl.float32)
-    inside = (at >= 0) & (at < words)
-    holds = piece == 0
-    tl.store(v5 + i1, v4, mask=holds)
-    table_i_2 = tl.load(table + at * n + r1, mask=r1_inside & inside, other=0)
-    noyau_store(v2 + r1_line + r1_cells, table_i_2, r1_inside, r1_lines, r1_at_end, ALIGN, '')
 
 
 @triton.jit
-def gathered_1(table, ids, v5, v2, words, n, b, s, n_STEP: tl.constexpr, s_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr):
+def gathered_1(table, ids, v5, v2, v4_sum_of_piece, words, n, b, s, n_STEP: tl.constexpr, s_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, PIECES_EVEN: tl.constexpr, SHARE_EVEN: tl.constexpr):
+    words = tl.cast(words, INDEX)
+    n = tl.cast(n, INDEX) * n_STEP
+    b = tl.cast(b, INDEX)
+    s = tl.cast(s, INDEX) * s_STEP
+    item = tl.program_id(0).to(INDEX)
+    piece_count = tl.cdiv(ALIGN + n - 1, SHARE)
+    piece = item % piece_count
+    i1 = item // piece_count
+    lead = (i1 * n) % ALIGN
+    ids_i = tl.load(ids + i1)
+    at = ids_i
+    inside = (at >= 0) & (at < words)
+    piece_v4_sum = tl.arange(0, PIECES)
+    piece_v4_sum_inside = noyau_inside(piece_v4_sum, tl.cdiv(ALIGN + n - 1, SHARE), 1, PIECES_EVEN)
+    v4_sum_lanes = tl.where(piece_v4_sum_inside, (tl.load(v4_sum_of_piece + b * piece_v4_sum * s + i1, mask=piece_v4_sum_inside, other=0)).to(tl.float64), 0.0)
+    v4_sum = tl.sum(v4_sum_lanes, axis=0)
+    v4 = v4_sum.to(tl.float32)
+    holds = piece == 0
+    tl.store(v5 + i1, v4, mask=holds)
+    i2 = SHARE * piece + tl.arange(0, SHARE) - lead
+    i2_inside = noyau_inside(i2, n, ALIGN, SHARE_EVEN)
+    i2_line = (i1 * n) // ALIGN * ALIGN
+    i2_cells = SHARE * piece + tl.arange(0, SHARE)
+    i2_lines = noyau_lines(i2_cells, lead, n, ALIGN)
+    i2_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
+    table_i = tl.load(table + at * n + i2, mask=i2_inside & inside, other=0)
+    noyau_store(v2 + i2_line + i2_cells, table_i, i2_inside, i2_lines, i2_at_end, ALIGN, '')
+
+
+@triton.jit
+def gathered_2(table, ids, v5, v2, words, n, b, s, n_STEP: tl.constexpr, s_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr):
     words = tl.cast(words, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     b = tl.cast(b, INDEX)
@@ -180,24 +181,24 @@ def gathered_1(table, ids, v5, v2, words, n, b, s, n_STEP: tl.constexpr, s_STEP:
 
 
 @triton.jit
-def gathered_2(table, ids, v5, v2, words, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr):
+def gathered_3(table, ids, v5, v2, words, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr):
     words = tl.cast(words, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     i1 = tl.program_id(0).to(INDEX)
     lead = (i1 * n) % ALIGN
     ids_i = tl.load(ids + i1)
     at = ids_i
+    inside = (at >= 0) & (at < words)
     v4_sum_lanes = tl.full((BLOCK,), 0.0, tl.float32)
     for r1t in range(0, tl.cdiv(lead + n, BLOCK)):
         r1 = BLOCK * r1t + tl.arange(0, BLOCK) - lead
         r1_inside = noyau_inside(r1, n, ALIGN, BLOCK_EVEN)
         r1_at_end = noyau_at_end(BLOCK * r1t, lead, n, ALIGN, BLOCK)
-        table_i = tl.load(table + at * n + r1, mask=r1_inside, other=0, eviction_policy="evict_last")
+        table_i = tl.load(table + at * n + r1, mask=r1_inside & inside, other=0, eviction_policy="evict_last")
         v3 = table_i * table_i
         v4_sum_lanes = v4_sum_lanes + noyau_of_row(v3, r1_inside, 0.0, r1_at_end, ALIGN)
     v4_sum = tl.sum(v4_sum_lanes, axis=0)
     v4 = v4_sum
-    inside = (at >= 0) & (at < words)
     tl.store(v5 + i1, v4)
     for i2t in range(0, tl.cdiv(lead + n, BLOCK)):
         i2t_back = tl.cdiv(lead + n, BLOCK) - i2t - 1
@@ -227,17 +228,18 @@ def gathered(table, ids, **tiles):
     if (((b * s) <= 128) and (n <= 524288)) and (not (n <= 8192)):
         ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
         SHARE = tiles.get("SHARE", min(8192, max(2048, triton.next_power_of_2(triton.cdiv(((ALIGN + n - 1) * s) * b, at_once(table))))))
-        SHARE = max(SHARE, triton.next_power_of_2(triton.cdiv(ALIGN + n - 1, at_once(table))))  # all programs of a row run at the same time
-        PIECES = min(65536, triton.next_power_of_2(max(1, triton.cdiv(ALIGN + n - 1, SHARE))))
         SHARE_EVEN = ALIGN == 1 and n % SHARE == 0
-        PIECES_EVEN = (triton.cdiv(ALIGN + n - 1, SHARE)) == PIECES
         v4_sum_of_piece = torch.empty((triton.cdiv(ALIGN + n - 1, SHARE), b * s), dtype=torch.float32, device=table.device)
         programs = ((((ALIGN + n - 2) // SHARE) + 1) * s) * b
-        arrived = torch.zeros((b * s) * 1, dtype=torch.int32, device=table.device)
-        rounds = rounds_of(1)
-        for _ in range(rounds if programs > 0 else 0):
+        if programs > 0:
             gathered_0[(programs,)](
-                table, ids, v5, v2, v4_sum_of_piece, arrived, words, n // step_of(n), b, s // step_of(s), step_of(n), step_of(s), INDEX, ALIGN, SHARE, PIECES, SHARE_EVEN, PIECES_EVEN, 1, rounds == 1, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
+                table, ids, v4_sum_of_piece, words, n // step_of(n), b, s // step_of(s), step_of(n), step_of(s), INDEX, ALIGN, SHARE, SHARE_EVEN, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
+            )
+        PIECES = min(65536, triton.next_power_of_2(max(1, triton.cdiv(ALIGN + n - 1, SHARE))))
+        PIECES_EVEN = (triton.cdiv(ALIGN + n - 1, SHARE)) == PIECES
+        if programs > 0:
+            gathered_1[(programs,)](
+                table, ids, v5, v2, v4_sum_of_piece, words, n // step_of(n), b, s // step_of(s), step_of(n), step_of(s), INDEX, ALIGN, SHARE, PIECES, PIECES_EVEN, SHARE_EVEN, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
             )
     elif n <= 16384:
         ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
@@ -247,7 +249,7 @@ def gathered(table, ids, **tiles):
         COLUMNS_EVEN = ALIGN == 1 and n == COLUMNS
         programs = triton.cdiv(b * s, ROWS)
         if programs > 0:
-            gathered_1[(programs,)](
+            gathered_2[(programs,)](
                 table, ids, v5, v2, words, n // step_of(n), b, s // step_of(s), step_of(n), step_of(s), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, num_warps=tiles.get("num_warps", warps_of(2 * COLUMNS * ROWS))
             )
     else:
@@ -256,7 +258,7 @@ def gathered(table, ids, **tiles):
         BLOCK_EVEN = ALIGN == 1 and n % BLOCK == 0
         programs = b * s
         if programs > 0:
-            gathered_2[(programs,)](
+            gathered_3[(programs,)](
                 table, ids, v5, v2, words, n // step_of(n), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // (512 if ALIGN == 1 else 256))))
             )
     return v5, v2

@@ -73,17 +73,6 @@ def noyau_of_row(values, inside, empty, at_end, ALIGN: tl.constexpr):
 
 
 @triton.jit
-def noyau_meet(arrived, programs, WAIT: tl.constexpr):
-    """The programs of a row come here, all before one goes on."""
-    tl.debug_barrier()
-    tl.atomic_add(arrived, 1, sem="release")
-    if WAIT:
-        while tl.atomic_add(arrived, 0, sem="acquire") < programs:
-            pass
-    tl.debug_barrier()
-
-
-@triton.jit
 def noyau_merge_max_f64(a0, b0):
     return tl.maximum(a0, b0, propagate_nan=tl.PropagateNan.ALL)
 
@@ -111,22 +100,16 @@ def block_of(cells):
 
 
 def at_once(tensor):
-    """How many programs surely run at the same time."""
+    """How many programs occupy the device."""
     return torch.cuda.get_device_properties(tensor.device).multi_processor_count if tensor.is_cuda else 1 << 31
 
 
-def rounds_of(meetings):
-    """How often programs run that meet: once; in Triton's interpreter, where none waits, until all have met."""
-    return 1 + meetings if triton.knobs.runtime.interpret else 1
-
-
 @triton.jit
-def log_softmax_f64_0(x, v10, v1_max_of_piece, v6_sum_of_piece, arrived, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, SHARE_EVEN: tl.constexpr, PIECES_EVEN: tl.constexpr, ENDS: tl.constexpr, MEETINGS: tl.constexpr, WAIT: tl.constexpr):
+def log_softmax_f64_0(x, v1_max_of_piece, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, SHARE_EVEN: tl.constexpr, ENDS: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     item = tl.program_id(0).to(INDEX)
     piece_count = tl.cdiv(ALIGN + n - 1, SHARE)
-    row = item // piece_count
     piece = item % piece_count
     i0 = item // piece_count
     lead = (i0 * n) % ALIGN
@@ -134,7 +117,6 @@ def log_softmax_f64_0(x, v10, v1_max_of_piece, v6_sum_of_piece, arrived, rows, n
     r1_inside = noyau_inside(r1, n, ALIGN, SHARE_EVEN)
     r1_line = (i0 * n) // ALIGN * ALIGN
     r1_cells = SHARE * piece + tl.arange(0, SHARE)
-    r1_lines = noyau_lines(r1_cells, lead, n, ALIGN)
     r1_near = noyau_near(r1_cells, lead, n, ALIGN)
     r1_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
     r1_until = (piece + 1) * SHARE + i0 * n
@@ -142,28 +124,71 @@ def log_softmax_f64_0(x, v10, v1_max_of_piece, v6_sum_of_piece, arrived, rows, n
     v1_own_max_lanes = noyau_of_row(x_i, r1_inside, float("-inf"), r1_at_end, ALIGN)
     v1_own_max = tl.reduce(v1_own_max_lanes, 0, noyau_merge_max_f64)
     tl.store(v1_max_of_piece + piece * rows + i0, v1_own_max)
-    noyau_meet(arrived + row * MEETINGS + 0, (tl.cdiv(ALIGN + n - 1, SHARE)), WAIT)
-    piece_v1_max = tl.arange(0, PIECES)
-    piece_v1_max_inside = noyau_inside(piece_v1_max, tl.cdiv(ALIGN + n - 1, SHARE), 1, PIECES_EVEN)
-    v1_max_lanes = tl.where(piece_v1_max_inside, tl.load(v1_max_of_piece + piece_v1_max * rows + i0, mask=piece_v1_max_inside, other=0, cache_modifier=".cg"), float("-inf"))
-    v1_max = tl.reduce(v1_max_lanes, 0, noyau_merge_max_f64)
-    v1 = v1_max
-    v4 = x_i - v1
-    v5 = libdevice.exp(v4)
-    v6_own_sum_lanes = noyau_of_row(v5, r1_inside, 0.0, r1_at_end, ALIGN)
-    v6_own_sum = tl.sum(v6_own_sum_lanes, axis=0)
-    tl.store(v6_sum_of_piece + piece * rows + i0, v6_own_sum)
-    noyau_meet(arrived + row * MEETINGS + 1, (tl.cdiv(ALIGN + n - 1, SHARE)), WAIT)
-    v6_sum_lanes = tl.where(piece_v1_max_inside, tl.load(v6_sum_of_piece + piece_v1_max * rows + i0, mask=piece_v1_max_inside, other=0, cache_modifier=".cg"), 0.0)
-    v6_sum = tl.sum(v6_sum_lanes, axis=0)
-    v6 = v6_sum
-    v8 = libdevice.log(v6)
-    v10_2 = v4 - v8
-    noyau_store(v10 + r1_line + r1_cells, v10_2, r1_inside, r1_lines, r1_at_end, ALIGN, '')
 
 
 @triton.jit
-def log_softmax_f64_1(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr, ENDS: tl.constexpr):
+def log_softmax_f64_1(x, v1_max_of_piece, v6_sum_of_piece, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, PIECES_EVEN: tl.constexpr, SHARE_EVEN: tl.constexpr, ENDS: tl.constexpr):
+    rows = tl.cast(rows, INDEX)
+    n = tl.cast(n, INDEX) * n_STEP
+    item = tl.program_id(0).to(INDEX)
+    piece_count = tl.cdiv(ALIGN + n - 1, SHARE)
+    piece = item % piece_count
+    i0 = item // piece_count
+    lead = (i0 * n) % ALIGN
+    piece_v1_max = tl.arange(0, PIECES)
+    piece_v1_max_inside = noyau_inside(piece_v1_max, tl.cdiv(ALIGN + n - 1, SHARE), 1, PIECES_EVEN)
+    v1_max_lanes = tl.where(piece_v1_max_inside, tl.load(v1_max_of_piece + piece_v1_max * rows + i0, mask=piece_v1_max_inside, other=0), float("-inf"))
+    v1_max = tl.reduce(v1_max_lanes, 0, noyau_merge_max_f64)
+    v1 = v1_max
+    r2 = SHARE * piece + tl.arange(0, SHARE) - lead
+    r2_inside = noyau_inside(r2, n, ALIGN, SHARE_EVEN)
+    r2_line = (i0 * n) // ALIGN * ALIGN
+    r2_cells = SHARE * piece + tl.arange(0, SHARE)
+    r2_near = noyau_near(r2_cells, lead, n, ALIGN)
+    r2_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
+    r2_until = (piece + 1) * SHARE + i0 * n
+    x_i = noyau_load(x + r2_line + r2_cells, r2_inside, r2_near, r2_line + r2_cells, n * rows, r2_until, ALIGN, ENDS, '')
+    v4 = x_i - v1
+    v5 = libdevice.exp(v4)
+    v6_own_sum_lanes = noyau_of_row(v5, r2_inside, 0.0, r2_at_end, ALIGN)
+    v6_own_sum = tl.sum(v6_own_sum_lanes, axis=0)
+    tl.store(v6_sum_of_piece + piece * rows + i0, v6_own_sum)
+
+
+@triton.jit
+def log_softmax_f64_2(x, v10, v1_max_of_piece, v6_sum_of_piece, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, PIECES_EVEN: tl.constexpr, SHARE_EVEN: tl.constexpr, ENDS: tl.constexpr):
+    rows = tl.cast(rows, INDEX)
+    n = tl.cast(n, INDEX) * n_STEP
+    item = tl.program_id(0).to(INDEX)
+    piece_count = tl.cdiv(ALIGN + n - 1, SHARE)
+    piece = item % piece_count
+    i0 = item // piece_count
+    lead = (i0 * n) % ALIGN
+    piece_v1_max = tl.arange(0, PIECES)
+    piece_v1_max_inside = noyau_inside(piece_v1_max, tl.cdiv(ALIGN + n - 1, SHARE), 1, PIECES_EVEN)
+    v1_max_lanes = tl.where(piece_v1_max_inside, tl.load(v1_max_of_piece + piece_v1_max * rows + i0, mask=piece_v1_max_inside, other=0), float("-inf"))
+    v1_max = tl.reduce(v1_max_lanes, 0, noyau_merge_max_f64)
+    v1 = v1_max
+    v6_sum_lanes = tl.where(piece_v1_max_inside, tl.load(v6_sum_of_piece + piece_v1_max * rows + i0, mask=piece_v1_max_inside, other=0), 0.0)
+    v6_sum = tl.sum(v6_sum_lanes, axis=0)
+    v6 = v6_sum
+    v8 = libdevice.log(v6)
+    i1 = SHARE * piece + tl.arange(0, SHARE) - lead
+    i1_inside = noyau_inside(i1, n, ALIGN, SHARE_EVEN)
+    i1_line = (i0 * n) // ALIGN * ALIGN
+    i1_cells = SHARE * piece + tl.arange(0, SHARE)
+    i1_lines = noyau_lines(i1_cells, lead, n, ALIGN)
+    i1_near = noyau_near(i1_cells, lead, n, ALIGN)
+    i1_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
+    i1_until = (piece + 1) * SHARE + i0 * n
+    x_i = noyau_load(x + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, n * rows, i1_until, ALIGN, ENDS, '')
+    v4 = x_i - v1
+    v10_2 = v4 - v8
+    noyau_store(v10 + i1_line + i1_cells, v10_2, i1_inside, i1_lines, i1_at_end, ALIGN, '')
+
+
+@triton.jit
+def log_softmax_f64_3(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr, ENDS: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     i0t = tl.program_id(0).to(INDEX)
@@ -192,7 +217,7 @@ def log_softmax_f64_1(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr
 
 
 @triton.jit
-def log_softmax_f64_2(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr, ENDS: tl.constexpr):
+def log_softmax_f64_4(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr, ENDS: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     i0 = tl.program_id(0).to(INDEX)
@@ -254,19 +279,24 @@ def log_softmax_f64(x, **tiles):
     if ((rows <= 128) and (n <= 524288)) and (not (n <= 8192)):
         ALIGN = tiles.get("ALIGN", 1 if n % 2 == 0 else 2)
         SHARE = tiles.get("SHARE", min(8192, max(2048, triton.next_power_of_2(triton.cdiv((ALIGN + n - 1) * rows, at_once(x))))))
-        SHARE = max(SHARE, triton.next_power_of_2(triton.cdiv(ALIGN + n - 1, at_once(x))))  # all programs of a row run at the same time
-        PIECES = min(65536, triton.next_power_of_2(max(1, triton.cdiv(ALIGN + n - 1, SHARE))))
         SHARE_EVEN = ALIGN == 1 and n % SHARE == 0
-        PIECES_EVEN = (triton.cdiv(ALIGN + n - 1, SHARE)) == PIECES
         ENDS = (n * rows) % ALIGN != 0
         v1_max_of_piece = torch.empty((triton.cdiv(ALIGN + n - 1, SHARE), rows), dtype=torch.float64, device=x.device)
-        v6_sum_of_piece = torch.empty((triton.cdiv(ALIGN + n - 1, SHARE), rows), dtype=torch.float64, device=x.device)
         programs = (((ALIGN + n - 2) // SHARE) + 1) * rows
-        arrived = torch.zeros(rows * 2, dtype=torch.int32, device=x.device)
-        rounds = rounds_of(2)
-        for _ in range(rounds if programs > 0 else 0):
+        if programs > 0:
             log_softmax_f64_0[(programs,)](
-                x, v10, v1_max_of_piece, v6_sum_of_piece, arrived, rows, n // step_of(n), step_of(n), INDEX, ALIGN, SHARE, PIECES, SHARE_EVEN, PIECES_EVEN, ENDS, 2, rounds == 1, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
+                x, v1_max_of_piece, rows, n // step_of(n), step_of(n), INDEX, ALIGN, SHARE, SHARE_EVEN, ENDS, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
+            )
+        PIECES = min(65536, triton.next_power_of_2(max(1, triton.cdiv(ALIGN + n - 1, SHARE))))
+        PIECES_EVEN = (triton.cdiv(ALIGN + n - 1, SHARE)) == PIECES
+        v6_sum_of_piece = torch.empty((triton.cdiv(ALIGN + n - 1, SHARE), rows), dtype=torch.float64, device=x.device)
+        if programs > 0:
+            log_softmax_f64_1[(programs,)](
+                x, v1_max_of_piece, v6_sum_of_piece, rows, n // step_of(n), step_of(n), INDEX, ALIGN, SHARE, PIECES, PIECES_EVEN, SHARE_EVEN, ENDS, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
+            )
+        if programs > 0:
+            log_softmax_f64_2[(programs,)](
+                x, v10, v1_max_of_piece, v6_sum_of_piece, rows, n // step_of(n), step_of(n), INDEX, ALIGN, SHARE, PIECES, PIECES_EVEN, SHARE_EVEN, ENDS, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
             )
     elif n <= 16384:
         ALIGN = tiles.get("ALIGN", 1 if n % 2 == 0 else 2)
@@ -277,7 +307,7 @@ def log_softmax_f64(x, **tiles):
         ENDS = (n * rows) % ALIGN != 0
         programs = triton.cdiv(rows, ROWS)
         if programs > 0:
-            log_softmax_f64_1[(programs,)](
+            log_softmax_f64_3[(programs,)](
                 x, v10, rows, n // step_of(n), step_of(n), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, ENDS, num_warps=tiles.get("num_warps", warps_of(2 * COLUMNS * ROWS))
             )
     else:
@@ -287,7 +317,7 @@ def log_softmax_f64(x, **tiles):
         ENDS = (n * rows) % ALIGN != 0
         programs = rows
         if programs > 0:
-            log_softmax_f64_2[(programs,)](
+            log_softmax_f64_4[(programs,)](
                 x, v10, rows, n // step_of(n), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, ENDS, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // (512 if ALIGN == 1 else 256))))
             )
     return v10

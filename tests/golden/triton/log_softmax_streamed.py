@@ -73,17 +73,6 @@ def noyau_of_row(values, inside, empty, at_end, ALIGN: tl.constexpr):
 
 
 @triton.jit
-def noyau_meet(arrived, programs, WAIT: tl.constexpr):
-    """The programs of a row come here, all before one goes on."""
-    tl.debug_barrier()
-    tl.atomic_add(arrived, 1, sem="release")
-    if WAIT:
-        while tl.atomic_add(arrived, 0, sem="acquire") < programs:
-            pass
-    tl.debug_barrier()
-
-
-@triton.jit
 def noyau_merge_logsumexp_f32(a0, a1, b0, b1):
     t0 = tl.maximum(a0, b0, propagate_nan=tl.PropagateNan.ALL)
     t1 = tl.where(a0 == t0, 1.0, libdevice.exp((a0 - t0)))
@@ -121,22 +110,16 @@ def block_of(cells):
 
 
 def at_once(tensor):
-    """How many programs surely run at the same time."""
+    """How many programs occupy the device."""
     return torch.cuda.get_device_properties(tensor.device).multi_processor_count if tensor.is_cuda else 1 << 31
 
 
-def rounds_of(meetings):
-    """How often programs run that meet: once; in Triton's interpreter, where none waits, until all have met."""
-    return 1 + meetings if triton.knobs.runtime.interpret else 1
-
-
 @triton.jit
-def log_softmax_streamed_0(x, v10, v1_top_of_piece, v6_scaled_of_piece, arrived, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, SHARE_EVEN: tl.constexpr, PIECES_EVEN: tl.constexpr, ENDS: tl.constexpr, MEETINGS: tl.constexpr, WAIT: tl.constexpr):
+def log_softmax_streamed_0(x, v1_top_of_piece, v6_scaled_of_piece, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, SHARE_EVEN: tl.constexpr, ENDS: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     item = tl.program_id(0).to(INDEX)
     piece_count = tl.cdiv(ALIGN + n - 1, SHARE)
-    row = item // piece_count
     piece = item % piece_count
     i0 = item // piece_count
     lead = (i0 * n) % ALIGN
@@ -144,7 +127,6 @@ def log_softmax_streamed_0(x, v10, v1_top_of_piece, v6_scaled_of_piece, arrived,
     r2_inside = noyau_inside(r2, n, ALIGN, SHARE_EVEN)
     r2_line = (i0 * n) // ALIGN * ALIGN
     r2_cells = SHARE * piece + tl.arange(0, SHARE)
-    r2_lines = noyau_lines(r2_cells, lead, n, ALIGN)
     r2_near = noyau_near(r2_cells, lead, n, ALIGN)
     r2_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
     r2_until = (piece + 1) * SHARE + i0 * n
@@ -160,23 +142,42 @@ def log_softmax_streamed_0(x, v10, v1_top_of_piece, v6_scaled_of_piece, arrived,
     v6_here = v6_here_sum
     tl.store(v1_top_of_piece + piece * rows + i0, v1_here)
     tl.store(v6_scaled_of_piece + piece * rows + i0, v6_here)
-    noyau_meet(arrived + row * MEETINGS + 0, (tl.cdiv(ALIGN + n - 1, SHARE)), WAIT)
+
+
+@triton.jit
+def log_softmax_streamed_1(x, v10, v1_top_of_piece, v6_scaled_of_piece, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, PIECES_EVEN: tl.constexpr, SHARE_EVEN: tl.constexpr, ENDS: tl.constexpr):
+    rows = tl.cast(rows, INDEX)
+    n = tl.cast(n, INDEX) * n_STEP
+    item = tl.program_id(0).to(INDEX)
+    piece_count = tl.cdiv(ALIGN + n - 1, SHARE)
+    piece = item % piece_count
+    i0 = item // piece_count
+    lead = (i0 * n) % ALIGN
     piece_v1_top = tl.arange(0, PIECES)
     piece_v1_top_inside = noyau_inside(piece_v1_top, tl.cdiv(ALIGN + n - 1, SHARE), 1, PIECES_EVEN)
-    v1_top_lanes = tl.where(piece_v1_top_inside, tl.load(v1_top_of_piece + piece_v1_top * rows + i0, mask=piece_v1_top_inside, other=0, cache_modifier=".cg"), float("-inf"))
-    v6_scaled_lanes = tl.where(piece_v1_top_inside, tl.load(v6_scaled_of_piece + piece_v1_top * rows + i0, mask=piece_v1_top_inside, other=0, cache_modifier=".cg"), 0.0)
+    v1_top_lanes = tl.where(piece_v1_top_inside, tl.load(v1_top_of_piece + piece_v1_top * rows + i0, mask=piece_v1_top_inside, other=0), float("-inf"))
+    v6_scaled_lanes = tl.where(piece_v1_top_inside, tl.load(v6_scaled_of_piece + piece_v1_top * rows + i0, mask=piece_v1_top_inside, other=0), 0.0)
     v1_top_2, v6_scaled_2 = tl.reduce((v1_top_lanes, v6_scaled_lanes), 0, noyau_merge_logsumexp_f32)
     v1_top, v6_scaled = v1_top_2, v6_scaled_2
     v1 = v1_top
     v6 = tl.where((tl.abs(v1_top) == float("inf")) & (0 < n), float("nan"), v6_scaled)
     v8 = libdevice.log(v6)
-    v4_2 = x_i - v1
-    v10_2 = v4_2 - v8
-    noyau_store(v10 + r2_line + r2_cells, v10_2, r2_inside, r2_lines, r2_at_end, ALIGN, '')
+    i1 = SHARE * piece + tl.arange(0, SHARE) - lead
+    i1_inside = noyau_inside(i1, n, ALIGN, SHARE_EVEN)
+    i1_line = (i0 * n) // ALIGN * ALIGN
+    i1_cells = SHARE * piece + tl.arange(0, SHARE)
+    i1_lines = noyau_lines(i1_cells, lead, n, ALIGN)
+    i1_near = noyau_near(i1_cells, lead, n, ALIGN)
+    i1_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
+    i1_until = (piece + 1) * SHARE + i0 * n
+    x_i = noyau_load(x + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, n * rows, i1_until, ALIGN, ENDS, '')
+    v4 = x_i - v1
+    v10_2 = v4 - v8
+    noyau_store(v10 + i1_line + i1_cells, v10_2, i1_inside, i1_lines, i1_at_end, ALIGN, '')
 
 
 @triton.jit
-def log_softmax_streamed_1(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr, ENDS: tl.constexpr):
+def log_softmax_streamed_2(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr, ENDS: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     i0t = tl.program_id(0).to(INDEX)
@@ -205,7 +206,7 @@ def log_softmax_streamed_1(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.cons
 
 
 @triton.jit
-def log_softmax_streamed_2(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, GROUP_EVEN: tl.constexpr, BLOCK_EVEN: tl.constexpr, ENDS: tl.constexpr):
+def log_softmax_streamed_3(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, GROUP_EVEN: tl.constexpr, BLOCK_EVEN: tl.constexpr, ENDS: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     i0 = tl.program_id(0).to(INDEX)
@@ -265,19 +266,20 @@ def log_softmax_streamed(x, **tiles):
     if ((rows <= 128) and (n <= 524288)) and (not (n <= 8192)):
         ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
         SHARE = tiles.get("SHARE", min(8192, max(2048, triton.next_power_of_2(triton.cdiv((ALIGN + n - 1) * rows, at_once(x))))))
-        SHARE = max(SHARE, triton.next_power_of_2(triton.cdiv(ALIGN + n - 1, at_once(x))))  # all programs of a row run at the same time
-        PIECES = min(65536, triton.next_power_of_2(max(1, triton.cdiv(ALIGN + n - 1, SHARE))))
         SHARE_EVEN = ALIGN == 1 and n % SHARE == 0
-        PIECES_EVEN = (triton.cdiv(ALIGN + n - 1, SHARE)) == PIECES
         ENDS = (n * rows) % ALIGN != 0
         v1_top_of_piece = torch.empty((triton.cdiv(ALIGN + n - 1, SHARE), rows), dtype=torch.float32, device=x.device)
         v6_scaled_of_piece = torch.empty((triton.cdiv(ALIGN + n - 1, SHARE), rows), dtype=torch.float32, device=x.device)
         programs = (((ALIGN + n - 2) // SHARE) + 1) * rows
-        arrived = torch.zeros(rows * 1, dtype=torch.int32, device=x.device)
-        rounds = rounds_of(1)
-        for _ in range(rounds if programs > 0 else 0):
+        if programs > 0:
             log_softmax_streamed_0[(programs,)](
-                x, v10, v1_top_of_piece, v6_scaled_of_piece, arrived, rows, n // step_of(n), step_of(n), INDEX, ALIGN, SHARE, PIECES, SHARE_EVEN, PIECES_EVEN, ENDS, 1, rounds == 1, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
+                x, v1_top_of_piece, v6_scaled_of_piece, rows, n // step_of(n), step_of(n), INDEX, ALIGN, SHARE, SHARE_EVEN, ENDS, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
+            )
+        PIECES = min(65536, triton.next_power_of_2(max(1, triton.cdiv(ALIGN + n - 1, SHARE))))
+        PIECES_EVEN = (triton.cdiv(ALIGN + n - 1, SHARE)) == PIECES
+        if programs > 0:
+            log_softmax_streamed_1[(programs,)](
+                x, v10, v1_top_of_piece, v6_scaled_of_piece, rows, n // step_of(n), step_of(n), INDEX, ALIGN, SHARE, PIECES, PIECES_EVEN, SHARE_EVEN, ENDS, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
             )
     elif n <= 16384:
         ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
@@ -288,7 +290,7 @@ def log_softmax_streamed(x, **tiles):
         ENDS = (n * rows) % ALIGN != 0
         programs = triton.cdiv(rows, ROWS)
         if programs > 0:
-            log_softmax_streamed_1[(programs,)](
+            log_softmax_streamed_2[(programs,)](
                 x, v10, rows, n // step_of(n), step_of(n), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, ENDS, num_warps=tiles.get("num_warps", warps_of(2 * COLUMNS * ROWS))
             )
     else:
@@ -301,7 +303,7 @@ def log_softmax_streamed(x, **tiles):
         ENDS = (n * rows) % ALIGN != 0
         programs = rows
         if programs > 0:
-            log_softmax_streamed_2[(programs,)](
+            log_softmax_streamed_3[(programs,)](
                 x, v10, rows, n // step_of(n), step_of(n), INDEX, ALIGN, GROUP, BLOCK, LANES, GROUP_EVEN, BLOCK_EVEN, ENDS, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // (512 if ALIGN == 1 else 256))))
             )
     return v10

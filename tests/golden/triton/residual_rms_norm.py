@@ -93,17 +93,6 @@ def noyau_of_row(values, inside, empty, at_end, ALIGN: tl.constexpr):
     return values
 
 
-@triton.jit
-def noyau_meet(arrived, programs, WAIT: tl.constexpr):
-    """The programs of a row come here, all before one goes on."""
-    tl.debug_barrier()
-    tl.atomic_add(arrived, 1, sem="release")
-    if WAIT:
-        while tl.atomic_add(arrived, 0, sem="acquire") < programs:
-            pass
-    tl.debug_barrier()
-
-
 def index_type(*tensors):
     """int64 where an offset into one of the tensors needs more than 31 bits."""
     reach = max(sum(abs(step) * (extent - 1) for step, extent in zip(t.stride(), t.shape)) for t in tensors)
@@ -127,32 +116,23 @@ def block_of(cells):
 
 
 def at_once(tensor):
-    """How many programs surely run at the same time."""
+    """How many programs occupy the device."""
     return torch.cuda.get_device_properties(tensor.device).multi_processor_count if tensor.is_cuda else 1 << 31
 
 
-def rounds_of(meetings):
-    """How often programs run that meet: once; in Triton's interpreter, where none waits, until all have met."""
-    return 1 + meetings if triton.knobs.runtime.interpret else 1
-
-
 @triton.jit
-def residual_rms_norm_0(v10, x, r, w, v17, v3, v5_sum_of_piece, arrived, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, SHARE_EVEN: tl.constexpr, PIECES_EVEN: tl.constexpr, ENDS: tl.constexpr, MEETINGS: tl.constexpr, WAIT: tl.constexpr):
+def residual_rms_norm_0(x, r, v5_sum_of_piece, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, SHARE_EVEN: tl.constexpr, ENDS: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     item = tl.program_id(0).to(INDEX)
     piece_count = tl.cdiv(ALIGN + n - 1, SHARE)
-    row = item // piece_count
     piece = item % piece_count
     i0 = item // piece_count
     lead = (i0 * n) % ALIGN
-    v10_i = tl.load(v10)
-    v8 = (n).to(tl.float32)
     r1 = SHARE * piece + tl.arange(0, SHARE) - lead
     r1_inside = noyau_inside(r1, n, ALIGN, SHARE_EVEN)
     r1_line = (i0 * n) // ALIGN * ALIGN
     r1_cells = SHARE * piece + tl.arange(0, SHARE)
-    r1_lines = noyau_lines(r1_cells, lead, n, ALIGN)
     r1_near = noyau_near(r1_cells, lead, n, ALIGN)
     r1_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
     r1_until = (piece + 1) * SHARE + i0 * n
@@ -163,24 +143,47 @@ def residual_rms_norm_0(v10, x, r, w, v17, v3, v5_sum_of_piece, arrived, rows, n
     v5_own_sum_lanes = noyau_of_row(v4, r1_inside, 0.0, r1_at_end, ALIGN)
     v5_own_sum = tl.sum(v5_own_sum_lanes, axis=0)
     tl.store(v5_sum_of_piece + piece * rows + i0, v5_own_sum)
-    noyau_meet(arrived + row * MEETINGS + 0, (tl.cdiv(ALIGN + n - 1, SHARE)), WAIT)
+
+
+@triton.jit
+def residual_rms_norm_1(v10, x, r, w, v17, v3, v5_sum_of_piece, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, PIECES_EVEN: tl.constexpr, SHARE_EVEN: tl.constexpr, ENDS: tl.constexpr):
+    rows = tl.cast(rows, INDEX)
+    n = tl.cast(n, INDEX) * n_STEP
+    item = tl.program_id(0).to(INDEX)
+    piece_count = tl.cdiv(ALIGN + n - 1, SHARE)
+    piece = item % piece_count
+    i0 = item // piece_count
+    lead = (i0 * n) % ALIGN
+    v10_i = tl.load(v10)
+    v8 = (n).to(tl.float32)
     piece_v5_sum = tl.arange(0, PIECES)
     piece_v5_sum_inside = noyau_inside(piece_v5_sum, tl.cdiv(ALIGN + n - 1, SHARE), 1, PIECES_EVEN)
-    v5_sum_lanes = tl.where(piece_v5_sum_inside, (tl.load(v5_sum_of_piece + piece_v5_sum * rows + i0, mask=piece_v5_sum_inside, other=0, cache_modifier=".cg")).to(tl.float64), 0.0)
+    v5_sum_lanes = tl.where(piece_v5_sum_inside, (tl.load(v5_sum_of_piece + piece_v5_sum * rows + i0, mask=piece_v5_sum_inside, other=0)).to(tl.float64), 0.0)
     v5_sum = tl.sum(v5_sum_lanes, axis=0)
     v5 = v5_sum.to(tl.float32)
     v9 = tl.div_rn(v5, v8)
     v12 = v10_i + v9
     v13 = noyau_rsqrt_f32(v12)
+    i1 = SHARE * piece + tl.arange(0, SHARE) - lead
+    i1_inside = noyau_inside(i1, n, ALIGN, SHARE_EVEN)
+    i1_line = (i0 * n) // ALIGN * ALIGN
+    i1_cells = SHARE * piece + tl.arange(0, SHARE)
+    i1_lines = noyau_lines(i1_cells, lead, n, ALIGN)
+    i1_near = noyau_near(i1_cells, lead, n, ALIGN)
+    i1_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
+    i1_until = (piece + 1) * SHARE + i0 * n
+    x_i = noyau_load(x + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, n * rows, i1_until, ALIGN, ENDS, '')
+    v_r_i = noyau_load(r + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, n * rows, i1_until, ALIGN, ENDS, '')
+    v3_2 = x_i + v_r_i
     v15 = v13 * v3_2
-    w_i = tl.load(w + r1, mask=r1_inside, other=0)
+    w_i = tl.load(w + i1, mask=i1_inside, other=0)
     v17_2 = v15 * w_i
-    noyau_store(v17 + r1_line + r1_cells, v17_2, r1_inside, r1_lines, r1_at_end, ALIGN, '')
-    noyau_store(v3 + r1_line + r1_cells, v3_2, r1_inside, r1_lines, r1_at_end, ALIGN, '')
+    noyau_store(v17 + i1_line + i1_cells, v17_2, i1_inside, i1_lines, i1_at_end, ALIGN, '')
+    noyau_store(v3 + i1_line + i1_cells, v3_2, i1_inside, i1_lines, i1_at_end, ALIGN, '')
 
 
 @triton.jit
-def residual_rms_norm_1(v10, x, r, w, v17, v3, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr, ENDS: tl.constexpr):
+def residual_rms_norm_2(v10, x, r, w, v17, v3, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr, ENDS: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     i0t = tl.program_id(0).to(INDEX)
@@ -218,7 +221,7 @@ def residual_rms_norm_1(v10, x, r, w, v17, v3, rows, n, n_STEP: tl.constexpr, IN
 
 
 @triton.jit
-def residual_rms_norm_2(v10, x, r, w, v17, v3, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr, ENDS: tl.constexpr):
+def residual_rms_norm_3(v10, x, r, w, v17, v3, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr, ENDS: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     i0 = tl.program_id(0).to(INDEX)
@@ -283,18 +286,19 @@ def residual_rms_norm(v10, x, r, w, **tiles):
     if ((rows <= 128) and (n <= 524288)) and (not (n <= 8192)):
         ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
         SHARE = tiles.get("SHARE", min(8192, max(2048, triton.next_power_of_2(triton.cdiv((ALIGN + n - 1) * rows, at_once(v10))))))
-        SHARE = max(SHARE, triton.next_power_of_2(triton.cdiv(ALIGN + n - 1, at_once(v10))))  # all programs of a row run at the same time
-        PIECES = min(65536, triton.next_power_of_2(max(1, triton.cdiv(ALIGN + n - 1, SHARE))))
         SHARE_EVEN = ALIGN == 1 and n % SHARE == 0
-        PIECES_EVEN = (triton.cdiv(ALIGN + n - 1, SHARE)) == PIECES
         ENDS = (n * rows) % ALIGN != 0
         v5_sum_of_piece = torch.empty((triton.cdiv(ALIGN + n - 1, SHARE), rows), dtype=torch.float32, device=v10.device)
         programs = (((ALIGN + n - 2) // SHARE) + 1) * rows
-        arrived = torch.zeros(rows * 1, dtype=torch.int32, device=v10.device)
-        rounds = rounds_of(1)
-        for _ in range(rounds if programs > 0 else 0):
+        if programs > 0:
             residual_rms_norm_0[(programs,)](
-                v10, x, r, w, v17, v3, v5_sum_of_piece, arrived, rows, n // step_of(n), step_of(n), INDEX, ALIGN, SHARE, PIECES, SHARE_EVEN, PIECES_EVEN, ENDS, 1, rounds == 1, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
+                x, r, v5_sum_of_piece, rows, n // step_of(n), step_of(n), INDEX, ALIGN, SHARE, SHARE_EVEN, ENDS, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
+            )
+        PIECES = min(65536, triton.next_power_of_2(max(1, triton.cdiv(ALIGN + n - 1, SHARE))))
+        PIECES_EVEN = (triton.cdiv(ALIGN + n - 1, SHARE)) == PIECES
+        if programs > 0:
+            residual_rms_norm_1[(programs,)](
+                v10, x, r, w, v17, v3, v5_sum_of_piece, rows, n // step_of(n), step_of(n), INDEX, ALIGN, SHARE, PIECES, PIECES_EVEN, SHARE_EVEN, ENDS, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
             )
     elif n <= 16384:
         ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
@@ -305,7 +309,7 @@ def residual_rms_norm(v10, x, r, w, **tiles):
         ENDS = (n * rows) % ALIGN != 0
         programs = triton.cdiv(rows, ROWS)
         if programs > 0:
-            residual_rms_norm_1[(programs,)](
+            residual_rms_norm_2[(programs,)](
                 v10, x, r, w, v17, v3, rows, n // step_of(n), step_of(n), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, ENDS, num_warps=tiles.get("num_warps", warps_of(2 * COLUMNS * ROWS))
             )
     else:
@@ -317,7 +321,7 @@ def residual_rms_norm(v10, x, r, w, **tiles):
         warps = tiles.get("num_warps", min(32, max(1, BLOCK // (512 if ALIGN == 1 else 256))))
         registers = {"maxnreg": 64} if warps == 32 else {}
         if programs > 0:
-            residual_rms_norm_2[(programs,)](
+            residual_rms_norm_3[(programs,)](
                 v10, x, r, w, v17, v3, rows, n // step_of(n), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, ENDS, num_warps=warps, **registers
             )
     return v17, v3

@@ -72,17 +72,6 @@ def noyau_of_row(values, inside, empty, at_end, ALIGN: tl.constexpr):
 
 
 @triton.jit
-def noyau_meet(arrived, programs, WAIT: tl.constexpr):
-    """The programs of a row come here, all before one goes on."""
-    tl.debug_barrier()
-    tl.atomic_add(arrived, 1, sem="release")
-    if WAIT:
-        while tl.atomic_add(arrived, 0, sem="acquire") < programs:
-            pass
-    tl.debug_barrier()
-
-
-@triton.jit
 def noyau_merge_argmax_f32(a0, a1, b0, b1):
     t0 = b0 != b0
     t1 = a0 == a0
@@ -113,22 +102,16 @@ def warps_of(cells):
 
 
 def at_once(tensor):
-    """How many programs surely run at the same time."""
+    """How many programs occupy the device."""
     return torch.cuda.get_device_properties(tensor.device).multi_processor_count if tensor.is_cuda else 1 << 31
 
 
-def rounds_of(meetings):
-    """How often programs run that meet: once; in Triton's interpreter, where none waits, until all have met."""
-    return 1 + meetings if triton.knobs.runtime.interpret else 1
-
-
 @triton.jit
-def row_argmax_0(x, v1, v1_2_best_of_piece, v1_2_at_of_piece, arrived, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, SHARE_EVEN: tl.constexpr, PIECES_EVEN: tl.constexpr, ENDS: tl.constexpr, MEETINGS: tl.constexpr, WAIT: tl.constexpr):
+def row_argmax_0(x, v1_2_best_of_piece, v1_2_at_of_piece, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, SHARE_EVEN: tl.constexpr, ENDS: tl.constexpr):
     rows = tl.cast(rows, INDEX) * rows_STEP
     n = tl.cast(n, INDEX) * n_STEP
     item = tl.program_id(0).to(INDEX)
     piece_count = tl.cdiv(ALIGN + n - 1, SHARE)
-    row = item // piece_count
     piece = item % piece_count
     i0 = item // piece_count
     lead = (i0 * n) % ALIGN
@@ -146,20 +129,25 @@ def row_argmax_0(x, v1, v1_2_best_of_piece, v1_2_at_of_piece, arrived, rows, n, 
     v1_2_own_best, v1_2_own_at = v1_2_own_best_2, v1_2_own_at_2
     tl.store(v1_2_best_of_piece + piece * rows + i0, v1_2_own_best)
     tl.store(v1_2_at_of_piece + piece * rows + i0, v1_2_own_at)
-    noyau_meet(arrived + row * MEETINGS + 0, (tl.cdiv(ALIGN + n - 1, SHARE)), WAIT)
-    piece_v1_2_best = tl.arange(0, PIECES)
-    piece_v1_2_best_inside = noyau_inside(piece_v1_2_best, tl.cdiv(ALIGN + n - 1, SHARE), 1, PIECES_EVEN)
-    v1_2_best_lanes = tl.where(piece_v1_2_best_inside, tl.load(v1_2_best_of_piece + piece_v1_2_best * rows + i0, mask=piece_v1_2_best_inside, other=0, cache_modifier=".cg"), float("-inf"))
-    v1_2_at_lanes = tl.where(piece_v1_2_best_inside, tl.load(v1_2_at_of_piece + piece_v1_2_best * rows + i0, mask=piece_v1_2_best_inside, other=0, cache_modifier=".cg"), 9223372036854775807)
-    v1_2_best_2, v1_2_at_2 = tl.reduce((v1_2_best_lanes, v1_2_at_lanes), 0, noyau_merge_argmax_f32)
-    v1_2_best, v1_2_at = v1_2_best_2, v1_2_at_2
-    v1_2 = v1_2_at
-    holds = piece == 0
-    tl.store(v1 + i0, v1_2, mask=holds)
 
 
 @triton.jit
-def row_argmax_1(x, v1, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr, ENDS: tl.constexpr):
+def row_argmax_1(v1, v1_2_best_of_piece, v1_2_at_of_piece, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, PIECES_EVEN: tl.constexpr):
+    rows = tl.cast(rows, INDEX) * rows_STEP
+    n = tl.cast(n, INDEX) * n_STEP
+    i0 = tl.program_id(0).to(INDEX)
+    piece_v1_2_best = tl.arange(0, PIECES)
+    piece_v1_2_best_inside = noyau_inside(piece_v1_2_best, tl.cdiv(ALIGN + n - 1, SHARE), 1, PIECES_EVEN)
+    v1_2_best_lanes = tl.where(piece_v1_2_best_inside, tl.load(v1_2_best_of_piece + piece_v1_2_best * rows + i0, mask=piece_v1_2_best_inside, other=0), float("-inf"))
+    v1_2_at_lanes = tl.where(piece_v1_2_best_inside, tl.load(v1_2_at_of_piece + piece_v1_2_best * rows + i0, mask=piece_v1_2_best_inside, other=0), 9223372036854775807)
+    v1_2_best_2, v1_2_at_2 = tl.reduce((v1_2_best_lanes, v1_2_at_lanes), 0, noyau_merge_argmax_f32)
+    v1_2_best, v1_2_at = v1_2_best_2, v1_2_at_2
+    v1_2 = v1_2_at
+    tl.store(v1 + i0, v1_2)
+
+
+@triton.jit
+def row_argmax_2(x, v1, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr, ENDS: tl.constexpr):
     rows = tl.cast(rows, INDEX) * rows_STEP
     n = tl.cast(n, INDEX) * n_STEP
     i0t = tl.program_id(0).to(INDEX)
@@ -182,7 +170,7 @@ def row_argmax_1(x, v1, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, 
 
 
 @triton.jit
-def row_argmax_2(x, v1, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr, ENDS: tl.constexpr):
+def row_argmax_3(x, v1, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr, ENDS: tl.constexpr):
     rows = tl.cast(rows, INDEX) * rows_STEP
     n = tl.cast(n, INDEX) * n_STEP
     i0 = tl.program_id(0).to(INDEX)
@@ -217,19 +205,21 @@ def row_argmax(x, **tiles):
     if ((rows <= 128) and (n <= 524288)) and (not (n <= 8192)):
         ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
         SHARE = tiles.get("SHARE", min(8192, max(2048, triton.next_power_of_2(triton.cdiv((ALIGN + n - 1) * rows, at_once(x))))))
-        SHARE = max(SHARE, triton.next_power_of_2(triton.cdiv(ALIGN + n - 1, at_once(x))))  # all programs of a row run at the same time
-        PIECES = min(65536, triton.next_power_of_2(max(1, triton.cdiv(ALIGN + n - 1, SHARE))))
         SHARE_EVEN = ALIGN == 1 and n % SHARE == 0
-        PIECES_EVEN = (triton.cdiv(ALIGN + n - 1, SHARE)) == PIECES
         ENDS = (n * rows) % ALIGN != 0
         v1_2_best_of_piece = torch.empty((triton.cdiv(ALIGN + n - 1, SHARE), rows), dtype=torch.float32, device=x.device)
         v1_2_at_of_piece = torch.empty((triton.cdiv(ALIGN + n - 1, SHARE), rows), dtype=torch.int64, device=x.device)
         programs = (((ALIGN + n - 2) // SHARE) + 1) * rows
-        arrived = torch.zeros(rows * 1, dtype=torch.int32, device=x.device)
-        rounds = rounds_of(1)
-        for _ in range(rounds if programs > 0 else 0):
+        if programs > 0:
             row_argmax_0[(programs,)](
-                x, v1, v1_2_best_of_piece, v1_2_at_of_piece, arrived, rows // step_of(rows), n // step_of(n), step_of(rows), step_of(n), INDEX, ALIGN, SHARE, PIECES, SHARE_EVEN, PIECES_EVEN, ENDS, 1, rounds == 1, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
+                x, v1_2_best_of_piece, v1_2_at_of_piece, rows // step_of(rows), n // step_of(n), step_of(rows), step_of(n), INDEX, ALIGN, SHARE, SHARE_EVEN, ENDS, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
+            )
+        PIECES = min(65536, triton.next_power_of_2(max(1, triton.cdiv(ALIGN + n - 1, SHARE))))
+        PIECES_EVEN = (triton.cdiv(ALIGN + n - 1, SHARE)) == PIECES
+        programs = rows
+        if programs > 0:
+            row_argmax_1[(programs,)](
+                v1, v1_2_best_of_piece, v1_2_at_of_piece, rows // step_of(rows), n // step_of(n), step_of(rows), step_of(n), INDEX, ALIGN, SHARE, PIECES, PIECES_EVEN, num_warps=tiles.get("num_warps", warps_of(2 * PIECES))
             )
     elif n <= 16384:
         ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
@@ -240,7 +230,7 @@ def row_argmax(x, **tiles):
         ENDS = (n * rows) % ALIGN != 0
         programs = triton.cdiv(rows, ROWS)
         if programs > 0:
-            row_argmax_1[(programs,)](
+            row_argmax_2[(programs,)](
                 x, v1, rows // step_of(rows), n // step_of(n), step_of(rows), step_of(n), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, ENDS, num_warps=tiles.get("num_warps", warps_of(COLUMNS * ROWS))
             )
     else:
@@ -250,7 +240,7 @@ def row_argmax(x, **tiles):
         ENDS = (n * rows) % ALIGN != 0
         programs = rows
         if programs > 0:
-            row_argmax_2[(programs,)](
+            row_argmax_3[(programs,)](
                 x, v1, rows // step_of(rows), n // step_of(n), step_of(rows), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, ENDS, num_warps=tiles.get("num_warps", 8)
             )
     return v1

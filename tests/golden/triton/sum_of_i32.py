@@ -71,17 +71,6 @@ def noyau_of_row(values, inside, empty, at_end, ALIGN: tl.constexpr):
     return values
 
 
-@triton.jit
-def noyau_meet(arrived, programs, WAIT: tl.constexpr):
-    """The programs of a row come here, all before one goes on."""
-    tl.debug_barrier()
-    tl.atomic_add(arrived, 1, sem="release")
-    if WAIT:
-        while tl.atomic_add(arrived, 0, sem="acquire") < programs:
-            pass
-    tl.debug_barrier()
-
-
 def index_type(*tensors):
     """int64 where an offset into one of the tensors needs more than 31 bits."""
     reach = max(sum(abs(step) * (extent - 1) for step, extent in zip(t.stride(), t.shape)) for t in tensors)
@@ -99,22 +88,16 @@ def warps_of(cells):
 
 
 def at_once(tensor):
-    """How many programs surely run at the same time."""
+    """How many programs occupy the device."""
     return torch.cuda.get_device_properties(tensor.device).multi_processor_count if tensor.is_cuda else 1 << 31
 
 
-def rounds_of(meetings):
-    """How often programs run that meet: once; in Triton's interpreter, where none waits, until all have met."""
-    return 1 + meetings if triton.knobs.runtime.interpret else 1
-
-
 @triton.jit
-def sum_of_i32_0(x, v1, v1_2_sum_of_piece, arrived, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, SHARE_EVEN: tl.constexpr, PIECES_EVEN: tl.constexpr, ENDS: tl.constexpr, MEETINGS: tl.constexpr, WAIT: tl.constexpr):
+def sum_of_i32_0(x, v1_2_sum_of_piece, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, SHARE_EVEN: tl.constexpr, ENDS: tl.constexpr):
     rows = tl.cast(rows, INDEX) * rows_STEP
     n = tl.cast(n, INDEX) * n_STEP
     item = tl.program_id(0).to(INDEX)
     piece_count = tl.cdiv(ALIGN + n - 1, SHARE)
-    row = item // piece_count
     piece = item % piece_count
     i0 = item // piece_count
     lead = (i0 * n) % ALIGN
@@ -129,18 +112,23 @@ def sum_of_i32_0(x, v1, v1_2_sum_of_piece, arrived, rows, n, rows_STEP: tl.const
     v1_2_own_sum_lanes = noyau_of_row(x_i, r1_inside, 0, r1_at_end, ALIGN)
     v1_2_own_sum = tl.sum(v1_2_own_sum_lanes, axis=0)
     tl.store(v1_2_sum_of_piece + piece * rows + i0, v1_2_own_sum)
-    noyau_meet(arrived + row * MEETINGS + 0, (tl.cdiv(ALIGN + n - 1, SHARE)), WAIT)
-    piece_v1_2_sum = tl.arange(0, PIECES)
-    piece_v1_2_sum_inside = noyau_inside(piece_v1_2_sum, tl.cdiv(ALIGN + n - 1, SHARE), 1, PIECES_EVEN)
-    v1_2_sum_lanes = tl.where(piece_v1_2_sum_inside, tl.load(v1_2_sum_of_piece + piece_v1_2_sum * rows + i0, mask=piece_v1_2_sum_inside, other=0, cache_modifier=".cg"), 0)
-    v1_2_sum = tl.sum(v1_2_sum_lanes, axis=0)
-    v1_2 = v1_2_sum
-    holds = piece == 0
-    tl.store(v1 + i0, v1_2, mask=holds)
 
 
 @triton.jit
-def sum_of_i32_1(x, v1, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr, ENDS: tl.constexpr):
+def sum_of_i32_1(v1, v1_2_sum_of_piece, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, PIECES_EVEN: tl.constexpr):
+    rows = tl.cast(rows, INDEX) * rows_STEP
+    n = tl.cast(n, INDEX) * n_STEP
+    i0 = tl.program_id(0).to(INDEX)
+    piece_v1_2_sum = tl.arange(0, PIECES)
+    piece_v1_2_sum_inside = noyau_inside(piece_v1_2_sum, tl.cdiv(ALIGN + n - 1, SHARE), 1, PIECES_EVEN)
+    v1_2_sum_lanes = tl.where(piece_v1_2_sum_inside, tl.load(v1_2_sum_of_piece + piece_v1_2_sum * rows + i0, mask=piece_v1_2_sum_inside, other=0), 0)
+    v1_2_sum = tl.sum(v1_2_sum_lanes, axis=0)
+    v1_2 = v1_2_sum
+    tl.store(v1 + i0, v1_2)
+
+
+@triton.jit
+def sum_of_i32_2(x, v1, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr, ENDS: tl.constexpr):
     rows = tl.cast(rows, INDEX) * rows_STEP
     n = tl.cast(n, INDEX) * n_STEP
     i0t = tl.program_id(0).to(INDEX)
@@ -161,7 +149,7 @@ def sum_of_i32_1(x, v1, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, 
 
 
 @triton.jit
-def sum_of_i32_2(x, v1, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr, ENDS: tl.constexpr):
+def sum_of_i32_3(x, v1, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr, ENDS: tl.constexpr):
     rows = tl.cast(rows, INDEX) * rows_STEP
     n = tl.cast(n, INDEX) * n_STEP
     i0 = tl.program_id(0).to(INDEX)
@@ -194,18 +182,20 @@ def sum_of_i32(x, **tiles):
     if ((rows <= 128) and (n <= 524288)) and (not (n <= 8192)):
         ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
         SHARE = tiles.get("SHARE", min(8192, max(2048, triton.next_power_of_2(triton.cdiv((ALIGN + n - 1) * rows, at_once(x))))))
-        SHARE = max(SHARE, triton.next_power_of_2(triton.cdiv(ALIGN + n - 1, at_once(x))))  # all programs of a row run at the same time
-        PIECES = min(65536, triton.next_power_of_2(max(1, triton.cdiv(ALIGN + n - 1, SHARE))))
         SHARE_EVEN = ALIGN == 1 and n % SHARE == 0
-        PIECES_EVEN = (triton.cdiv(ALIGN + n - 1, SHARE)) == PIECES
         ENDS = (n * rows) % ALIGN != 0
         v1_2_sum_of_piece = torch.empty((triton.cdiv(ALIGN + n - 1, SHARE), rows), dtype=torch.int32, device=x.device)
         programs = (((ALIGN + n - 2) // SHARE) + 1) * rows
-        arrived = torch.zeros(rows * 1, dtype=torch.int32, device=x.device)
-        rounds = rounds_of(1)
-        for _ in range(rounds if programs > 0 else 0):
+        if programs > 0:
             sum_of_i32_0[(programs,)](
-                x, v1, v1_2_sum_of_piece, arrived, rows // step_of(rows), n // step_of(n), step_of(rows), step_of(n), INDEX, ALIGN, SHARE, PIECES, SHARE_EVEN, PIECES_EVEN, ENDS, 1, rounds == 1, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
+                x, v1_2_sum_of_piece, rows // step_of(rows), n // step_of(n), step_of(rows), step_of(n), INDEX, ALIGN, SHARE, SHARE_EVEN, ENDS, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
+            )
+        PIECES = min(65536, triton.next_power_of_2(max(1, triton.cdiv(ALIGN + n - 1, SHARE))))
+        PIECES_EVEN = (triton.cdiv(ALIGN + n - 1, SHARE)) == PIECES
+        programs = rows
+        if programs > 0:
+            sum_of_i32_1[(programs,)](
+                v1, v1_2_sum_of_piece, rows // step_of(rows), n // step_of(n), step_of(rows), step_of(n), INDEX, ALIGN, SHARE, PIECES, PIECES_EVEN, num_warps=tiles.get("num_warps", warps_of(2 * PIECES))
             )
     elif n <= 16384:
         ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
@@ -216,7 +206,7 @@ def sum_of_i32(x, **tiles):
         ENDS = (n * rows) % ALIGN != 0
         programs = triton.cdiv(rows, ROWS)
         if programs > 0:
-            sum_of_i32_1[(programs,)](
+            sum_of_i32_2[(programs,)](
                 x, v1, rows // step_of(rows), n // step_of(n), step_of(rows), step_of(n), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, ENDS, num_warps=tiles.get("num_warps", warps_of(COLUMNS * ROWS))
             )
     else:
@@ -226,7 +216,7 @@ def sum_of_i32(x, **tiles):
         ENDS = (n * rows) % ALIGN != 0
         programs = rows
         if programs > 0:
-            sum_of_i32_2[(programs,)](
+            sum_of_i32_3[(programs,)](
                 x, v1, rows // step_of(rows), n // step_of(n), step_of(rows), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, ENDS, num_warps=tiles.get("num_warps", 8)
             )
     return v1
