@@ -1,4 +1,4 @@
-"""A text of language `triton` as a Python function: on a CUDA device, or in Triton's interpreter, which needs none.
+"""A text of language `triton` as Python functions: on a CUDA device, or in Triton's interpreter, which needs none.
 
 Triton interprets where TRITON_INTERPRET=1 is set before it is imported.
 """
@@ -18,9 +18,7 @@ import numpy as np
 
 from noyau.builders import cache as disk
 from noyau.dtypes import DType
-from noyau.errors import BuildError, InputError, MissingExtraError, OutputError
-from noyau.ir.loops import Kernel, Role
-from noyau.ir.running import bind_sizes
+from noyau.errors import MissingExtraError, OutputError
 
 try:
     import torch
@@ -35,41 +33,6 @@ def begin() -> None:
 
     driver.active.get_current_target()
     cache.triton_key()
-
-
-class Compiled:
-    """A kernel of a text of language triton; Triton compiles each launch when it is first called.
-
-    BuildError where there is no CUDA device and Triton does not interpret."""
-
-    def __init__(self, text: str, kernel: Kernel) -> None:
-        self.kernel, self.name = kernel, kernel.name
-        self.device = "cpu" if interprets() else "cuda"
-        if self.device == "cuda" and not torch.cuda.is_available():
-            raise BuildError(
-                f"{kernel.name}: there is no CUDA device; set TRITON_INTERPRET=1 before triton is imported, "
-                "and it is interpreted"
-            )
-        self.function: Callable[..., Any] = load(text)[kernel.name]
-
-    def __call__(self, *arrays: np.ndarray, **tiles: int) -> list[np.ndarray]:
-        """The outputs for these inputs, by way of tensors on the device; `tiles` are as the text's function takes them.
-
-        InputError where an array has another dtype, rank or shape than the kernel takes."""
-        bind_sizes(self.kernel, arrays, {})
-        made = self.function(*(self.tensor(array) for array in arrays), **tiles)
-        outputs = made if isinstance(made, tuple) else (made,)
-        return [array_of(t, b.dtype) for t, b in zip(outputs, self.kernel.of(Role.OUTPUT), strict=True)]
-
-    def tensor(self, array: np.ndarray) -> Any:
-        """A tensor on the device with the strides of an array."""
-        bits = array.view(np.int16) if array.dtype == DType.BF16.numpy else array
-        if any(stride < 0 for stride in bits.strides):
-            raise InputError(f"{self.name}: torch has no tensors that run backwards; copy the array first")
-        base = torch.from_numpy(bits if bits.flags.writeable else bits.copy())
-        made = torch.empty_strided(base.shape, base.stride(), dtype=base.dtype, device=self.device)
-        made.copy_(base)
-        return made.view(torch.bfloat16) if array.dtype == DType.BF16.numpy else made
 
 
 def interprets() -> bool:

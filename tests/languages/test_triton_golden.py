@@ -6,8 +6,6 @@ commit.
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 
 from noyau.errors import CheckError, UnsupportedError
@@ -68,17 +66,14 @@ def sizes_of(name):
 
 def judged(name, sizes, text=lambda text: text):
     """The kernel, at these sizes, against the graph: in memory that is poisoned, between guard zones."""
-    pytest.importorskip("noyau.builders.triton")
+    builder = pytest.importorskip("noyau.builders.triton")
     from noyau.runtimes.torch.triton_kernels import DeviceKernel
 
-    kernel = kernel_of(name)
-    build = DeviceKernel(text(triton.source(kernel)), kernel)
-    function, on_cpu = build.function, build.device.type == "cpu"
-    for number in sizes if on_cpu else (3, 17, 33, 130):
+    kernel, interprets = kernel_of(name), builder.interprets()
+    for number in sizes if interprets else (3, 17, 33, 130):
         arrays, judge = arrays_of(name, number)
-        for tiles in (SMALL,) if on_cpu else (SMALL, {}):
-            build.function = partial(function, **tiles)
-            results = build.call_guarded(*arrays)
+        for tiles in (SMALL,) if interprets else (SMALL, {}):
+            results = DeviceKernel(text(triton.source(kernel)), kernel, tiles=tiles).call_guarded(*arrays)
             for output, got in zip(normalise({**GOLDEN, **MORE}[name][0]).outputs, results, strict=True):
                 assert judge.wrong(output, got) is None
 

@@ -10,7 +10,10 @@ from noyau.schedules import grid_rows, grid_sums
 from noyau.schedules.grid import on_gpu
 from tests.trying import attempt
 
-builder = pytest.importorskip("noyau.builders.triton")
+pytest.importorskip("noyau.builders.triton")
+
+from noyau.runtimes.torch.triton_kernels import DeviceKernel
+
 TILES = {"ROWS": 2, "BLOCK": 16, "DOWN": 4, "ACROSS": 8}
 
 
@@ -32,7 +35,7 @@ def fault(seed: int) -> str | None:
         text = triton.source(kernel)
     except UnsupportedError:
         return None  # what has no strategy, or no spelling
-    return made.wrong(kernel, builder.Compiled(text, kernel)(*made.arrays(kernel), **TILES))
+    return made.wrong(kernel, DeviceKernel(text, kernel, tiles=TILES).call_guarded(*made.arrays(kernel)))
 
 
 @pytest.mark.parametrize("seed", range(700, 716))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,22 +23,22 @@ from noyau.runtimes.torch.triton_launching import TAPE, function_of, guard
 
 Array = np.ndarray
 Tensor: TypeAlias = torch.Tensor
+NO_TILES: Mapping[str, int] = MappingProxyType({})
 OTHER = 1  # the poison of a second look
 ROOM = 64  # cells before and behind what a kernel may write
 
 
 class DeviceKernel:
-    """A kernel of a text, on `device`, or where that is the CPU, on the current CUDA device or in Triton's interpreter.
+    """A kernel of a text, on `device`, or where that is the CPU, on the current CUDA device or in Triton's interpreter;
+    `tiles`: sizes that differ from the usual ones. BuildError where there is no such device."""
 
-    BuildError where there is none of these."""
-
-    def __init__(self, text: str, kernel: Kernel, device: str = CPU) -> None:
+    def __init__(self, text: str, kernel: Kernel, device: str = CPU, tiles: Mapping[str, int] = NO_TILES) -> None:
         self.kernel, self.name, self.text = kernel, kernel.name, text
         self.device = torch.device(device if device != CPU or interprets() else "cuda")
         if lacks := lacking(self.device):
             raise BuildError(f"{lacks}; TRITON_INTERPRET=1, set before triton is imported, has kernels interpreted")
         self.outputs = kernel.of(Role.OUTPUT)
-        self.function: Callable[..., Any] = function_of(text, kernel)
+        self.function: Callable[..., Any] = partial(function_of(text, kernel), **tiles)
 
     def __call__(
         self, *arrays: Array, out: Sequence[Array] | None = None, threads: int = 1, empty: Empty | None = None
