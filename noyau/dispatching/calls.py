@@ -19,7 +19,7 @@ from noyau.dispatching.torch_calls import new_token
 from noyau.references import narrowed, runs_as_written
 from noyau.runtimes.numpy.dlpack import as_array, given_back, leading, speaks
 from noyau.runtimes.numpy.doors import MISS, write
-from noyau.runtimes.numpy.library import awaits_room
+from noyau.runtimes.numpy.library import library
 from noyau.runtimes.numpy.plain import packed
 from noyau.signatures.binding import Bound, bind
 from noyau.signatures.types import Signature
@@ -123,7 +123,7 @@ class Calls:
         found = self.made.get(id(chosen))
         if found is None:
             found = chosen, entry(self.description.name, self.signature, chosen)
-            if not awaits_room():
+            if not library.awaits_room():
                 found = self.made.setdefault(id(chosen), found)
         return found[1]
 

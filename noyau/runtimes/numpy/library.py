@@ -35,7 +35,6 @@ FILES = (
     *(("runtimes", "numpy", name) for name in ("threads.c", "arguments.c", "door.c")),
 )
 AGAIN_S = 30.0  # after which what there was no room for is tried again
-_again = [0.0]  # when, by the monotonic clock; 0 where there was room the last time
 _NOTHING: tuple[()] = ()
 _OBJECTS = (np.ndarray, tuple, bool, int, float, True, None, _NOTHING)
 
@@ -68,44 +67,43 @@ class Library:
         return made
 
 
-def library() -> Library | None:
-    """The runtime's C, from the cache or built; None where it cannot be built. Where there was no room for it, that is
-    said, and it is tried again, but not at each call."""
-    if monotonic() < _again[0]:
-        return None
+class Loading:
+    """The C that `make` gives, made at the first call; None where it cannot be built. Where there was no room for it,
+    that is said, and a call tries again, but not each one."""
+
+    def __init__(self, what: str, make: Callable[[], Library | None]) -> None:
+        self.what, self.make, self.again = what, cache(make), 0.0
+
+    def __call__(self) -> Library | None:
+        if monotonic() < self.again:
+            return None
+        try:
+            made = self.make()
+        except OutputError as error:
+            self.again = monotonic() + AGAIN_S
+            told = f"noyau's own C, which {self.what} are read by, cannot be built now: {error}"
+            warnings.warn(f"{told}; Python reads them, and after {AGAIN_S:g} s a call tries again", RuntimeWarning, 2)
+            return None
+        self.again = 0.0
+        return made
+
+    def awaits_room(self) -> bool:
+        """Whether there was no room and is none now: what is made without the C is not to be kept."""
+        return self.again != 0 and self() is None
+
+
+def opened(*paths: tuple[str, ...]) -> Library | None:
+    """The texts of these files of the package as one library of its own; None where it cannot be built, OutputError
+    where there is no room."""
     try:
-        made = _loaded()
-    except OutputError as error:
-        _again[0] = monotonic() + AGAIN_S
-        told = f"noyau's own C, which arguments are read by, cannot be built now: {error}"
-        warnings.warn(f"{told}; Python reads them, and after {AGAIN_S:g} s a call tries again", RuntimeWarning, 2)
-        return None
-    _again[0] = 0.0
-    return made
-
-
-def awaits_room() -> bool:
-    """Whether there was no room for it and is none now: what is made without it is not to be kept."""
-    return _again[0] != 0 and library() is None
-
-
-@cache
-def _loaded() -> Library | None:
-    """As `load`; OutputError where there is no room."""
-    try:
-        return _opened(*FILES)
+        return _opened(*paths)
     except (BuildError, OSError) as error:
         if isinstance(error, OutputError) and error.lacks_room:
             raise
         return None
 
 
-def load(*paths: tuple[str, ...]) -> Library | None:
-    """The texts of these files of the package as one library of its own; None where it cannot be built."""
-    try:
-        return _opened(*paths)
-    except (BuildError, OSError):
-        return None
+library = Loading("arguments", lambda: opened(*FILES))
 
 
 def _opened(*paths: tuple[str, ...]) -> Library:

@@ -31,6 +31,7 @@ from noyau.runtimes.torch.batching import batched_by_loop
 from noyau.runtimes.torch.drawing import draw_op
 from noyau.runtimes.torch.entries import Entry, entry, insisting, refused
 from noyau.runtimes.torch.faking import bound_of, results_of
+from noyau.runtimes.torch.library import library
 from noyau.runtimes.torch.recording import (
     Plan,
     below_autograd,
@@ -192,7 +193,7 @@ class TensorCalls:
     def door(self, chosen: Chosen, constants: Constants) -> Entry | None:
         """The door of what was chosen, kept from now on; None where the reference runs."""
         made = entry(self.called, self.signature, chosen)
-        if chosen.until < inf:
+        if chosen.until < inf or library.awaits_room():
             return made
         with self.lock:
             if made is not None and not constants:

@@ -54,7 +54,8 @@ class TensorDoor:
         require_fitting(self.called, self.native, self.arguments, self.native.outputs)
         made = library()
         self.in_c = made is not None
-        self.call: Callable[[tuple[Any, ...]], Any] = in_python(self) if made is None else in_c(self, made)
+        otherwise = _Waiting if library.awaits_room() else in_python
+        self.call: Callable[[tuple[Any, ...]], Any] = otherwise(self) if made is None else in_c(self, made)
 
     def __call__(self, arguments: tuple[Any, ...]) -> Any:
         return self.call(arguments)
@@ -77,6 +78,19 @@ def in_c(door: TensorDoor, library: Library) -> Callable[[tuple[Any, ...]], Any]
 def in_python(door: TensorDoor) -> Callable[[tuple[Any, ...]], Any]:
     """The same where C cannot read tensors: on NumPy arrays of their memory, by a door of the NumPy runtime."""
     return partial(through_arrays, Door(door.path, door.symbol, door.arguments, called=door.called).call)
+
+
+class _Waiting:
+    """The call of a door in Python for as long as there is no room for the C, whoever holds it."""
+
+    def __init__(self, door: TensorDoor) -> None:
+        self.door, self.call = door, in_python(door)
+
+    def __call__(self, arguments: tuple[Any, ...]) -> Any:
+        if not self.door.in_c and (made := library()) is not None:
+            self.call = self.door.call = in_c(self.door, made)
+            self.door.in_c = True
+        return self.call(arguments)
 
 
 def through_arrays(call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

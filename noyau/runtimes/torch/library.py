@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from noyau.runtimes.numpy.library import FILES, Library, load
+from noyau.runtimes.numpy.library import FILES, Library, Loading, opened
 
 _MAJOR = 1  # of DLPack, whose tables only grow within one
 _READ = 5  # the word of DLPackExchangeAPI that reads a tensor, behind version, older table and three functions
@@ -16,18 +16,20 @@ _POINTER = ctypes.c_void_p
 _PYTHON = ctypes.PyDLL(None, handle=ctypes.pythonapi._handle)
 
 
-@cache
-def library() -> Library | None:
+def _opened() -> Library | None:
     """The C, opened; None where it cannot be built, or this torch has no exchange interface (before 2.10)."""
     read = reads_tensors()
-    made = load(*FILES, ("runtimes", "torch", "door.c")) if read else None
+    made = opened(*FILES, ("runtimes", "torch", "door.c")) if read else None
     if made is None or not made.doors:
         return None
-    opened = made.loaded.noyau_tensor_door_open
-    opened.argtypes = (_POINTER, _POINTER, _POINTER)
-    opened(read, id(torch.Tensor), id(torch.nn.Parameter))
+    tensor_doors = made.loaded.noyau_tensor_door_open
+    tensor_doors.argtypes = (_POINTER, _POINTER, _POINTER)
+    tensor_doors(read, id(torch.Tensor), id(torch.nn.Parameter))
     share_threads(made.loaded)
     return made
+
+
+library = Loading("tensors", _opened)
 
 
 def reads_tensors() -> int:

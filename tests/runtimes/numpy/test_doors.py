@@ -12,6 +12,7 @@ import pytest
 from noyau.dispatching.layouts import INNER, PACKED, STRIDED, Layout, Order, layout_of, lie
 from noyau.dtypes import DType
 from noyau.errors import BuildError, CheckError, InputError
+from noyau.runtimes.numpy import doors
 from noyau.runtimes.numpy import library as module
 from noyau.runtimes.numpy.doors import MISS, Argument, Door, in_python
 from tests.runtimes.numpy.kernels import door_of
@@ -305,9 +306,10 @@ def test_threads_share_a_door(door):
     assert wrong == [False] * 400
 
 
-def test_threads_in_a_first_call():
+def test_threads_in_a_first_call(monkeypatch):
     """Nobody has asked for the C yet, and each makes a door of its own."""
-    module._loaded.cache_clear()
+    fresh = module.Loading("arguments", lambda: module.opened(*module.FILES))
+    monkeypatch.setattr(doors, "library", fresh)
     ready = threading.Barrier(4)
 
     def first(number: int) -> bool:

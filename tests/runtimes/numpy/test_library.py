@@ -57,12 +57,12 @@ def test_without_a_compiler_there_is_none(monkeypatch):
         raise BuildError("no C compiler")
 
     monkeypatch.setattr(cc, "compile_library", refused)
-    assert module._loaded.__wrapped__() is None
+    assert module.opened(*module.FILES) is None
 
 
 def test_a_numpy_that_is_laid_out_otherwise_has_no_doors(monkeypatch):
     monkeypatch.setattr(module, "reads_arrays", lambda: False)
-    made = module._loaded.__wrapped__()
+    made = module.opened(*module.FILES)
     assert made is not None and not made.doors
 
 
@@ -79,19 +79,18 @@ def test_what_there_was_no_room_for_is_tried_again_but_not_at_once(monkeypatch):
         tries.append(1)
         raise OutputError("no room") from OSError(errno.ENOSPC, "as the disk says")
 
-    module._loaded.cache_clear()
-    monkeypatch.setattr(module, "_again", [0.0])
+    loading = module.Loading("letters", lambda: module.opened(*module.FILES))
     monkeypatch.setattr(module, "monotonic", lambda: now[0])
     with monkeypatch.context() as during:
         during.setattr(cc, "compile_library", full)
-        with pytest.warns(RuntimeWarning, match="cannot be built now: no room; Python reads them"):
-            assert [module.library(), module.library()] == [None, None]
+        told = "which letters are read by, cannot be built now: no room; Python reads them"
+        with pytest.warns(RuntimeWarning, match=told):
+            assert [loading(), loading()] == [None, None]
         assert len(tries) == 1
-        assert module.load(*module.FILES) is None
-    assert module.library() is None and module.awaits_room()
+    assert loading() is None and loading.awaits_room()
     now[0] += module.AGAIN_S
-    assert not module.awaits_room()
-    assert module.library() is not None
+    assert not loading.awaits_room()
+    assert loading() is loading() is not None
 
 
 def test_in_a_cache_that_cannot_be_written_at_all_there_is_none(monkeypatch):
@@ -99,4 +98,4 @@ def test_in_a_cache_that_cannot_be_written_at_all_there_is_none(monkeypatch):
         raise OutputError("read-only") from OSError(errno.EROFS, "as the disk says")
 
     monkeypatch.setattr(cc, "compile_library", read_only)
-    assert module._loaded.__wrapped__() is None
+    assert module.opened(*module.FILES) is None

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+
 import numpy as np
 import pytest
 
 import noyau
+from noyau.dispatching import torch_calls
 from noyau.dispatching.layouts import INNER, STRIDED, Layout, Order
 from noyau.dispatching.running import build
 from noyau.dtypes import DType
-from noyau.errors import CheckError, InputError
+from noyau.errors import CheckError, InputError, OutputError
+from noyau.runtimes.numpy import library as numpy_library
 from noyau.runtimes.numpy.doors import MISS, Argument
+from noyau.runtimes.numpy.library import Loading
 
 torch = pytest.importorskip("torch")
 
@@ -50,6 +55,43 @@ def through(request):
 def test_torch_is_read_in_c():
     assert library.library() is not None
     assert door(doubled, Argument(DType.F32, 1)).in_c
+
+
+def test_a_door_that_there_was_no_room_for_goes_to_c_as_soon_as_there_is(monkeypatch):
+    """Also for who holds the call of the door, as programs of several kernels and modules do."""
+    full = OutputError("no room")
+    full.__cause__, x, now = OSError(errno.ENOSPC, "as the disk says"), torch.arange(3.0), [1000.0]
+    fresh, tries = Loading("tensors", lambda: room(library.library)), [full]
+
+    def room(there):
+        if tries:
+            raise tries.pop()
+        return there()
+
+    monkeypatch.setattr(numpy_library, "monotonic", lambda: now[0])
+    monkeypatch.setattr(doors, "library", fresh)
+    with pytest.warns(RuntimeWarning, match="which tensors are read by, cannot be built now: no room"):
+        made = door(doubled, Argument(DType.F32, 1))
+    held = made.call
+    assert not made.in_c
+    assert held((x,)).tolist() == [0, 2, 4]
+    assert not made.in_c
+    now[0] += numpy_library.AGAIN_S
+    assert held((x,)).tolist() == [0, 2, 4]
+    assert made.in_c
+    assert type(made.call).__name__ == "builtin_function_or_method"
+    assert held((x,)).tolist() == [0, 2, 4]
+
+
+def test_an_op_keeps_no_way_that_waits_for_room(monkeypatch):
+    op, x = noyau.op("f32[n] -> f32[n]")(lambda x: x + x), torch.arange(3.0)
+    calls = torch_calls.tensor_calls(op.calls)
+    with monkeypatch.context() as during:
+        during.setattr(library.library, "awaits_room", lambda: True)
+        assert op(x).tolist() == [0, 2, 4]
+        assert calls.plain == ()
+    assert op(x).tolist() == [0, 2, 4]
+    assert len(calls.plain) == 1
 
 
 @pytest.mark.parametrize("dtype", [*FROM_TORCH.values()], ids=lambda dtype: dtype.value)
