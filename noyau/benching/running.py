@@ -109,7 +109,7 @@ def device_of(args: Arguments | None, device: str) -> str:
     if device.startswith("cuda") or any(hasattr(each, "is_cuda") and each.is_cuda for each in given):
         from noyau.runtimes.torch.cuda_errors import absence
 
-        if lacks := absence():
+        if lacks := absence(int(device.partition(":")[2] or 0)):
             raise BuildError(lacks)
         from noyau.benching.torch_candidates import lies_on
 

@@ -31,10 +31,8 @@ def measured_gpu(device: int = 0, *, refresh: bool = False) -> GpuMeasured:
     """A device, as it was measured before; measured now where it never was or `refresh` asks for it.
 
     BuildError where there is no CUDA device; takes some seconds."""
-    if lacks := absence():
+    if lacks := absence(device):
         raise BuildError(lacks)
-    if device >= torch.cuda.device_count():
-        raise BuildError(f"there is no cuda:{device}; there are {torch.cuda.device_count()} CUDA devices")
     found = None if refresh else recalled(device_text(device))
     if found is None:
         with torch.cuda.device(device):

@@ -95,7 +95,7 @@ def lacking(device: torch.device) -> str:
     """Why kernels cannot run on a device, or nothing."""
     if device.type != "cuda":
         return ""
-    if why := absence():
+    if why := absence(device.index or 0):
         return why
     found = torch.cuda.get_device_capability(device)
     if torch.version.hip is None and found < _LEAST:
@@ -105,9 +105,9 @@ def lacking(device: torch.device) -> str:
     return ""
 
 
-def absence() -> str:
-    """Why there is no CUDA device that torch can use, in one line, or nothing. torch is asked to begin with it, which
-    says why it cannot; whether it could, it would say with a warning."""
+def absence(index: int = 0) -> str:
+    """Why there is no CUDA device of this number that torch can use, in one line, or nothing. torch is asked to begin
+    with CUDA, which says why it cannot; whether it could, it would say with a warning."""
     if not torch.backends.cuda.is_built():
         return f"this torch ({torch.__version__}) is built without CUDA; install one that has it, from pytorch.org"
     try:
@@ -115,7 +115,8 @@ def absence() -> str:
     except (RuntimeError, AssertionError) as error:
         first = " ".join(str(error).split()).split(" Please ")[0].split(". Alternatively")[0].rstrip(".")
         return f"no CUDA device can be used by torch {torch.__version__}: {first}"
-    return ""
+    count = torch.cuda.device_count()
+    return "" if index < count else f"there is no cuda:{index}: the last one is cuda:{count - 1}"
 
 
 def _bytes(count: float) -> str:

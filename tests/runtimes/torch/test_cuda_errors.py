@@ -151,13 +151,21 @@ def test_torchs_own_reason_is_told_in_one_line_and_its_warning_is_not(reason, mo
     assert told == f"no CUDA device can be used by torch {torch.__version__}: {REASONS[reason]}"
 
 
+def test_a_device_of_a_number_that_there_is_not_is_named(monkeypatch):
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+    monkeypatch.setattr(torch.cuda, "init", lambda: None)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert cuda_errors.absence() == cuda_errors.absence(1) == ""
+    assert cuda_errors.lacking(torch.device("cuda:2")) == "there is no cuda:2: the last one is cuda:1"
+
+
 def test_a_torch_without_cuda_is_named(monkeypatch):
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
     assert "is built without CUDA; install one that has it" in cuda_errors.absence()
 
 
 def test_a_gpu_that_triton_does_not_compile_for(monkeypatch):
-    monkeypatch.setattr(cuda_errors, "absence", lambda: "")
+    monkeypatch.setattr(cuda_errors, "absence", lambda index: "")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (6, 1))
     properties = type("Properties", (), {"name": "NVIDIA P40"})
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
