@@ -43,7 +43,6 @@ from noyau.torch_modules.places import Traced
 Say = Callable[[str], None]
 MOST_AT_ONCE = 16  # threads: Triton's compiler works without Python's lock
 ROUNDS = 6  # of a timing
-KNOWN = Known()
 
 
 def checked(
@@ -52,11 +51,12 @@ def checked(
     device: torch.device,
     say: Say,
     effort: Effort = FULL,
-    known: Known = KNOWN,
+    known: Known | None = None,
 ) -> list[Judged]:
     """Each kernel compiled and certified on the device, several at once; one that is wrong has the reason. BuildError
     where there is no device that Triton compiles for, and it does not interpret."""
     require_device(device)
+    known = known or known_by(_what_judges(device))
     fresh, made = [kernel for kernel in kernels if known.of(kernel, effort) is None], dict[str, Judged]()
     if fresh:
         say(f"compiling and checking {len(fresh)} kernels on {device}")
@@ -123,6 +123,13 @@ def _certificate(kernel: Planned, found: Traced, device: torch.device, effort: E
 def machine_on(device: torch.device) -> str:
     """What a record depends on of a device."""
     return "; ".join(machine_of(str(device))) if device.type == "cuda" else "Triton's interpreter"
+
+
+@cache
+def known_by(judges: str) -> Known:
+    """What this process has found of kernels on such a device: where there are several kinds, of each by itself."""
+    del judges
+    return Known()
 
 
 @cache

@@ -48,3 +48,17 @@ def test_rows_that_programs_share_are_certified(monkeypatch):
     assert "_of_piece" in planned.text
     (one,) = device_judging.checked([planned], found, places.CPU, print, SMOKE, Known())
     assert not one.reason
+
+
+def test_a_kernel_is_judged_on_each_kind_of_device(monkeypatch):
+    """Two GPUs of one process may be of two kinds, and compiled for apart."""
+    asked = []
+    monkeypatch.setattr(device_judging, "require_device", lambda _: None)
+    monkeypatch.setattr(device_judging, "_what_judges", lambda device: f"{asked and 'another kind'} of {__name__}")
+    monkeypatch.setattr(device_judging, "_checked", lambda kernel, *_: (asked.append(kernel) or Judged(kernel), True))
+    monkeypatch.setattr(device_judging, "certificate_key", lambda *_: "")
+    found = places.traced(graph_of(lambda x: (x * 2.5).exp(), (torch.randn(4, 3),)))
+    planned = kernels.plan(places.cut(found).groups, found.operators, cc.level()).kernels
+    for count in (1, 2, 2):
+        device_judging.checked(planned, found, places.CPU, print)
+        assert len(asked) == count
