@@ -53,6 +53,16 @@ def test_forward_and_backward(dtype, monkeypatch):
     assert all(".data_ptr(), " in each.flat.text for each in made)
 
 
+@pytest.mark.parametrize("shape", [(4, 50257), (200, 20011)], ids=["shared by programs", "in tiles"])
+def test_long_rows(shape):
+    x = torch.randn(shape, device="cuda")
+    run, record = compiled(lambda x: torch.log_softmax(x * 0.7, -1))
+    with torch.no_grad():
+        assert off(run(x), torch.log_softmax(x.double() * 0.7, -1)) < 1e-6
+    (graph,) = record.graphs
+    assert [one.reason for one in graph.judged] == [""]
+
+
 def test_other_layouts_of_arguments_and_streams():
     base = torch.randn(1 + 8 * 64, device="cuda")
     run, _ = compiled(lambda x: torch.softmax(x * 2, -1) + 1)
