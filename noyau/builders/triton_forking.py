@@ -125,6 +125,7 @@ def serve(given: BinaryIO, answers: BinaryIO, most: int, work: Callable[[Task], 
     its status are a line among the answers."""
     read, written = os.pipe()
     os.set_blocking(written, False)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # who has started this process may have held some back
     signal.signal(signal.SIGCHLD, _woken)
     signal.set_wakeup_fd(written)
     running, queued, coming = dict[int, int](), deque[tuple[int, Task]](), enumerate(tasks(given))

@@ -35,6 +35,7 @@ def work(task):
     does[task.function]()
 
 signal.signal(signal.SIGALRM, signal.SIG_IGN)  # as whoever starts it may have it
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM, signal.SIGCHLD})
 serve(os.fdopen(0, "rb", buffering=0), os.fdopen(1, "wb", buffering=0), int(most), work)
 """
 
