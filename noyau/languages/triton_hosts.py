@@ -263,7 +263,9 @@ class Caller(Sizes):
             return f'tiles.get("num_warps", min(8, max(1, {cells} // {keeping[0].warps})))'
         told = max(printer.tiles, key=lambda tile: tile.warps, default=None)
         if told is not None and told.warps > 0:
-            return f'tiles.get("num_warps", {smaller(told, printer.tiles, str(told.warps))})'
+            led = told.led > 1 and any(tile.how == "aligns" for tile in printer.tiles)
+            each = f"{told.warps} if ALIGN == 1 else max(1, {told.name} // {OF_LED})" if led else told.warps
+            return f'tiles.get("num_warps", {each})'
         more = 2 ** -min([0, *(tile.warps for tile in printer.tiles)])
         return f'tiles.get("num_warps", warps_of({f"{more} * " if more > 1 else ""}{cells}))'
 
@@ -296,7 +298,7 @@ class Caller(Sizes):
 
 
 def smaller(tile: Tile, tiles: Sequence[Tile], usual: str) -> str:
-    """A size of a tile, or its warps: a part of the usual ones, where rows begin at no multiples of 16 bytes."""
+    """A size of a tile: a part of the usual ones, where rows begin at no multiples of 16 bytes."""
     if tile.led == 1 or not any(other.how == "aligns" for other in tiles):
         return usual
     return f"{usual} // (1 if ALIGN == 1 else {tile.led})"

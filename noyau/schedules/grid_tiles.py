@@ -47,8 +47,8 @@ class Tile:
     16384, as of a row twice as long); as many as cover its loops, with `warps` cells of all tiles for each of at most 8
     warps ("keeps"). `warps` of a program, 0 for as many as suit its cells, -1 for as many as suit twice as many, -2
     four times.
-    Where rows begin at no multiples of 16 bytes, the cells of "is" and "grows", and `warps`, are divided by `led`;
-    a "grows" then has at most 256 cells of a warp.
+    Where rows begin at no multiples of 16 bytes, the cells of "is" and "grows" are divided by `led`, and a warp has at
+    most 256 of them.
 
     "aligns" is no tile: `number` cells fill 16 bytes; it is 1 where each row begins at a multiple of these anyway."""
 

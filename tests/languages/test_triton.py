@@ -14,7 +14,7 @@ from noyau.errors import GraphError
 from noyau.languages import triton
 from noyau.lowering.nest import lower
 from noyau.schedules.grid import on_gpu
-from tests.checking.groups import Group, one_map, softmax
+from tests.checking.groups import Group, layer_norm, one_map, softmax
 from tests.schedules.groups import log_softmax, reduced, residual_rms_norm
 
 
@@ -81,6 +81,9 @@ def test_rows_that_begin_anywhere_are_moved_in_lines():
     assert 'ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)' in text
     assert "noyau_load(x + " in text
     assert "noyau_store(" in text
+    several = text_of(layer_norm())
+    assert 'BLOCK = tiles.get("BLOCK", 16384 // (1 if ALIGN == 1 else 8))' in several
+    assert 'num_warps=tiles.get("num_warps", 16 if ALIGN == 1 else max(1, BLOCK // 256))' in several
 
 
 def jumping(dtype):
