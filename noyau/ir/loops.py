@@ -101,11 +101,12 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A scalar function of the operator table."""
+    """A scalar function of the operator table. `at_most_0`: a hint that its operand is never above 0."""
 
     function: str
     operands: tuple[Expr, ...]
     dtype: DType
+    at_most_0: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,8 @@ class Expressions(ABC):
                 return closed(self.dim(dim))
             case Load():
                 return self.load(expr)
+            case Call("exp", operands, DType.F32, at_most_0=True):
+                return self.function("noyau_exp_negative_f32", operands)
             case Call(function, operands, dtype):
                 return self.call(function, operands, dtype)
             case Fold():

@@ -22,6 +22,7 @@ from noyau.schedules.rows import folds_of, row
 from noyau.schedules.scans import scan
 from noyau.schedules.scatters import merges, scatter
 from noyau.schedules.short import short_rows
+from noyau.schedules.signs import note_signs
 from noyau.schedules.stages import in_stages
 from noyau.schedules.steps import Statements, carries, chain, flatten, loads_of, nested, stride_of, with_bodies
 from noyau.schedules.together import are_alike, lets_of_folds
@@ -54,7 +55,7 @@ USUAL = Options(stages=True, turned="any")
 
 def schedule(kernel: Kernel, options: Options = USUAL) -> Kernel:
     """The kernel, flat and with every loop bound, each launch by the strategy that fits it."""
-    flat = nan_apart(flatten(kernel))
+    flat = nan_apart(note_signs(flatten(kernel)))
     made = each(flat, [launch.body for launch in flat.launches], partial(_one, options=options))
     made = fetch_ahead(made)
     made = in_whole_tiles(write_around(made, options.around_bytes) if options.around_bytes else made)

@@ -39,8 +39,8 @@ NOYAU_INLINE float noyau_exp_f32(float x) {
     return noyau_scale_f32(noyau_exp_part_f32(r), shifted);
 }
 
-/* e^x for x <= 0: 2^n in one factor that varies and one that does not, so that a denormal result is rounded once. At
-   the limit the first one is 0. */
+/* e^x for x <= 0, and up to 66: 2^n in one factor that varies and one that does not, so that a denormal result is
+   rounded once. At the limit the first one is 0. */
 NOYAU_INLINE float noyau_exp_negative_f32(float x) {
     const float t = noyau_from_limit_f32(x, -110.2f);
     const float shifted = t * 1.442695f + (0x1.8p23f + 159);

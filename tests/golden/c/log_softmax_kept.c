@@ -108,6 +108,12 @@ static inline void noyau_written_around(void)
 /* Always: a call that is left in a loop keeps it from being vectorised. */
 #define NOYAU_INLINE static inline __attribute__((always_inline))
 
+/* The bits of a float, and the float of some bits. */
+NOYAU_INLINE uint32_t noyau_bits_f32(float x) {
+    union { float value; uint32_t bits; } cell = {x};
+    return cell.bits;
+}
+
 /* e^r for |r| <= log(2)/2: 1 + r + r^2 p(r), p minimax. */
 NOYAU_INLINE float noyau_exp_part_f32(float r) {
     float p = 0.001393817f;
@@ -117,6 +123,11 @@ NOYAU_INLINE float noyau_exp_part_f32(float r) {
     p = p * r + 0.5f;
     p = p * r + 1;
     return p * r + 1;
+}
+
+NOYAU_INLINE float noyau_from_bits_f32(uint32_t x) {
+    union { uint32_t bits; float value; } cell = {x};
+    return cell.value;
 }
 
 /* x, rounded: no compiler knows this -0, so that a product in x is fused with the sum, which is x, and with nothing
@@ -133,38 +144,15 @@ NOYAU_INLINE float noyau_from_limit_f32(float x, float limit) {
     return x < least ? least : x;
 }
 
-/* The bits of a float, and the float of some bits. */
-NOYAU_INLINE uint32_t noyau_bits_f32(float x) {
-    union { float value; uint32_t bits; } cell = {x};
-    return cell.bits;
-}
-
-NOYAU_INLINE float noyau_from_bits_f32(uint32_t x) {
-    union { uint32_t bits; float value; } cell = {x};
-    return cell.value;
-}
-
-/* value 2^n, where shifted is n + 254 + 1.5 2^23, so that n is in its low bits.
-   In two factors: a denormal result is rounded once. */
-NOYAU_INLINE float noyau_scale_f32(float value, float shifted) {
-    const uint32_t bits = noyau_bits_f32(shifted), half = bits >> 1;
-    return value * noyau_from_bits_f32(half << 23) * noyau_from_bits_f32((bits - half) << 23);
-}
-
-/* x, but the limit where it is greater: as noyau_from_limit_f32. */
-NOYAU_INLINE float noyau_to_limit_f32(float x, float limit) {
-    const float most = noyau_rounded_f32(limit);
-    return x > most ? most : x;
-}
-
-/* e^x = 2^n e^r with whole n and |r| <= log(2)/2. At the limits the scale is 0, or overflows: masks are full of -inf,
-   and a product that is rounded to 0 takes a processor longer than one with 0. 1.2 ulp. */
-NOYAU_INLINE float noyau_exp_f32(float x) {
-    const float t = noyau_to_limit_f32(noyau_from_limit_f32(x, -176.1f), 89);
-    const float shifted = t * 1.442695f + (0x1.8p23f + 254);
-    const float n = shifted - (0x1.8p23f + 254);
+/* e^x for x <= 0, and up to 66: 2^n in one factor that varies and one that does not, so that a denormal result is
+   rounded once. At the limit the first one is 0. */
+NOYAU_INLINE float noyau_exp_negative_f32(float x) {
+    const float t = noyau_from_limit_f32(x, -110.2f);
+    const float shifted = t * 1.442695f + (0x1.8p23f + 159);
+    const float n = shifted - (0x1.8p23f + 159);
     const float r = t - n * 0x1.62e4p-1f - n * 0x1.7f7d1cp-20f; /* log(2) in two parts */
-    return noyau_scale_f32(noyau_exp_part_f32(r), shifted);
+    const float scale = noyau_from_bits_f32(noyau_bits_f32(shifted) << 23);
+    return noyau_exp_part_f32(r) * scale * 0x1p-32f;
 }
 
 /* n log(2) + log(1 + f) for |f| <= 1/3; the latter is f - f^2/2 + f^3 p(f), p minimax. */
@@ -258,7 +246,7 @@ static int32_t log_softmax_kept_0(const noyau_call *call, int64_t begin, int64_t
                 for (int64_t lane = 0; lane < 16; ++lane) {
                     const float x_i = x[i0 * n + block * 512 + r2 * 16 + lane];
                     const float v4 = x_i - v1;
-                    const float v5 = noyau_exp_f32(v4);
+                    const float v5 = noyau_exp_negative_f32(v4);
                     v6_lanes_sum[lane] += v5;
                 }
             }
@@ -275,7 +263,7 @@ static int32_t log_softmax_kept_0(const noyau_call *call, int64_t begin, int64_t
             for (int64_t lane = 0; lane < 16; ++lane) {
                 const float x_i = x[i0 * n + (n / 512) * 512 + r2 * 16 + lane];
                 const float v4 = x_i - v1;
-                const float v5 = noyau_exp_f32(v4);
+                const float v5 = noyau_exp_negative_f32(v4);
                 v6_lanes_sum[lane] += v5;
             }
         }
@@ -283,7 +271,7 @@ static int32_t log_softmax_kept_0(const noyau_call *call, int64_t begin, int64_t
         for (int64_t lane = 0; lane < (n % 512) % 16; ++lane) {
             const float x_i = x[i0 * n + (n / 512) * 512 + ((n % 512) / 16) * 16 + lane];
             const float v4 = x_i - v1;
-            const float v5 = noyau_exp_f32(v4);
+            const float v5 = noyau_exp_negative_f32(v4);
             v6_lanes_sum[lane] += v5;
         }
         NOYAU_LANES
@@ -355,7 +343,7 @@ static int32_t log_softmax_kept_1(const noyau_call *call, int64_t begin, int64_t
             for (int64_t i0 = 0; i0 < length; ++i0) {
                 const float x_i = x[(i0t * 32 + i0) * n + r2];
                 const float v4 = x_i - v1_cell[i0];
-                const float v5 = noyau_exp_f32(v4);
+                const float v5 = noyau_exp_negative_f32(v4);
                 v6_sum[i0] += v5;
             }
         }

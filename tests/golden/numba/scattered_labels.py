@@ -186,31 +186,16 @@ def noyau_from_limit_f32(x, limit):
     return least if x < least else x
 
 
-# value 2^n, where shifted is n + 254 + 1.5 2^23, so that n is in its low bits.
-# In two factors: a denormal result is rounded once.
+# e^x for x <= 0, and up to 66: 2^n in one factor that varies and one that does not, so that a denormal result is
+# rounded once. At the limit the first one is 0.
 @scalar
-def noyau_scale_f32(value, shifted):
-    bits = noyau_bits_f32(shifted)
-    half = u32(bits >> u32(1))
-    return value * noyau_from_bits_f32(u32(half << u32(23))) * noyau_from_bits_f32(u32(u32(bits - half) << u32(23)))
-
-
-# x, but the limit where it is greater: as noyau_from_limit_f32.
-@scalar
-def noyau_to_limit_f32(x, limit):
-    most = noyau_rounded_f32(limit)
-    return most if x > most else x
-
-
-# e^x = 2^n e^r with whole n and |r| <= log(2)/2. At the limits the scale is 0, or overflows: masks are full of -inf,
-# and a product that is rounded to 0 takes a processor longer than one with 0. 1.2 ulp.
-@scalar
-def noyau_exp_f32(x):
-    t = noyau_to_limit_f32(noyau_from_limit_f32(x, f32(-176.1)), f32(89.0))
-    shifted = t * f32(1.442695) + (f32(12582912.0) + f32(254.0))
-    n = shifted - (f32(12582912.0) + f32(254.0))
+def noyau_exp_negative_f32(x):
+    t = noyau_from_limit_f32(x, f32(-110.2))
+    shifted = t * f32(1.442695) + (f32(12582912.0) + f32(159.0))
+    n = shifted - (f32(12582912.0) + f32(159.0))
     r = t - n * f32(0.69314575) - n * f32(1.4286068e-06)  # log(2) in two parts
-    return noyau_scale_f32(noyau_exp_part_f32(r), shifted)
+    scale = noyau_from_bits_f32(u32(noyau_bits_f32(shifted) << u32(23)))
+    return noyau_exp_part_f32(r) * scale * f32(2.3283064e-10)
 
 
 @numba.njit(error_model="numpy", nogil=True, fastmath={"contract"})
@@ -259,13 +244,13 @@ def scattered_labels_0(x, ids, less, v14, rows, n, begin, end):
                 for lane in range(64):
                     x_i = x_cells[u64(i0 * n + block * 512 + r2 * 64 + lane)]
                     v6 = x_i - v3
-                    v7 = noyau_exp_f32(v6)
+                    v7 = noyau_exp_negative_f32(v6)
                     kept_v7_2[block * 512 + r2 * 64 + lane] = v7
                     v8_lanes_sum[lane] += v7
             for lane in range(length % 64):
                 x_i = x_cells[u64(i0 * n + block * 512 + (length // 64) * 64 + lane)]
                 v6 = x_i - v3
-                v7 = noyau_exp_f32(v6)
+                v7 = noyau_exp_negative_f32(v6)
                 kept_v7_2[u64(block * 512 + (length // 64) * 64 + lane)] = v7
                 v8_lanes_sum[lane] += v7
             half = 32
