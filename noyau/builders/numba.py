@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from noyau.builders import cache as disk
+from noyau.builders.collecting import without_collections
 from noyau.builders.guards import PLAIN, SCRATCH_POISONS, Guarded, poison_of
 from noyau.builders.native import Empty, Order, has_layout
 from noyau.builders.numba_plans import Plan, parameters_of, plan
@@ -53,12 +54,12 @@ Cut = Callable[[Callable[..., int | None], int], Iterable[int | None]]
 
 
 class _Arguments(CPUTargetOptions):  # type: ignore[misc]
-    """The options of a launch, whose arrays are never the same memory where one of them is written: with that, LLVM
-    asks nothing before a loop."""
+    """The options of a launch, which only Python calls, and whose arrays are never the same memory where one of them is
+    written: with that, LLVM asks nothing before a loop."""
 
     def finalize(self, flags: Any, options: Any) -> None:
         super().finalize(flags, options)
-        flags.noalias = True
+        flags.noalias, flags.no_cfunc_wrapper = True, True
 
 
 class _Apart:
@@ -164,7 +165,10 @@ class Compiled:
         with contextlib.suppress(RuntimeError):  # no folder can be written: it is compiled in each process
             launch.enable_caching()
         try:
-            with contextlib.suppress(OSError):  # the disk is full: it is compiled, and kept in this process alone
+            with (
+                without_collections(),
+                contextlib.suppress(OSError),
+            ):  # the disk is full: it is compiled, and kept in this process alone
                 launch.compile(tuple(types))
         except numba.core.errors.NumbaError as error:
             lines = [line.strip() for line in str(error).splitlines()]

@@ -13,7 +13,7 @@ from noyau.errors import GraphError
 from noyau.ir.dims import Dim
 from noyau.ir.loops import Buffer, Kernel, Launch, Role
 from noyau.ir.walk import extent_of
-from noyau.languages import numba_math, numba_memory
+from noyau.languages import numba_lanes, numba_math, numba_memory
 from noyau.languages.numba_expressions import Expressions, is_number
 from noyau.languages.numba_launches import Printer
 from noyau.languages.numba_names import RESERVED, Variables
@@ -50,8 +50,9 @@ def together(kernels: Sequence[Kernel], comment: str = "") -> str:
         functions |= caller.expressions.functions
         integers |= caller.expressions.integers
     scalars = [numba_math.text(functions), *(integer_function(*key) for key in sorted(integers))]
-    words = numba_memory.words("\n".join(bodies))
-    below = "\n\n\n".join(part for part in [words, *scalars, *bodies] if part)
+    body = "\n".join(bodies)
+    words = [numba_memory.words(body), numba_lanes.text(body)]
+    below = "\n\n\n".join(part for part in [*words, *scalars, *bodies] if part)
     head = [comment_text(comment), _imports(below), _kinds(below), numba_math.SCALAR if "@scalar" in below else ""]
     return "\n\n".join(part for part in head if part) + f"\n\n\n{below}\n"
 

@@ -94,6 +94,28 @@ class Call:
 Node: TypeAlias = Number | Name | Unary | Binary | Cast | Choice | Call
 
 
+def replaced(node: Node, by: Mapping[str, Node]) -> Node:
+    """The expression with others in the place of some variables."""
+    match node:
+        case Number():
+            return node
+        case Name(name, pointer):
+            other = by.get(name, node)
+            return Name(other.name, pointer) if isinstance(other, Name) else other
+        case Unary(sign, operand):
+            return Unary(sign, replaced(operand, by))
+        case Binary(sign, left, right):
+            return Binary(sign, replaced(left, by), replaced(right, by))
+        case Cast(kind, operand):
+            return Cast(kind, replaced(operand, by))
+        case Choice(condition, yes, no):
+            return Choice(replaced(condition, by), replaced(yes, by), replaced(no, by))
+        case Call(called, arguments):
+            return Call(called, tuple(replaced(each, by) for each in arguments))
+        case _:
+            assert_never(node)
+
+
 class Parser:
     """One expression, or a list of assignments."""
 

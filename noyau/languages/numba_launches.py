@@ -27,13 +27,15 @@ from noyau.languages.expressions import is_variable
 from noyau.languages.names import wish_of
 from noyau.languages.numba_expressions import Expressions
 from noyau.languages.numba_indices import tile_of
+from noyau.languages.numba_lanes import merged_by
 from noyau.languages.numba_memory import STACK_CELLS
 from noyau.languages.numba_names import Variables
-from noyau.languages.numba_short import HALF, halving
+from noyau.languages.numba_short import HALF, halving, lines_ahead
 from noyau.languages.numba_tables import KINDS, NUMPY, const_text
 from noyau.languages.shorter import turned
 from noyau.languages.spelling import closed, opened
 from noyau.languages.statements import INDENT, Statements
+from noyau.schedules.ahead import LINE_BYTES
 
 PRIVATE = (Space.REGISTER, Space.THREAD)
 
@@ -146,10 +148,16 @@ class Printer(Statements):
     # Statements.
 
     def first(self, left: list[Statement]) -> tuple[Iterator[str], list[Statement]]:
+        if isinstance(left[0], Prefetch):
+            lines = lines_ahead(left, LINE_BYTES // self.expressions.memory[left[0].buffer].dtype.bytes)
+            return self.fetched(left[0], lines), left[lines:]
         merged, merge = halving(left)
         if merge is None:
             return super().first(left)
-        return self.halves(merge, 1 << (merged - 1)), left[merged:]
+        words, width = merged_by(merge), 1 << merged
+        if words is None:
+            return self.halves(merge, width // 2), left[merged:]
+        return (f"{word}({self.names.value(name)}, {width})" for name, word in words.items()), left[merged:]
 
     def variable(self, alloc: Alloc, text: str) -> str:
         self.expressions.memory[alloc.name] = alloc
@@ -168,8 +176,12 @@ class Printer(Statements):
             self.names.blocks[-1]["value", alloc.name] = self.arrays[self.key(alloc)]
 
     def prefetch(self, prefetch: Prefetch) -> Iterator[str]:
-        if is_packed(self.expressions.memory[prefetch.buffer]) and len(prefetch.index) == 1:
-            yield f"noyau_fetch({self.names.value(prefetch.buffer)}, {self.expressions.dim(prefetch.index[0])})"
+        return self.fetched(prefetch, 1)
+
+    def fetched(self, first: Prefetch, lines: int) -> Iterator[str]:
+        """Hints for so many lines of memory, from the first on."""
+        if is_packed(self.expressions.memory[first.buffer]) and len(first.index) == 1:
+            yield f"noyau_fetch({self.names.value(first.buffer)}, {self.expressions.dim(first.index[0])}, {lines})"
 
     def noted(self, let: Let) -> None:
         if isinstance(let.value, Index) and (tile := tile_of(let.value.dim, self.expressions.lengths)) is not None:

@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from noyau.errors import UnsupportedError
 from noyau.languages import cmath
-from noyau.languages.numba_c import Call, Name, Node, Parser, Translation
+from noyau.languages.numba_c import Call, Name, Node, Number, Parser, Translation, replaced
 
 KINDS = {
     "float": "f32",
@@ -99,28 +99,126 @@ def text(names: Iterable[str]) -> str:
 def _add(name: str, order: dict[str, None]) -> None:
     if name in order:
         return
-    if name not in cmath.SNIPPETS:
-        raise UnsupportedError(f"numba has no function {name}; noyau.languages.cmath.NAMES lists those it has")
-    for called in cmath.SNIPPETS[name].calls:
+    for called in _called(name):
         _add(called, order)
     order[name] = None
+
+
+@cache
+def _called(name: str) -> tuple[str, ...]:
+    """What the Python text of a function calls."""
+    if name not in cmath.SNIPPETS:
+        raise UnsupportedError(f"numba has no function {name}; noyau.languages.cmath.NAMES lists those it has")
+    calls = cmath.SNIPPETS[name].calls
+    return tuple(other for each in calls for other in (_called(each) if is_inlined(each) else (each,)))
+
+
+def is_inlined(name: str) -> bool:
+    """Whether a function is written out where it is called: each that Numba compiles apart takes it as long as ten
+    statements more."""
+    return name.startswith("noyau_") and name not in INTRINSICS and not function(name).given
 
 
 @cache
 def python(name: str) -> str:
     """One function as Python."""
     made = function(name)
-    body = "\n".join(f"    {line}" for line in _body(made))
-    comment = "\n".join(f"# {line.strip()}" for line in made.comment.splitlines())
-    return f"{comment}\n@scalar\ndef {name}({', '.join(made.parameters)}):\n{body}"
+    body = "\n".join(f"    {line}" for line in _Body(made).lines)
+    return f"{_comment(made)}\n@scalar\ndef {name}({', '.join(made.parameters)}):\n{body}"
 
 
-def _body(made: Function) -> Iterator[str]:
-    kinds = {**made.parameters, **made.given}
+def _comment(made: Function) -> str:
+    return "\n".join(f"# {line.strip()}" for line in made.comment.splitlines())
+
+
+class _Body(Translation):
+    """The statements of a function in Python, those of what it calls among them."""
+
+    kinds: dict[str, str]
+
+    def __init__(self, made: Function) -> None:
+        super().__init__({**made.parameters, **made.given}, _signature)
+        self.lines: list[str] = []
+        for name, value, kind, tail in _assignments(made):
+            if name:
+                self.assign(name, value, kind or self.kinds[name], tail)
+            elif value is not None:
+                result = self.text_as(value, made.result)
+                self.lines.append(f"{', '.join([f'return {result}', *made.given])}{tail}")
+
+    def assign(self, name: str, value: Node | None, kind: str, tail: str = "") -> None:
+        if value is not None and kind == "i32" and self.kind(value) == "bool":
+            kind = "bool"  # C has no other type for what it compares
+        self.kinds[name] = kind
+        if isinstance(value, Call) and is_inlined(value.function) and self.kind(value) == kind:
+            value = self.inlined(value, name)
+        if value is not None and value != Name(name):
+            text = self.text_as(value, kind)  # what it calls is told before
+            self.lines.append(f"{', '.join([name, *_pointed(value)])} = {text}{tail}")
+
+    def call(self, name: str, arguments: tuple[Node, ...]) -> str:
+        if not is_inlined(name):
+            return super().call(name, arguments)
+        return self.inlined(Call(name, arguments)).name
+
+    def inlined(self, call: Call, into: str = "") -> Name:
+        """The variable that has the result of a function, once its statements are told; `into` where one is given,
+        unless another has it anyway."""
+        made = function(call.function)
+        own = self.given(made, call.arguments)
+        self.lines += [line for line in _comment(made).splitlines() if line not in self.lines]
+        for target, value, kind, tail in _assignments(made):
+            told = None if value is None else replaced(value, own)
+            if target:
+                own[target] = Name(self.fresh(target)) if kind else own[target]
+                variable = own[target]
+                assert isinstance(variable, Name)
+                self.assign(variable.name, told, kind or self.kinds[variable.name], tail)
+            elif isinstance(told, Name) and self.kinds[told.name] == made.result:
+                return told
+            else:
+                into = into or self.fresh(re.sub(r"^noyau_|_f(?:32|64)$", "", call.function))
+                self.assign(into, told, made.result, tail)
+        return Name(into)
+
+    def given(self, made: Function, arguments: tuple[Node, ...]) -> dict[str, Node]:
+        """What the parameters of a function are here: numbers and variables themselves, unless it changes them."""
+        found: dict[str, Node] = {}
+        changed = {name for name, *_ in _assignments(made)}
+        for (name, kind), value in zip(made.parameters.items(), arguments, strict=True):
+            match value:
+                case Number(number) if name not in changed:
+                    found[name] = Number(number, kind)
+                case Name(variable) if name not in changed and self.kinds[variable] == kind:
+                    found[name] = value
+                case _:
+                    own = self.fresh(name)
+                    self.assign(own, value, kind)
+                    found[name] = Name(own)
+        return found
+
+    def fresh(self, name: str) -> str:
+        """A name that no variable has."""
+        made, count = name, 1
+        while made in self.kinds:
+            count += 1
+            made = f"{name}_{count}"
+        self.kinds[made] = ""
+        return made
+
+
+def _assignments(made: Function) -> Iterator[tuple[str, Node | None, str, str]]:
+    """The variables that a function sets in order, what to, their kinds where they are declared, and a comment; last
+    what it returns, which has no name."""
     for statement, comment in _statements(made.body):
         tail = f"  # {comment}" if comment else ""
-        for line in _statement(statement, made, kinds):
-            yield line + tail
+        if statement.startswith("return "):
+            yield "", Parser(statement[7:]).expression(), "", tail
+            continue
+        declared = _DECLARED.match(statement)
+        kind = KINDS[declared[1]] if declared else ""
+        for name, value in Parser(statement[declared.end() :] if declared else statement).assignments():
+            yield name, value, kind, tail
 
 
 def _statements(body: str) -> Iterator[tuple[str, str]]:
@@ -128,21 +226,6 @@ def _statements(body: str) -> Iterator[tuple[str, str]]:
     for line in re.findall(r"[^;]*;(?:[ ]*/\*.*?\*/)?", body, re.DOTALL):
         comment = " ".join(part.strip() for part in re.findall(r"/\*(.*?)\*/", line, re.DOTALL))
         yield " ".join(re.sub(r"/\*.*?\*/", "", line, flags=re.DOTALL).split()).removesuffix(";"), comment
-
-
-def _statement(statement: str, made: Function, kinds: dict[str, str]) -> Iterator[str]:
-    translation = Translation(kinds, _signature)
-    if statement.startswith("return "):
-        result = translation.text_as(Parser(statement[7:]).expression(), made.result)
-        yield ", ".join([f"return {result}", *made.given])
-        return
-    declared = _DECLARED.match(statement)
-    for name, value in Parser(statement[declared.end() :] if declared else statement).assignments():
-        kinds[name] = KINDS[declared[1]] if declared else kinds[name]
-        if value is not None:
-            if kinds[name] == "i32" and translation.kind(value) == "bool":
-                kinds[name] = "bool"  # C has no other type for what it compares
-            yield f"{', '.join([name, *_pointed(value)])} = {translation.text_as(value, kinds[name])}"
 
 
 def _pointed(value: Node) -> list[str]:

@@ -45,19 +45,21 @@ def noyau_row(context, count, kind):
 
     return result(count, kind), made"""
 FETCH = """\
-@intrinsic
-def noyau_fetch(context, cells, at):
-    \"\"\"A hint that the memory around a cell of a packed array is read soon; it may lie outside.\"\"\"
+@intrinsic(prefer_literal=True)
+def noyau_fetch(context, cells, at, count):
+    \"\"\"A hint that lines of memory from a cell of a packed array on are read soon; they may lie outside.\"\"\"
 
     def hint(target, builder, signature, args):
-        place = builder.bitcast(_place(target, builder, cells, *args), ir.IntType(8).as_pointer())
+        place = builder.bitcast(_place(target, builder, cells, *args[:2]), ir.IntType(8).as_pointer())
         number = ir.IntType(32)
         function = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
         fetch = builder.module.declare_intrinsic("llvm.prefetch", [place.type], function)
-        builder.call(fetch, [place, number(0), number(2), number(1)])  # to read, into the second cache, data
+        for line in range(count.literal_value):
+            here = builder.gep(place, [ir.IntType(64)(64 * line)])
+            builder.call(fetch, [here, number(0), number(2), number(1)])  # to read, into the second cache, data
         return target.get_dummy_value()
 
-    return types.none(cells, at), hint"""
+    return types.none(cells, at, count), hint"""
 FLAT = """\
 @intrinsic
 def noyau_flat(context, cells):

@@ -5,10 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from noyau.ir.dims import Dim
-from noyau.ir.loops import Axis, Expr, Load, Loop, Statement
+from noyau.ir.loops import Axis, Expr, Load, Loop, Prefetch, Statement
 from noyau.ir.walk import rewrite, substitute
 
 HALF = "#half"
+
+
+def lines_ahead(statements: Sequence[Statement], cells: int) -> int:
+    """How many statements at the front fetch lines of memory, of so many cells each, that follow one another."""
+    first, count = statements[0], 1
+    assert isinstance(first, Prefetch)
+    while count < len(statements):
+        following = Prefetch(first.buffer, (*first.index[:-1], first.index[-1] + count * cells))
+        if statements[count] != following:
+            break
+        count += 1
+    return count
 
 
 def halving(statements: Sequence[Statement]) -> tuple[int, Loop | None]:

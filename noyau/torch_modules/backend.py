@@ -20,7 +20,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from noyau.builders.triton_beside import BESIDE
 from noyau.torch_modules.ahead import Ahead
-from noyau.torch_modules.collecting import without_collections
+from noyau.builders.collecting import without_collections
 from noyau.torch_modules.compiling import Record, compile_graph, may_wait
 from noyau.torch_modules.merging import drop_detached, merge_equal
 from noyau.torch_modules.running import is_symbolic

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, fx
 
 from noyau.runtimes.torch.capturing import beside_captures
-from noyau.torch_modules.collecting import without_collections
+from noyau.builders.collecting import without_collections
 from noyau.torch_modules.device_kernels import DeviceCall
 from noyau.torch_modules.merging import KNOWN
 

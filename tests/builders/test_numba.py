@@ -188,12 +188,12 @@ def test_old_modules_make_room(empty_cache, monkeypatch):
 
 
 def test_scalar_functions_that_are_alike_are_compiled_once_a_process(empty_cache):
-    text = numba.source(kernel_of("log_softmax_kept"))
+    text = numba.source(kernel_of("log_softmax_f64"))
     first, second = (building.load(f"# {number}\n{text}")[1] for number in range(2))
-    other = building.load(text.replace("0.0083689885", "0.0083689884"))[1]  # of the polynomial that exp calls
-    assert first["noyau_exp_f32"] is second["noyau_exp_f32"]
-    assert first["noyau_exp_f32"] is not other["noyau_exp_f32"]
-    assert first["noyau_scale_f32"] is other["noyau_scale_f32"]
+    other = building.load(text.replace("2.511554176208322e-08", "2.511554176208323e-08"))[1]  # in what exp calls
+    assert first["noyau_exp_f64"] is second["noyau_exp_f64"]
+    assert first["noyau_exp_f64"] is not other["noyau_exp_f64"]
+    assert first["noyau_log_f64"] is other["noyau_log_f64"]
 
 
 def test_a_damaged_module_is_written_again(empty_cache):

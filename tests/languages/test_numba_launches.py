@@ -92,7 +92,7 @@ def test_what_is_required_ends_the_kernel():
 
 def test_a_hint_is_a_call_where_the_array_is_packed():
     body = loop("#i", "n", Prefetch("x", (ROW + 8,)), store("y", load("x", ROW), ROW))
-    assert body_of(body).replace("        noyau_fetch(x, i + 8)\n", "") == body_of(COPY)
+    assert body_of(body).replace("        noyau_fetch(x, i + 8, 1)\n", "") == body_of(COPY)
     assert of(kernel(body)).call_guarded(X8)[0].tolist() == X8.tolist()
     (x, *others), made = kernel(body).buffers, kernel(body)
     strided = replace(made, buffers=(replace(x, strides=(Dim.of("step"),)), *others))

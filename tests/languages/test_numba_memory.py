@@ -94,7 +94,7 @@ def test_python_stands_for_them_where_a_text_is_watched():
     assert out.reshape(-1).tolist() == [0, 0, 0, 1, 2, 3, 4, 0, 0, 0]
     assert scope["noyau_cells"](4, np.float32).shape == (4,)
     fetching = plainly(numba.source(kernel_of("residual_rms_norm")))
-    assert fetching["noyau_fetch"](out, 99) is scope["noyau_written_around"]() is None
+    assert fetching["noyau_fetch"](out, 99, 1) is scope["noyau_written_around"]() is None
     assert plainly(numba.source(kernel_of("gathered")))["noyau_flat"](out).shape == (10,)
 
 

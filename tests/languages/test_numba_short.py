@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim
-from noyau.languages.numba_short import HALF, halving
+from noyau.ir.loops import Prefetch
+from noyau.languages.numba_short import HALF, halving, lines_ahead
 from noyau.schedules.folds import State, halves
 from tests.nests import ONE, load, loop, store
 
@@ -25,3 +26,11 @@ def test_what_is_no_merge_by_halves_is_left_alone():
         assert halving(other) == (0, None)
     plain = [loop("#lane", width, store("s", ONE, Dim.of("#lane"))) for width in (8, 4, 2, 1)]
     assert halving(plain) == (0, None)
+
+
+def test_lines_that_follow_one_another_are_fetched_at_once():
+    start = Dim.of("#row") * "n"
+    lines = [Prefetch("x", (start + at,)) for at in (0, 16, 32)]
+    assert lines_ahead([*lines, store("y", ONE, 0)], 16) == 3
+    assert lines_ahead(lines, 8) == 1
+    assert lines_ahead([*lines[:2], Prefetch("y", (start + 32,))], 16) == 2

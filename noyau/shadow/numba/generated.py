@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -13,6 +14,7 @@ from numba.core.registry import CPUDispatcher
 from noyau.builders.numba import Compiled, bits_of, file_of
 from noyau.checking.findings import Finding
 from noyau.dispatching.running import Built
+from noyau.languages.numba_tables import KINDS
 from noyau.languages.shorter import TURNED
 from noyau.shadow.numba.watching import MOST, Watching
 from noyau.shadow.numbers import MATH
@@ -84,12 +86,33 @@ def _turn(tile: Any, at: int, there: int, cells: Any, begin: int, here: int) -> 
             tile[at + cell * there + line] = flat[begin + line * here + cell]
 
 
+def _merging(merge: Callable[[Any, Any], Any]) -> Callable[[Any, int], None]:
+    """The lanes of an array merged into the first by halves."""
+
+    def merged(lanes: Any, count: int) -> None:
+        while count > 1:
+            count //= 2
+            for lane in range(count):
+                lanes[lane] = merge(lanes[lane], lanes[count + lane])
+
+    return merged
+
+
+_MERGES: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add,
+    "multiply": operator.mul,
+    "max": lambda a, b: max(b, a),
+    "min": lambda a, b: min(b, a),
+    "or": operator.or_,
+    "and": operator.and_,
+}
 _PLAIN: dict[str, Any] = {
+    **{f"noyau_merge_{word}_{kind}": _merging(merge) for word, merge in _MERGES.items() for kind in KINDS.values()},
     "math": MATH,
     "noyau_bits_f32": _bits(np.float32, np.uint32),
     "noyau_bits_f64": _bits(np.float64, np.uint64),
     "noyau_cells": np.empty,
-    "noyau_fetch": lambda cells, at: None,
+    "noyau_fetch": lambda cells, at, count: None,
     "noyau_flat": lambda cells: cells.reshape(-1),
     "noyau_from_bits_f32": _bits(np.uint32, np.float32),
     "noyau_from_bits_f64": _bits(np.uint64, np.float64),

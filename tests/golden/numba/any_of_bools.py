@@ -2,6 +2,7 @@
 
 import numba
 import numpy as np
+from llvmlite import ir
 from numba import prange, types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -29,6 +30,32 @@ def noyau_cells(context, count, kind):
     return result(count, kind), made
 
 
+def _merging(merge):
+    """Merges so many lanes, a power of two, into the first: the upper half into the lower one, again and again."""
+
+    @intrinsic(prefer_literal=True)
+    def merged(context, lanes, count):
+        def halved(target, builder, signature, args):
+            width, cell, number = count.literal_value, target.get_data_type(lanes.dtype), ir.IntType(32)
+            first = arrayobj.make_array(lanes)(target, builder, args[0]).data
+            place = builder.bitcast(first, ir.VectorType(cell, width).as_pointer())
+            left = builder.load(place, align=target.get_abi_sizeof(cell))
+            while width > 1:
+                width //= 2
+                picked = ir.VectorType(number, width)
+                lower, upper = (picked([*range(begin, begin + width)]) for begin in (0, width))
+                left = merge(builder, *(builder.shuffle_vector(left, left, half) for half in (lower, upper)))
+            builder.store(builder.extract_element(left, number(0)), first)
+            return target.get_dummy_value()
+
+        return types.none(lanes, count), halved
+
+    return merged
+
+
+noyau_merge_or_bool = _merging(lambda builder, a, b: builder.or_(a, b))
+
+
 @numba.njit(error_model="numpy", nogil=True, fastmath={"contract"})
 def any_of_bools_0(x, v1, n, begin, end):
     v1_2_any = noyau_cells(64, np.bool_)
@@ -42,11 +69,7 @@ def any_of_bools_0(x, v1, n, begin, end):
         for lane in range(n % 64):
             x_i = x[i0, u64((n // 64) * 64 + lane)]
             v1_2_any[lane] = v1_2_any[lane] | x_i
-        half = 32
-        while half > 0:
-            for lane in range(half):
-                v1_2_any[lane] = v1_2_any[lane] | v1_2_any[u64(half + lane)]
-            half //= 2
+        noyau_merge_or_bool(v1_2_any, 64)
         v1[u64(i0)] = v1_2_any[0]
 
 

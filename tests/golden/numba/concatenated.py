@@ -32,58 +32,36 @@ noyau_bits_f32 = _bits(types.float32, types.uint32)
 noyau_from_bits_f32 = _bits(types.uint32, types.float32)
 
 
-# e^r for |r| <= log(2)/2: 1 + r + r^2 p(r), p minimax.
+# e^x = 2^n e^r with whole n and |r| <= log(2)/2. At the limits the scale is 0, or overflows: masks are full of -inf,
+# and a product that is rounded to 0 takes a processor longer than one with 0. 1.2 ulp.
 @scalar
-def noyau_exp_part_f32(r):
+def noyau_exp_f32(x):
+    # x, but the limit where it is less; NaN stays. No compiler knows the limit: where it does, gcc computes what becomes
+    # of it apart, and chooses between the two at the end of a function, by six instructions instead of one.
+    # x, rounded: no compiler knows this -0, so that a product in x is fused with the sum, which is x, and with nothing
+    # that follows. 0.0 ulp.
+    least = f32(-176.1) + f32(-0.0)
+    x_2 = least if x < least else x
+    # x, but the limit where it is greater: as noyau_from_limit_f32.
+    most = f32(89.0) + f32(-0.0)
+    t = most if x_2 > most else x_2
+    shifted = t * f32(1.442695) + (f32(12582912.0) + f32(254.0))
+    n = shifted - (f32(12582912.0) + f32(254.0))
+    r = t - n * f32(0.69314575) - n * f32(1.4286068e-06)  # log(2) in two parts
+    # e^r for |r| <= log(2)/2: 1 + r + r^2 p(r), p minimax.
     p = f32(0.001393817)
     p = p * r + f32(0.0083689885)
     p = p * r + f32(0.04166643)
     p = p * r + f32(0.16666518)
     p = p * r + f32(0.5)
     p = p * r + f32(1.0)
-    return p * r + f32(1.0)
-
-
-# x, rounded: no compiler knows this -0, so that a product in x is fused with the sum, which is x, and with nothing
-# that follows. 0.0 ulp.
-@scalar
-def noyau_rounded_f32(x):
-    return x + f32(-0.0)
-
-
-# x, but the limit where it is less; NaN stays. No compiler knows the limit: where it does, gcc computes what becomes
-# of it apart, and chooses between the two at the end of a function, by six instructions instead of one.
-@scalar
-def noyau_from_limit_f32(x, limit):
-    least = noyau_rounded_f32(limit)
-    return least if x < least else x
-
-
-# value 2^n, where shifted is n + 254 + 1.5 2^23, so that n is in its low bits.
-# In two factors: a denormal result is rounded once.
-@scalar
-def noyau_scale_f32(value, shifted):
+    value = p * r + f32(1.0)
+    # value 2^n, where shifted is n + 254 + 1.5 2^23, so that n is in its low bits.
+    # In two factors: a denormal result is rounded once.
     bits = noyau_bits_f32(shifted)
     half = u32(bits >> u32(1))
-    return value * noyau_from_bits_f32(u32(half << u32(23))) * noyau_from_bits_f32(u32(u32(bits - half) << u32(23)))
-
-
-# x, but the limit where it is greater: as noyau_from_limit_f32.
-@scalar
-def noyau_to_limit_f32(x, limit):
-    most = noyau_rounded_f32(limit)
-    return most if x > most else x
-
-
-# e^x = 2^n e^r with whole n and |r| <= log(2)/2. At the limits the scale is 0, or overflows: masks are full of -inf,
-# and a product that is rounded to 0 takes a processor longer than one with 0. 1.2 ulp.
-@scalar
-def noyau_exp_f32(x):
-    t = noyau_to_limit_f32(noyau_from_limit_f32(x, f32(-176.1)), f32(89.0))
-    shifted = t * f32(1.442695) + (f32(12582912.0) + f32(254.0))
-    n = shifted - (f32(12582912.0) + f32(254.0))
-    r = t - n * f32(0.69314575) - n * f32(1.4286068e-06)  # log(2) in two parts
-    return noyau_scale_f32(noyau_exp_part_f32(r), shifted)
+    scale = value * noyau_from_bits_f32(u32(half << u32(23))) * noyau_from_bits_f32(u32(u32(bits - half) << u32(23)))
+    return scale
 
 
 @numba.njit(error_model="numpy", nogil=True, fastmath={"contract"})

@@ -2,6 +2,7 @@
 
 import numba
 import numpy as np
+from llvmlite import ir
 from numba import prange, types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -31,6 +32,32 @@ def noyau_cells(context, count, kind):
     return result(count, kind), made
 
 
+def _merging(merge):
+    """Merges so many lanes, a power of two, into the first: the upper half into the lower one, again and again."""
+
+    @intrinsic(prefer_literal=True)
+    def merged(context, lanes, count):
+        def halved(target, builder, signature, args):
+            width, cell, number = count.literal_value, target.get_data_type(lanes.dtype), ir.IntType(32)
+            first = arrayobj.make_array(lanes)(target, builder, args[0]).data
+            place = builder.bitcast(first, ir.VectorType(cell, width).as_pointer())
+            left = builder.load(place, align=target.get_abi_sizeof(cell))
+            while width > 1:
+                width //= 2
+                picked = ir.VectorType(number, width)
+                lower, upper = (picked([*range(begin, begin + width)]) for begin in (0, width))
+                left = merge(builder, *(builder.shuffle_vector(left, left, half) for half in (lower, upper)))
+            builder.store(builder.extract_element(left, number(0)), first)
+            return target.get_dummy_value()
+
+        return types.none(lanes, count), halved
+
+    return merged
+
+
+noyau_merge_add_f32 = _merging(lambda builder, a, b: builder.fadd(a, b))
+
+
 @numba.njit(error_model="numpy", nogil=True, fastmath={"contract"})
 def full_sum_0(x, v1_2_sum_of_block, n, begin, end):
     v1_2_lanes_sum = noyau_cells(64, f32)
@@ -46,11 +73,7 @@ def full_sum_0(x, v1_2_sum_of_block, n, begin, end):
                 for lane in range(length_3):
                     x_i = x[u64(block * 65536 + block_2 * 512 + r1 * 64 + lane)]
                     v1_2_lanes_sum[lane] += x_i
-            half = 32
-            while half > 0:
-                for lane in range(half):
-                    v1_2_lanes_sum[lane] += v1_2_lanes_sum[u64(half + lane)]
-                half //= 2
+            noyau_merge_add_f32(v1_2_lanes_sum, 64)
             v1_2_sum += f64(v1_2_lanes_sum[0])
         v1_2_sum_of_block[u64(block)] = v1_2_sum
 

@@ -102,6 +102,32 @@ def noyau_written_around(context):
     return types.none(), wait
 
 
+def _merging(merge):
+    """Merges so many lanes, a power of two, into the first: the upper half into the lower one, again and again."""
+
+    @intrinsic(prefer_literal=True)
+    def merged(context, lanes, count):
+        def halved(target, builder, signature, args):
+            width, cell, number = count.literal_value, target.get_data_type(lanes.dtype), ir.IntType(32)
+            first = arrayobj.make_array(lanes)(target, builder, args[0]).data
+            place = builder.bitcast(first, ir.VectorType(cell, width).as_pointer())
+            left = builder.load(place, align=target.get_abi_sizeof(cell))
+            while width > 1:
+                width //= 2
+                picked = ir.VectorType(number, width)
+                lower, upper = (picked([*range(begin, begin + width)]) for begin in (0, width))
+                left = merge(builder, *(builder.shuffle_vector(left, left, half) for half in (lower, upper)))
+            builder.store(builder.extract_element(left, number(0)), first)
+            return target.get_dummy_value()
+
+        return types.none(lanes, count), halved
+
+    return merged
+
+
+noyau_merge_add_f32 = _merging(lambda builder, a, b: builder.fadd(a, b))
+
+
 @numba.njit(error_model="numpy", nogil=True, fastmath={"contract"})
 def gathered_0(table, ids, v5, v2, words, n, b, s, begin, end):
     ids_cells = noyau_flat(ids)
@@ -125,11 +151,7 @@ def gathered_0(table, ids, v5, v2, words, n, b, s, begin, end):
                     table_i = table[at, block * 512 + r1 * 64 + lane]
                     v3 = table_i * table_i
                     v4_lanes_sum[lane] += v3
-            half = 32
-            while half > 0:
-                for lane in range(half):
-                    v4_lanes_sum[lane] += v4_lanes_sum[u64(half + lane)]
-                half //= 2
+            noyau_merge_add_f32(v4_lanes_sum, 64)
             v4_sum += f64(v4_lanes_sum[0])
         v5_cells[u64(i1)] = f32(v4_sum)
         if 4194304 <= (b * n * s * 4):

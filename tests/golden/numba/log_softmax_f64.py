@@ -42,19 +42,21 @@ def noyau_cells(context, count, kind):
     return result(count, kind), made
 
 
-@intrinsic
-def noyau_fetch(context, cells, at):
-    """A hint that the memory around a cell of a packed array is read soon; it may lie outside."""
+@intrinsic(prefer_literal=True)
+def noyau_fetch(context, cells, at, count):
+    """A hint that lines of memory from a cell of a packed array on are read soon; they may lie outside."""
 
     def hint(target, builder, signature, args):
-        place = builder.bitcast(_place(target, builder, cells, *args), ir.IntType(8).as_pointer())
+        place = builder.bitcast(_place(target, builder, cells, *args[:2]), ir.IntType(8).as_pointer())
         number = ir.IntType(32)
         function = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
         fetch = builder.module.declare_intrinsic("llvm.prefetch", [place.type], function)
-        builder.call(fetch, [place, number(0), number(2), number(1)])  # to read, into the second cache, data
+        for line in range(count.literal_value):
+            here = builder.gep(place, [ir.IntType(64)(64 * line)])
+            builder.call(fetch, [here, number(0), number(2), number(1)])  # to read, into the second cache, data
         return target.get_dummy_value()
 
-    return types.none(cells, at), hint
+    return types.none(cells, at, count), hint
 
 
 @intrinsic
@@ -122,6 +124,34 @@ def noyau_written_around(context):
     return types.none(), wait
 
 
+def _merging(merge):
+    """Merges so many lanes, a power of two, into the first: the upper half into the lower one, again and again."""
+
+    @intrinsic(prefer_literal=True)
+    def merged(context, lanes, count):
+        def halved(target, builder, signature, args):
+            width, cell, number = count.literal_value, target.get_data_type(lanes.dtype), ir.IntType(32)
+            first = arrayobj.make_array(lanes)(target, builder, args[0]).data
+            place = builder.bitcast(first, ir.VectorType(cell, width).as_pointer())
+            left = builder.load(place, align=target.get_abi_sizeof(cell))
+            while width > 1:
+                width //= 2
+                picked = ir.VectorType(number, width)
+                lower, upper = (picked([*range(begin, begin + width)]) for begin in (0, width))
+                left = merge(builder, *(builder.shuffle_vector(left, left, half) for half in (lower, upper)))
+            builder.store(builder.extract_element(left, number(0)), first)
+            return target.get_dummy_value()
+
+        return types.none(lanes, count), halved
+
+    return merged
+
+
+noyau_merge_add_f64 = _merging(lambda builder, a, b: builder.fadd(a, b))
+noyau_merge_max_f64 = _merging(lambda builder, a, b: builder.select(builder.fcmp_ordered(">", a, b), a, b))
+noyau_merge_or_i32 = _merging(lambda builder, a, b: builder.or_(a, b))
+
+
 def _bits(kind, result):
     """The bits of a scalar as another type of the same width."""
 
@@ -162,19 +192,15 @@ def noyau_exp_parts_f64(x):
     return high, low, shifted
 
 
-# value 2^n, where shifted is n + 2046 + 1.5 2^52: as noyau_scale_f32.
-@scalar
-def noyau_scale_f64(value, shifted):
-    bits = noyau_bits_f64(shifted)
-    half = bits >> u64(1)
-    return value * noyau_from_bits_f64(half << u64(52)) * noyau_from_bits_f64((bits - half) << u64(52))
-
-
 # e^x. 0.8 ulp.
 @scalar
 def noyau_exp_f64(x):
     high, low, shifted = noyau_exp_parts_f64(x)
-    y = noyau_scale_f64(high + low, shifted)
+    value = high + low
+    # value 2^n, where shifted is n + 2046 + 1.5 2^52: as noyau_scale_f32.
+    bits = noyau_bits_f64(shifted)
+    half = bits >> u64(1)
+    y = value * noyau_from_bits_f64(half << u64(52)) * noyau_from_bits_f64((bits - half) << u64(52))
     tail = 0.0 if x < -746.0 else y
     return np.inf if x > 710.0 else tail
 
@@ -224,12 +250,8 @@ def log_softmax_f64_0(x, v10, rows, n, begin, end):
             x_i = x_cells[u64(i0 * n + (n // 64) * 64 + lane)]
             v1_max[lane] = v1_max[lane] if v1_max[lane] > x_i else x_i
             v1_nan[lane] = i32(v1_nan[lane] | i32(x_i != x_i))
-        half = 32
-        while half > 0:
-            for lane in range(half):
-                v1_max[lane] = v1_max[lane] if v1_max[lane] > v1_max[u64(half + lane)] else v1_max[u64(half + lane)]
-                v1_nan[lane] = i32(v1_nan[lane] | v1_nan[u64(half + lane)])
-            half //= 2
+        noyau_merge_max_f64(v1_max, 64)
+        noyau_merge_or_i32(v1_nan, 64)
         v1 = np.nan if v1_nan[0] != i32(0) else v1_max[0]
         v6_sum = 0.0
         for block in range((n + 511) // 512):
@@ -237,14 +259,7 @@ def log_softmax_f64_0(x, v10, rows, n, begin, end):
             for lane in range(64):
                 v6_lanes_sum[lane] = 0.0
             for r2 in range(length // 64):
-                noyau_fetch(x_cells, (i0 + 1) * n + block * 512 + r2 * 64)
-                noyau_fetch(x_cells, (i0 + 1) * n + block * 512 + r2 * 64 + 8)
-                noyau_fetch(x_cells, (i0 + 1) * n + block * 512 + r2 * 64 + 16)
-                noyau_fetch(x_cells, (i0 + 1) * n + block * 512 + r2 * 64 + 24)
-                noyau_fetch(x_cells, (i0 + 1) * n + block * 512 + r2 * 64 + 32)
-                noyau_fetch(x_cells, (i0 + 1) * n + block * 512 + r2 * 64 + 40)
-                noyau_fetch(x_cells, (i0 + 1) * n + block * 512 + r2 * 64 + 48)
-                noyau_fetch(x_cells, (i0 + 1) * n + block * 512 + r2 * 64 + 56)
+                noyau_fetch(x_cells, (i0 + 1) * n + block * 512 + r2 * 64, 8)
                 for lane in range(64):
                     x_i = x_cells[u64(i0 * n + block * 512 + r2 * 64 + lane)]
                     v4 = x_i - v1
@@ -255,11 +270,7 @@ def log_softmax_f64_0(x, v10, rows, n, begin, end):
                 v4 = x_i - v1
                 v5 = noyau_exp_f64(v4)
                 v6_lanes_sum[lane] += v5
-            half = 32
-            while half > 0:
-                for lane in range(half):
-                    v6_lanes_sum[lane] += v6_lanes_sum[u64(half + lane)]
-                half //= 2
+            noyau_merge_add_f64(v6_lanes_sum, 64)
             v6_sum += v6_lanes_sum[0]
         v6 = v6_sum
         v8 = noyau_log_f64(v6)

@@ -13,7 +13,6 @@ from numba.np import arrayobj
 i64 = np.int64
 u16 = np.uint16
 u32 = np.uint32
-u64 = np.uint64
 f32 = np.float32
 f64 = np.float64
 
@@ -46,19 +45,21 @@ def noyau_cells(context, count, kind):
     return result(count, kind), made
 
 
-@intrinsic
-def noyau_fetch(context, cells, at):
-    """A hint that the memory around a cell of a packed array is read soon; it may lie outside."""
+@intrinsic(prefer_literal=True)
+def noyau_fetch(context, cells, at, count):
+    """A hint that lines of memory from a cell of a packed array on are read soon; they may lie outside."""
 
     def hint(target, builder, signature, args):
-        place = builder.bitcast(_place(target, builder, cells, *args), ir.IntType(8).as_pointer())
+        place = builder.bitcast(_place(target, builder, cells, *args[:2]), ir.IntType(8).as_pointer())
         number = ir.IntType(32)
         function = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
         fetch = builder.module.declare_intrinsic("llvm.prefetch", [place.type], function)
-        builder.call(fetch, [place, number(0), number(2), number(1)])  # to read, into the second cache, data
+        for line in range(count.literal_value):
+            here = builder.gep(place, [ir.IntType(64)(64 * line)])
+            builder.call(fetch, [here, number(0), number(2), number(1)])  # to read, into the second cache, data
         return target.get_dummy_value()
 
-    return types.none(cells, at), hint
+    return types.none(cells, at, count), hint
 
 
 @intrinsic
@@ -109,6 +110,32 @@ def noyau_written_around(context):
         return target.get_dummy_value()
 
     return types.none(), wait
+
+
+def _merging(merge):
+    """Merges so many lanes, a power of two, into the first: the upper half into the lower one, again and again."""
+
+    @intrinsic(prefer_literal=True)
+    def merged(context, lanes, count):
+        def halved(target, builder, signature, args):
+            width, cell, number = count.literal_value, target.get_data_type(lanes.dtype), ir.IntType(32)
+            first = arrayobj.make_array(lanes)(target, builder, args[0]).data
+            place = builder.bitcast(first, ir.VectorType(cell, width).as_pointer())
+            left = builder.load(place, align=target.get_abi_sizeof(cell))
+            while width > 1:
+                width //= 2
+                picked = ir.VectorType(number, width)
+                lower, upper = (picked([*range(begin, begin + width)]) for begin in (0, width))
+                left = merge(builder, *(builder.shuffle_vector(left, left, half) for half in (lower, upper)))
+            builder.store(builder.extract_element(left, number(0)), first)
+            return target.get_dummy_value()
+
+        return types.none(lanes, count), halved
+
+    return merged
+
+
+noyau_merge_add_f32 = _merging(lambda builder, a, b: builder.fadd(a, b))
 
 
 def _bits(kind, result):
@@ -168,11 +195,7 @@ def residual_rms_norm_bf16_0(x, r, w, v10, v3, v17, rows, n, begin, end):
                     v3_2 = x_i + v_r_i
                     v4 = v3_2 * v3_2
                     v5_lanes_sum[lane] += v4
-            half = 32
-            while half > 0:
-                for lane in range(half):
-                    v5_lanes_sum[lane] += v5_lanes_sum[u64(half + lane)]
-                half //= 2
+            noyau_merge_add_f32(v5_lanes_sum, 64)
             v5_sum += f64(v5_lanes_sum[0])
         v5 = f32(v5_sum)
         v9 = v5 / v8
@@ -182,9 +205,9 @@ def residual_rms_norm_bf16_0(x, r, w, v10, v3, v17, rows, n, begin, end):
             for i1w in range((n + 255) // 256):
                 i1_count = min(256, n - i1w * 256)
                 for i1p in range(8):
-                    noyau_fetch(x, (i0 + 1) * n + i1w * 256 + i1p * 32)
+                    noyau_fetch(x, (i0 + 1) * n + i1w * 256 + i1p * 32, 1)
                 for i1p in range(8):
-                    noyau_fetch(r, (i0 + 1) * n + i1w * 256 + i1p * 32)
+                    noyau_fetch(r, (i0 + 1) * n + i1w * 256 + i1p * 32, 1)
                 for i1 in range(i1_count):
                     x_i = noyau_bf16_to_f32(x[i0, i1w * 256 + i1])
                     v_r_i = noyau_bf16_to_f32(r[i0, i1w * 256 + i1])

@@ -63,19 +63,21 @@ def noyau_row(context, count, kind):
     return result(count, kind), made
 
 
-@intrinsic
-def noyau_fetch(context, cells, at):
-    """A hint that the memory around a cell of a packed array is read soon; it may lie outside."""
+@intrinsic(prefer_literal=True)
+def noyau_fetch(context, cells, at, count):
+    """A hint that lines of memory from a cell of a packed array on are read soon; they may lie outside."""
 
     def hint(target, builder, signature, args):
-        place = builder.bitcast(_place(target, builder, cells, *args), ir.IntType(8).as_pointer())
+        place = builder.bitcast(_place(target, builder, cells, *args[:2]), ir.IntType(8).as_pointer())
         number = ir.IntType(32)
         function = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
         fetch = builder.module.declare_intrinsic("llvm.prefetch", [place.type], function)
-        builder.call(fetch, [place, number(0), number(2), number(1)])  # to read, into the second cache, data
+        for line in range(count.literal_value):
+            here = builder.gep(place, [ir.IntType(64)(64 * line)])
+            builder.call(fetch, [here, number(0), number(2), number(1)])  # to read, into the second cache, data
         return target.get_dummy_value()
 
-    return types.none(cells, at), hint
+    return types.none(cells, at, count), hint
 
 
 @intrinsic
@@ -143,6 +145,34 @@ def noyau_written_around(context):
     return types.none(), wait
 
 
+def _merging(merge):
+    """Merges so many lanes, a power of two, into the first: the upper half into the lower one, again and again."""
+
+    @intrinsic(prefer_literal=True)
+    def merged(context, lanes, count):
+        def halved(target, builder, signature, args):
+            width, cell, number = count.literal_value, target.get_data_type(lanes.dtype), ir.IntType(32)
+            first = arrayobj.make_array(lanes)(target, builder, args[0]).data
+            place = builder.bitcast(first, ir.VectorType(cell, width).as_pointer())
+            left = builder.load(place, align=target.get_abi_sizeof(cell))
+            while width > 1:
+                width //= 2
+                picked = ir.VectorType(number, width)
+                lower, upper = (picked([*range(begin, begin + width)]) for begin in (0, width))
+                left = merge(builder, *(builder.shuffle_vector(left, left, half) for half in (lower, upper)))
+            builder.store(builder.extract_element(left, number(0)), first)
+            return target.get_dummy_value()
+
+        return types.none(lanes, count), halved
+
+    return merged
+
+
+noyau_merge_add_f32 = _merging(lambda builder, a, b: builder.fadd(a, b))
+noyau_merge_max_f32 = _merging(lambda builder, a, b: builder.select(builder.fcmp_ordered(">", a, b), a, b))
+noyau_merge_or_i32 = _merging(lambda builder, a, b: builder.or_(a, b))
+
+
 def _bits(kind, result):
     """The bits of a scalar as another type of the same width."""
 
@@ -159,43 +189,29 @@ noyau_bits_f32 = _bits(types.float32, types.uint32)
 noyau_from_bits_f32 = _bits(types.uint32, types.float32)
 
 
-# e^r for |r| <= log(2)/2: 1 + r + r^2 p(r), p minimax.
+# e^x for x <= 0, and up to 66: 2^n in one factor that varies and one that does not, so that a denormal result is
+# rounded once. At the limit the first one is 0.
 @scalar
-def noyau_exp_part_f32(r):
+def noyau_exp_negative_f32(x):
+    # x, but the limit where it is less; NaN stays. No compiler knows the limit: where it does, gcc computes what becomes
+    # of it apart, and chooses between the two at the end of a function, by six instructions instead of one.
+    # x, rounded: no compiler knows this -0, so that a product in x is fused with the sum, which is x, and with nothing
+    # that follows. 0.0 ulp.
+    least = f32(-110.2) + f32(-0.0)
+    t = least if x < least else x
+    shifted = t * f32(1.442695) + (f32(12582912.0) + f32(159.0))
+    n = shifted - (f32(12582912.0) + f32(159.0))
+    r = t - n * f32(0.69314575) - n * f32(1.4286068e-06)  # log(2) in two parts
+    scale = noyau_from_bits_f32(u32(noyau_bits_f32(shifted) << u32(23)))
+    # e^r for |r| <= log(2)/2: 1 + r + r^2 p(r), p minimax.
     p = f32(0.001393817)
     p = p * r + f32(0.0083689885)
     p = p * r + f32(0.04166643)
     p = p * r + f32(0.16666518)
     p = p * r + f32(0.5)
     p = p * r + f32(1.0)
-    return p * r + f32(1.0)
-
-
-# x, rounded: no compiler knows this -0, so that a product in x is fused with the sum, which is x, and with nothing
-# that follows. 0.0 ulp.
-@scalar
-def noyau_rounded_f32(x):
-    return x + f32(-0.0)
-
-
-# x, but the limit where it is less; NaN stays. No compiler knows the limit: where it does, gcc computes what becomes
-# of it apart, and chooses between the two at the end of a function, by six instructions instead of one.
-@scalar
-def noyau_from_limit_f32(x, limit):
-    least = noyau_rounded_f32(limit)
-    return least if x < least else x
-
-
-# e^x for x <= 0, and up to 66: 2^n in one factor that varies and one that does not, so that a denormal result is
-# rounded once. At the limit the first one is 0.
-@scalar
-def noyau_exp_negative_f32(x):
-    t = noyau_from_limit_f32(x, f32(-110.2))
-    shifted = t * f32(1.442695) + (f32(12582912.0) + f32(159.0))
-    n = shifted - (f32(12582912.0) + f32(159.0))
-    r = t - n * f32(0.69314575) - n * f32(1.4286068e-06)  # log(2) in two parts
-    scale = noyau_from_bits_f32(u32(noyau_bits_f32(shifted) << u32(23)))
-    return noyau_exp_part_f32(r) * scale * f32(2.3283064e-10)
+    exp_part = p * r + f32(1.0)
+    return exp_part * scale * f32(2.3283064e-10)
 
 
 @numba.njit(error_model="numpy", nogil=True, fastmath={"contract"})
@@ -224,12 +240,8 @@ def scattered_labels_0(x, ids, less, v14, rows, n, begin, end):
             x_i = x_cells[u64(i0 * n + (n // 64) * 64 + lane)]
             v3_max[lane] = v3_max[lane] if v3_max[lane] > x_i else x_i
             v3_nan[lane] = i32(v3_nan[lane] | i32(x_i != x_i))
-        half = 32
-        while half > 0:
-            for lane in range(half):
-                v3_max[lane] = v3_max[lane] if v3_max[lane] > v3_max[u64(half + lane)] else v3_max[u64(half + lane)]
-                v3_nan[lane] = i32(v3_nan[lane] | v3_nan[u64(half + lane)])
-            half //= 2
+        noyau_merge_max_f32(v3_max, 64)
+        noyau_merge_or_i32(v3_nan, 64)
         v3 = f32(np.nan) if v3_nan[0] != i32(0) else v3_max[0]
         v8_sum = 0.0
         for block in range((n + 511) // 512):
@@ -237,10 +249,7 @@ def scattered_labels_0(x, ids, less, v14, rows, n, begin, end):
             for lane in range(64):
                 v8_lanes_sum[lane] = f32(0.0)
             for r2 in range(length // 64):
-                noyau_fetch(x_cells, (i0 + 1) * n + block * 512 + r2 * 64)
-                noyau_fetch(x_cells, (i0 + 1) * n + block * 512 + r2 * 64 + 16)
-                noyau_fetch(x_cells, (i0 + 1) * n + block * 512 + r2 * 64 + 32)
-                noyau_fetch(x_cells, (i0 + 1) * n + block * 512 + r2 * 64 + 48)
+                noyau_fetch(x_cells, (i0 + 1) * n + block * 512 + r2 * 64, 4)
                 for lane in range(64):
                     x_i = x_cells[u64(i0 * n + block * 512 + r2 * 64 + lane)]
                     v6 = x_i - v3
@@ -253,11 +262,7 @@ def scattered_labels_0(x, ids, less, v14, rows, n, begin, end):
                 v7 = noyau_exp_negative_f32(v6)
                 kept_v7_2[u64(block * 512 + (length // 64) * 64 + lane)] = v7
                 v8_lanes_sum[lane] += v7
-            half = 32
-            while half > 0:
-                for lane in range(half):
-                    v8_lanes_sum[lane] += v8_lanes_sum[u64(half + lane)]
-                half //= 2
+            noyau_merge_add_f32(v8_lanes_sum, 64)
             v8_sum += f64(v8_lanes_sum[0])
         v8 = f32(v8_sum)
         less_i = less[u64(i0)]

@@ -1,4 +1,4 @@
-"""When garbage is collected, while graphs are compiled."""
+"""When garbage is collected, while something is compiled."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _HELD = _Held()
 
 @contextmanager
 def without_collections() -> Iterator[None]:
-    """Where no garbage is collected: each time would go through all that dynamo has left, millions of objects of which
-    none goes away. Threads that hold that at once let go of it together."""
+    """Where no garbage is collected: each time would go through all that torch, its dynamo or Numba have left, millions
+    of objects of which none goes away. Threads that hold that at once let go of it together."""
     with _HELD:
         yield

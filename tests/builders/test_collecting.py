@@ -8,9 +8,7 @@ from threading import Barrier, Thread
 
 import pytest
 
-pytest.importorskip("torch")
-
-from noyau.torch_modules.collecting import without_collections
+from noyau.builders.collecting import without_collections
 
 
 @pytest.mark.parametrize("collects", [True, False])
