@@ -20,6 +20,7 @@ class Names:
     def __init__(self) -> None:
         self._taken: set[str] = set()
         self._given: dict[str, str] = {}
+        self._counts: dict[str, int] = {}
 
     def of(self, name: str) -> str:
         """The identifier of a name, the same at each call."""
@@ -30,11 +31,12 @@ class Names:
     def fresh(self, name: str) -> str:
         """An identifier like the name, that no one else has."""
         stem = identifier(name)
-        made, count = stem, 1
+        made, count = stem, self._counts.get(stem, 1)
         while made in self._taken:
             count += 1
             made = f"{stem}_{count}"
         self._taken.add(made)
+        self._counts[stem] = count
         return made
 
 

@@ -40,6 +40,7 @@ from noyau.lowering.scans import lower_scan
 from noyau.lowering.scatters import ask, asks_each_cell
 
 Key = tuple[str, Shape, Expr | None, tuple[Dim, ...]]
+MOST_VALUES = 1024  # of a nest: pieces of pieces, each asked for again, are more by a factor each time
 
 
 @dataclass(slots=True)
@@ -75,7 +76,7 @@ class Lowering:
         self.guarded: set[str] = set()  # looked-up indices that are 0 where nothing uses them
         self.found_at: dict[str, frozenset[str]] = {}  # looked-up indices, with the variables that tell where
         self.lifted = False  # whether a value was guarded for the loops that it was lifted out of
-        self.count = 0
+        self.count = self.lets = 0
 
     def value(self, name: str, index: Sequence[Dim]) -> Expr:
         """The value `name` at an index, in the scope where it belongs."""
@@ -108,6 +109,10 @@ class Lowering:
         return Store((buffer,), index, (value,))
 
     def let(self, scope: Scope, node: Node, made: Expr, index: Shape) -> Var:
+        """A name for a value. UnsupportedError where there are too many."""
+        self.lets += 1
+        if self.lets > MOST_VALUES:
+            raise UnsupportedError(f"{node.output}: with all that it reads there are over {MOST_VALUES} values a cell")
         name = self.names.fresh(node.output)
         scope.statements.append(Let(name, made, (node.output, index)))
         return Var(name, made.dtype)

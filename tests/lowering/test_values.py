@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 
 from noyau.errors import InputError, UnsupportedError
-from noyau.ir.dims import Dim, maximum, shape_of
+from noyau.ir.dims import Dim, indices, maximum, shape_of
 from noyau.ir.evaluation import evaluate
-from noyau.ir.graph import Constant, Contract, Gather, Iota, Lookup, Map, Opaque, Part, Reduce, Select
+from noyau.ir.graph import Constant, Contract, Gather, Iota, Lookup, Map, Opaque, Part, Reduce, Select, View
 from noyau.ir.loops import Call, Const, Fold, If, Let, Load, Loop, Require, Role
 from noyau.ir.running import run
 from noyau.ir.walk import every_expression, every_statement
 from noyau.lowering.nest import lower
+from noyau.lowering.values import MOST_VALUES
+from tests.checking.groups import Group
 from tests.nodes import BF16, BOOL, F16, F32, F64, I32, I64, at, given, graph, value, view
 
 N = Dim.of("n")
@@ -365,3 +367,21 @@ def test_what_has_no_loops_is_refused(kind, told):
     operands = "x x" if isinstance(kind, Contract) else "x"
     with pytest.raises(UnsupportedError, match=f"^y: {told}$"):
         lower(graph("y", X, value("y", kind, operands, F32, "b", "n")), "k")
+
+
+def piled(rounds):
+    """Each round adds a matrix to itself, moved down by a row: of one cell, each round reads two of the one before."""
+    g = Group()
+    u, rows = g.input("u", F32, "n", "m"), Dim.of("n")
+    i, j = indices(2)
+    for _ in range(rounds):
+        head = g.add(View((i, j)), [u], F32, (1, "m"))
+        low, high = (g.add(View((i + k, j)), [u], F32, (rows - 1, "m")) for k in (1, 0))
+        u = g.add(Select(0, shape_of((0, 1))), [head, g.map("add", low, high)], F32, (rows, "m"))
+    return g.graph(u)
+
+
+def test_values_that_are_asked_for_again_and_again_are_bounded():
+    assert lower(piled(2), "k")
+    with pytest.raises(UnsupportedError, match=f"with all that it reads there are over {MOST_VALUES} values a cell"):
+        lower(piled(30), "k")

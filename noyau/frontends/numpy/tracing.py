@@ -184,11 +184,25 @@ def _variables(function: Callable[..., Any], named: dict[str, str]) -> Iterator[
                 if isinstance(value, Traced) and value.is_sure:
                     named.setdefault(value.node.output, name)
 
-    sys.setprofile(note)
+    with _paused(before):
+        sys.setprofile(note)
+        try:
+            yield
+        finally:
+            sys.setprofile(before if callable(before) else None)
+
+
+@contextmanager
+def _paused(profiler: Any) -> Iterator[None]:
+    """Lets a profiler that is no function, as cProfile's before Python 3.12, go on afterwards: only it can begin."""
+    pausable = profiler is not None and not callable(profiler)
+    if pausable:
+        profiler.disable()
     try:
         yield
     finally:
-        sys.setprofile(before)
+        if pausable:
+            profiler.enable()
 
 
 def _renamed(graph: Graph, named: Mapping[str, str]) -> Graph:

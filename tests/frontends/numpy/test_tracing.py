@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import cProfile
+import sys
+
 import numpy as np
 import pytest
 
@@ -119,3 +122,33 @@ def test_an_input_that_is_a_number_is_given_as_one():
     graph = trace(lambda x, bins: x[:bins] * bins, [node("x", "n"), bins], [node("out", 3)], {})
     assert [each.output for each in graph.inputs] == ["x"]
     assert np.array_equal(evaluate(graph, {"x": x(5)})["out"], x(5)[:3] * 3)
+
+
+def test_a_profiler_sees_what_is_called_after_a_trace():
+    def afterwards():
+        pass
+
+    plain, profiler = signed(), cProfile.Profile()
+    profiler.enable()
+    try:
+        watched = signed()
+        afterwards()
+    finally:
+        profiler.disable()
+    assert watched == plain
+    assert any(entry.code is afterwards.__code__ for entry in profiler.getstats())
+
+
+def test_a_profiling_function_is_put_back():
+    before, calls = sys.getprofile(), []
+
+    def note(frame, event, argument):
+        calls.append(event)
+
+    sys.setprofile(note)
+    try:
+        signed()
+        found = sys.getprofile()
+    finally:
+        sys.setprofile(before)
+    assert found is note
