@@ -11,6 +11,7 @@ from noyau.ir.loops import Call, Expr, Fold, Kernel, Let, Loop, Role
 from noyau.ir.walk import every_statement, rewrite
 from noyau.schedules.ahead import fetch_ahead
 from noyau.schedules.around import in_whole_tiles, write_around
+from noyau.schedules.bounds import cut_at_bounds
 from noyau.schedules.columns import columns
 from noyau.schedules.folds import MANY, is_ordered
 from noyau.schedules.folds_of_folds import folds_of_folds
@@ -59,6 +60,7 @@ def schedule(kernel: Kernel, options: Options = USUAL) -> Kernel:
     made = each(flat, [launch.body for launch in flat.launches], partial(_one, options=options))
     made = fetch_ahead(made)
     made = in_whole_tiles(write_around(made, options.around_bytes) if options.around_bytes else made)
+    made = cut_at_bounds(made)
     made = in_pairs(made) if options.pairs else made
     return in_stages(made) if options.stages else made
 

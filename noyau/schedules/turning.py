@@ -2,9 +2,10 @@
 
 Rows that begin a power of two apart share a few places of the caches, so that a tile read column by column is fetched
 again and again. So each line of it is read once, whole, into memory of the thread, and read from there across; what is
-written are whole lines too, which can go around the caches. Tiles go in blocks, for each row is on another page, and
-all of a block is turned before it is written: several lines side by side. The block that is read next is fetched
-meanwhile, for no processor sees so many rows at once (4096 x 2048 cells took twice as long without).
+written are whole lines too, which can go around the caches. Tiles go in blocks, and all of a block is turned before it
+is written: a line of each of its rows becomes lines side by side. What is read some blocks later is fetched meanwhile,
+for no processor sees so many rows at once (4096 x 2048 cells took twice as long without). Blocks of fewer rows are
+0.8 to 1.25 times as fast: the more so, the longer the rows; but where what is written begins at no line, they lose.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from noyau.schedules.steps import (
 from noyau.schedules.transposes import transpose
 
 TILE = 16  # cells of 4 bytes: a line of a cache
-ACROSS, DOWN = 4, 2  # tiles of a block along the lines that are written, and along those that are read
+ACROSS_BYTES, DOWN_BYTES = 256, 64  # of a block along the lines that are written, and along those that are read
+AHEAD = 3  # blocks
 MOST = 4  # inputs that are turned at once, of which the tiles lie in the nearest cache
 
 
@@ -70,7 +72,7 @@ def _launches(
 ) -> Kernel:
     """Whole tiles; then the last columns that are read, for all rows, and the last rows, for the columns before."""
     whole_down, whole_right = down.extent // TILE, right.extent // TILE
-    tiles = Launch(widen(bind(_tiles(outer, down, right, body, turned), len(outer) + 1)))
+    tiles = Launch(widen(bind(_tiles(kernel, outer, down, right, body, turned), len(outer) + 1)))
     rest: list[Statements] = []
     if (left := down.extent % TILE) != Dim.of(0):
         ends = substitute(body, {down.var: whole_down * TILE + Dim.of(down.var)})
@@ -83,30 +85,37 @@ def _launches(
     return replace(kernel, launches=(tiles, *(later.launches if rest else ())))
 
 
-def _tiles(outer: list[Loop], down: Loop, right: Loop, body: Statements, turned: list[Load]) -> Statements:
+def _tiles(
+    kernel: Kernel, outer: list[Loop], down: Loop, right: Loop, body: Statements, turned: list[Load]
+) -> Statements:
     """The loops over blocks of tiles; in one, what strides is read along its rows, a tile at a time, and kept with its
     axes exchanged, for which a language may have a word; then all is computed along the rows that are written."""
-    blocks, tiles, lines = zip(*(_cut(loop, most) for loop, most in ((right, ACROSS), (down, DOWN))), strict=True)
+    tile_bytes = TILE * max(kernel[load.buffer].dtype.bytes for load in turned)
+    most = [max(room // tile_bytes, 1) for room in (ACROSS_BYTES, DOWN_BYTES)]
+    blocks, tiles, lines = zip(*map(_cut, (right, down), most), strict=True)
     length = Let(f"{right.var}_count", Index(lines[0].extent))
     written = (lines[1], replace(lines[0], extent=Dim.of(length.name)))
     start: dict[str, DimLike] = {
-        loop.var: Dim.of(block.var) * (most * TILE) + Dim.of(loop.var)
-        for loop, block, most in zip((right, down), blocks, (ACROSS, DOWN), strict=True)
+        loop.var: Dim.of(block.var) * (count * TILE) + Dim.of(loop.var)
+        for loop, block, count in zip((right, down), blocks, most, strict=True)
     }
     reads = [_placed(load, start) for load in turned]
     own: dict[Expr, str] = {load: f"{load.buffer}_turned{number or ''}" for number, load in enumerate(reads)}
-    cell = (Dim.of(down.var) * (ACROSS * TILE) + Dim.of(right.var),)
-    cells = Dim.of(ACROSS * TILE * DOWN * TILE)
-    memory = tuple(Alloc(own[load], load.dtype, (cells,), Space.REGISTER) for load in reads)
+    across = most[0] * TILE
+    cell = (Dim.of(down.var) * across + Dim.of(right.var),)
+    memory = tuple(Alloc(own[load], load.dtype, (Dim.of(across * most[1] * TILE),), Space.REGISTER) for load in reads)
 
     def again(expr: Expr) -> Expr:
         return Load(own[expr], cell, expr.dtype) if isinstance(expr, Load) and expr in own else expr
 
+    several = [tile for tile in tiles if tile.extent != Dim.of(1)]
     inside: dict[str, DimLike] = {
-        loop.var: Dim.of(tile.var) * TILE + Dim.of(loop.var) for loop, tile in zip((right, down), tiles, strict=True)
+        loop.var: (Dim.of(tile.var) * TILE if tile in several else Dim.of(0)) + Dim.of(loop.var)
+        for loop, tile in zip((right, down), tiles, strict=True)
     }
     copies = [substitute((Store((own[load],), cell, (load,)),), inside) for load in reads]
-    read = nested(tiles, tuple(s for copy in copies for s in _turned(copy, right.var, down.var)))
+    later, line = AHEAD * most[1] * TILE, max(DOWN_BYTES * TILE // tile_bytes, 1)
+    read = nested(several, tuple(s for copy in copies for s in _turned(copy, right.var, down.var, later, line)))
     values = rewrite(substitute(body, start), again)
     return nested([*outer, *blocks], (length, *memory, *read, *nested(written, values)))
 
@@ -114,19 +123,22 @@ def _tiles(outer: list[Loop], down: Loop, right: Loop, body: Statements, turned:
 def _cut(loop: Loop, most: int) -> tuple[Loop, Loop, Loop]:
     """The loops over the blocks of an axis, the tiles of a block, and the cells of a block."""
     block, number = f"{loop.var}t", loop.extent // TILE
-    tiles = minimum(Dim.of(most), number - Dim.of(block) * most)
-    cells = minimum(Dim.of(most * TILE), number * TILE - Dim.of(block) * (most * TILE))
+    tiles, cells = Dim.of(1), Dim.of(TILE)
+    if most > 1:
+        tiles = minimum(Dim.of(most), number - Dim.of(block) * most)
+        cells = minimum(Dim.of(most * TILE), number * TILE - Dim.of(block) * (most * TILE))
     extents = {block: (number + (most - 1)) // most, f"{loop.var}u": tiles, loop.var: cells}
     around, tile, cell = (Loop(variable, extent, Axis.SERIAL, ()) for variable, extent in extents.items())
     return around, tile, cell
 
 
-def _turned(copy: Statements, right: str, down: str) -> Statements:
-    """A tile with its axes exchanged; before, the same lines of the block that is read next are fetched."""
+def _turned(copy: Statements, right: str, down: str, later: int, line: int) -> Statements:
+    """A tile with its axes exchanged; before, the lines of so many cells that are read `later` cells on are fetched."""
     inner, outer = (Loop(variable, Dim.of(TILE), Axis.SERIAL, ()) for variable in (down, right))
     (load,) = loads_of(copy)
-    following = tuple(dim.replace({down: DOWN * TILE}) for dim in load.index)
-    return (replace(outer, body=(Prefetch(load.buffer, following),)), *nested([outer, inner], copy))
+    places = [tuple(dim.replace({down: later + at}) for dim in load.index) for at in range(0, TILE, line)]
+    fetched = tuple(Prefetch(load.buffer, place) for place in places)
+    return (replace(outer, body=fetched), *nested([outer, inner], copy))
 
 
 def _placed(load: Load, places: dict[str, DimLike]) -> Load:
