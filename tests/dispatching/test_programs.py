@@ -169,7 +169,7 @@ def test_columns_over_other_axes_or_of_other_arrays_stay_apart():
 
 
 def test_rounds_that_read_back_what_they_write_are_cut_before_they_multiply():
-    """Each round reads two cells of the one before: all of them in one kernel would compute 2**12 values a cell."""
+    """Each round reads two cells of the one before: all rounds in one kernel would compute 2**12 values a cell."""
 
     @noyau.op("f32[n, m] -> f32[n, m]")
     def piled(x):
@@ -180,5 +180,5 @@ def test_rounds_that_read_back_what_they_write_are_cut_before_they_multiply():
 
     x = numbers(9, 4)
     made = generated(piled, x)
-    assert 1 < len(made.program.kernels) <= 12
+    assert 1 < len(made.program.kernels) <= 2 * 12
     assert np.allclose(piled(x), piled.reference(x), rtol=1e-5)
