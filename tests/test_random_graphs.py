@@ -26,6 +26,7 @@ from noyau.schedules import full
 from tests.batching import QUICK, build_printed, run_apart
 from tests.planted import PLANTED
 from tests.random_graphs import Case, Coverage, generate, graphs
+from tests.schedules.asking import unasked
 from tests.trying import MOST, Try, attempt, steps
 
 BATCH = 100
@@ -75,6 +76,7 @@ def test_scheduled_kernels_do_too_in_any_order(start):
     for seed in range(start, start + BATCH):
         made = attempt(seed)
         if made is not None and steps(made.scheduled, made.case.sizes) < MOST:
+            assert unasked(made.scheduled) == []
             faults.append(made.interpreted(made.scheduled))
     assert len(faults) > 0.7 * BATCH
     assert [fault for fault in faults if fault] == []

@@ -10,7 +10,7 @@ from noyau.schedules.folds import expand_folds
 from noyau.schedules.launches import in_two, is_light
 from noyau.schedules.rows import folds_of
 from noyau.schedules.steps import Statements, coalesce, drop_unused, nested, widen, with_bodies
-from noyau.schedules.together import first_fold
+from noyau.schedules.together import asks, first_fold
 
 BLOCK = 1 << 16  # values a block: fixed, so that bits do not depend on threads
 
@@ -32,7 +32,7 @@ def rows_before(kernel: Kernel) -> tuple[Kernel, list[Statements]] | None:
     loops = [Loop(variable, extent, Axis.SERIAL, ()) for variable, extent in fold.loops]
     rows = nested(loops, (*fold.body, Store((scratch.name,), cell, (fold.value,))))
     folded = replace(fold, body=(), value=Load(scratch.name, cell, scratch.dtype))
-    light = tuple(s for s in body[:at] if is_light(s))
+    light = tuple(s for s in body[:at] if is_light(s) or asks(s))
     blocks = [drop_unused((*light, *rows)), (*body[:at], replace(let, value=folded), *body[at + 1 :])]
     return replace(kernel, buffers=(*kernel.buffers, scratch)), blocks
 

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import count
 
 from noyau.ir.dims import Dim
-from noyau.ir.loops import Expr, Fold, Let, Loop, Require, Statement, Var
+from noyau.ir.loops import Expr, Fold, If, Let, Loop, Require, Statement, Var
 from noyau.ir.walk import every_expression, every_statement, rewrite, rewrite_expression, substitute
 from noyau.schedules.folds import is_ordered, total_of
 from noyau.schedules.steps import Statements, all_dims
@@ -34,14 +34,15 @@ class Parted:
 
 
 def parted(body: Statements) -> Parted:
-    """A block with its folds side by side. Nothing that it stores is read in it, so that stores may wait."""
+    """A block with its folds side by side. Nothing that it stores is read in it, so that stores may wait; what an index
+    has to obey stays before what is loaded there."""
     lets = lets_of_folds(body)
     waits = {let.name for let in lets}
     before, after = list[Statement](), list[Statement]()
     for statement in body:
         if statement in lets:
             continue
-        if isinstance(statement, Let) and not waits & names_in((statement,)):
+        if (isinstance(statement, Let) or asks(statement)) and not waits & names_in((statement,)):
             before.append(statement)
         else:
             after.append(statement)
@@ -67,8 +68,7 @@ def levelled(body: Statements) -> Statements:
     while lets_of_folds(tuple(pending)):
         waits, folds, later = set[str](), list[Statement](), list[Statement]()
         for statement in pending:
-            read = names_in((statement,)).union(*(dim.names for dim in all_dims((statement,))))
-            if isinstance(statement, Let | Require) and not waits & read:
+            if (isinstance(statement, Let) or asks(statement)) and not waits & names_in((statement,)):
                 (folds if lets_of_folds((statement,)) else made).append(statement)
                 waits |= {s.name for s in folds[-1:] if isinstance(s, Let)}
             else:
@@ -79,14 +79,21 @@ def levelled(body: Statements) -> Statements:
     return (*made, *pending)
 
 
+def asks(statement: Statement) -> bool:
+    """Whether it only asks whether an index is inside, which comes before what is loaded there, in each launch."""
+    return isinstance(statement, Require) or (isinstance(statement, If) and all(map(asks, statement.body)))
+
+
 def are_apart(lets: Iterable[Statement], other: Statement) -> bool:
     """Whether a statement reads nothing that some others give a name."""
     return not names_in((other,)) & {let.name for let in lets if isinstance(let, Let)}
 
 
 def names_in(statements: Iterable[Statement]) -> set[str]:
-    """The names of values that statements read."""
-    return {each.name for each in every_expression(statements) if isinstance(each, Var)}
+    """The names of values, and of indices, that statements read."""
+    kept = tuple(statements)
+    values = {each.name for each in every_expression(kept) if isinstance(each, Var)}
+    return values.union(*(dim.names for dim in all_dims(kept)))
 
 
 def expand_together(body: Statements) -> Statements:
