@@ -30,6 +30,7 @@ from noyau.references import narrowed, unwarned
 from noyau.signatures.types import Instance
 
 Array = np.ndarray
+FEWEST = 30  # inputs that are tried, however long a compiler took, where they are quickly done with
 ENOUGH = 3  # broken cases after which a kernel is not tried further
 LARGE, LONG_S = 1 << 18, 0.03  # cells of an input, and seconds of two runs with the reference, that large ones have
 WATCHED, WATCHED_S = 60, 2.0  # attempts that are watched, and for how long
@@ -93,6 +94,7 @@ class OneKernel:
         """Every attempt, until enough is wrong or the time is used up."""
         tried, end_s, first = Tried(), time.monotonic() + self.budget_s, None
         for number, attempt in enumerate(attempts(self.op, sizes, seed, self.accepts)):
+            began_s = time.monotonic()
             arrays = self.inputs(attempt, attempt.sizes, tried)
             if arrays is None:
                 continue
@@ -104,7 +106,9 @@ class OneKernel:
             first = first or (attempt if right else None)
             if is_new and right:
                 self.judge_layouts(attempt, arrays, number, tried, end_s)
-            if self.is_enough(tried) or time.monotonic() > end_s:
+            now_s = time.monotonic()
+            is_short = number == 0 or (number < FEWEST and now_s - began_s < LONG_S * 10)
+            if self.is_enough(tried) or (now_s > end_s and not is_short):
                 break
         if first is not None and not self.is_enough(tried):
             for larger in grown(first):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from noyau.checking.adversarial import BLOCKS, FULL, PATTERNS, SMOKE, cases, cel
 from noyau.checking.undefined import traps
 from noyau.dtypes import DType
 from noyau.errors import InputError
+from noyau.ir.binding import Demand
 from noyau.ir.dims import Dim, indices, shape_of
 from noyau.ir.evaluation import evaluate
 from noyau.ir.graph import Gather, Iota, Lookup, Scatter, Select, View, expand_index
@@ -234,3 +237,9 @@ def test_expanding_is_what_the_broadcast_test_relies_on():
     (dim,) = expand_index(shape_of(["m"]), shape_of(["n"]))
     assert dim.evaluate({"m": 1, "#0": 4}) == 0
     assert dim.evaluate({"m": 5, "#0": 4}) == 4
+
+
+def test_sizes_that_a_graph_demands_are_found():
+    graph = replace(groups.softmax(), demands=(Demand(Dim.of(9), Dim.of("n"), "at most"),))
+    assert not fits(graph, {"rows": 5, "n": 3})
+    assert len(made(graph)) > 10

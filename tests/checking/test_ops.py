@@ -287,3 +287,16 @@ def test_a_tolerance_overrides_the_certificate_and_is_told():
     assert not check(root, tolerance=1e-5).ok
     with pytest.raises(InputError, match=r"the tolerance is -1; give a number above 0, such as 1e-3"):
         check(root, tolerance=-1)
+
+
+def test_kernels_that_take_long_to_compile_are_tried_all_the_same():
+    """What is quickly done with is tried some times, however long the first one took."""
+
+    @noyau.op("f64[n] -> f64[n]")
+    def halved(x):
+        return x / 2
+
+    halved.kernel(lambda x, out: np.divide(x, 2, out=out))
+    (found,) = check(halved, budget_s=0).kernels
+    assert found.certificate is not None
+    assert len(found.certificate.outcomes) >= 10

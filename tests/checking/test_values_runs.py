@@ -7,6 +7,7 @@ import pytest
 
 from noyau.checking import values
 from noyau.checking.values import FIRST_RUNS, MOVED_RUNS, Case, certify
+from noyau.errors import InputError
 from tests.checking import groups, kernels
 from tests.checking.groups import F32, Group
 
@@ -80,3 +81,17 @@ def test_cells_without_a_finite_truth_do_not_tell_what_is_usual():
     judge.see(np.array([9, 9, 9, 1, 1], np.float32))
     assert (judge.allowed()[3:] == before).all()
     assert judge.allowed()[0] > 8 * 9 * 0.0009  # as much as is usual
+
+
+def test_what_is_looked_up_for_nothing_may_be_refused():
+    """As NumPy refuses it."""
+    graph = groups.embedding(11)
+    given = Case("ids", (np.ones((11, 0), np.float32), np.array([99], np.int64)))
+
+    def refusing(inputs):
+        raise InputError("an index is outside the axis that it looks into")
+
+    assert certify(graph, refusing, [given], name="k").ok
+    assert not certify(
+        graph, refusing, [Case("ids", (np.ones((11, 3), np.float32), np.array([1], np.int64)))], name="k"
+    ).ok

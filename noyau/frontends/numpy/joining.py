@@ -223,6 +223,8 @@ def _block(a: Traced, axis: int, width: Any, value: Any) -> Any:
 
 def _edge_pad(a: Traced, axis: int, width: Any, value: Any) -> tuple[Any, Any]:
     lead = (slice(None),) * axis
+    if width != (0, 0):
+        a.tape.demand_at_most(1, a.node.shape[axis])
     ends = a[(*lead, slice(None, 1))], a[(*lead, slice(-1, None))]
     made = [None if w == 0 else _repeat(end, w, axis) for end, w in zip(ends, width, strict=True)]
     return made[0], made[1]

@@ -16,6 +16,11 @@ def test_pads(mode, width):
     agrees(lambda a: np.pad(a, width, mode=mode), x(3, 4))
 
 
+def test_nothing_has_no_edge():
+    with pytest.raises(UnsupportedError, match="it needs 1 to be at most 0"):
+        traced_only(lambda a: np.pad(a[:0], 1, mode="edge"), x(3, 4))
+
+
 def test_pads_of_several_values():
     agrees(lambda a: np.pad(a, ((1, 2), (0, 1)), constant_values=((1, 2), (3, 4.5))), x(3, 4, dtype=np.int32))
 
