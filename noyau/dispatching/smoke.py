@@ -85,14 +85,17 @@ def _drawn(
 
 
 def _plan(graph: Graph, maker: CaseMaker, called: Mapping[str, int]) -> Iterator[tuple[Mapping[str, int], Pattern]]:
-    """Usual sizes, all sizes at an edge as far as the arrays stay small, then other numbers. Where the graph does not
-    hold for usual sizes, those that it is `called` with, if they are not large."""
-    usual = usual_sizes(graph, {})
-    hint = {} if fits(graph, usual) or not called or cells(graph, called) > MADE else called
-    patterns = schedule(graph, hint, False, maker.has_floats)
+    """Usual sizes, all sizes at an edge as far as the arrays stay small, then other numbers."""
+    patterns = schedule(graph, hint(graph, called), False, maker.has_floats)
     yield from islice(patterns, 1)
-    yield from ((sizes, NORMAL) for sizes in sizes_at_edges(graph, usual, CELLS))
+    yield from ((sizes, NORMAL) for sizes in sizes_at_edges(graph, usual_sizes(graph, {}), CELLS))
     yield from patterns
+
+
+def hint(graph: Graph, called: Mapping[str, int]) -> Mapping[str, int]:
+    """The sizes that a graph is called with, where it does not hold for usual ones and these are not large; else
+    none."""
+    return {} if fits(graph, usual_sizes(graph, {})) or not called or cells(graph, called) > MADE else called
 
 
 def sizes_at_edges(graph: Graph, usual: Mapping[str, int], cells: int) -> list[dict[str, int]]:

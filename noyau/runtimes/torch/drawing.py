@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, islice
+from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
@@ -12,7 +13,7 @@ from noyau.checking.adversarial import NORMAL, CaseMaker, fits, usual_sizes
 from noyau.derivatives.deriving import gradient_name
 from noyau.descriptions import Description
 from noyau.dispatching.generating import Wanted
-from noyau.dispatching.smoke import made_inputs, sizes_at_edges
+from noyau.dispatching.smoke import hint, made_inputs, sizes_at_edges
 from noyau.errors import NoyauError
 from noyau.ir.evaluation import evaluate
 from noyau.ir.graph import Graph
@@ -21,6 +22,7 @@ Array = np.ndarray
 Draw: TypeAlias = Callable[[], Iterator[Mapping[str, Array]]]  # inputs of a graph, by name
 MOST = 6
 CELLS = 1 << 12  # of the largest array
+NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 def draw_op(description: Description, wanted: Wanted, graph: Graph) -> Iterator[Mapping[str, Array]]:
@@ -28,13 +30,16 @@ def draw_op(description: Description, wanted: Wanted, graph: Graph) -> Iterator[
     names = [node.output for node in graph.inputs]
     made = (dict(zip(names, arrays, strict=True)) for _, arrays in made_inputs(description, wanted, 0))
     first = next(made, None)
-    yield from draw_graph(graph, wanted.integers) if first is None else chain([first], made)
+    yield from draw_graph(graph, wanted.integers, wanted.sizes) if first is None else chain([first], made)
 
 
-def draw_graph(graph: Graph, integers: Mapping[str, int]) -> Iterator[Mapping[str, Array]]:
-    """Inputs such as a graph takes, of usual sizes and at edges; `integers` have their values."""
+def draw_graph(
+    graph: Graph, integers: Mapping[str, int], called: Mapping[str, int] = NOTHING
+) -> Iterator[Mapping[str, Array]]:
+    """Inputs such as a graph takes, of usual sizes, or those that it is `called` with where it holds for no others, and
+    at edges; `integers` have their values."""
     maker = CaseMaker(graph, np.random.default_rng(0))
-    usual = usual_sizes(graph, {})
+    usual = usual_sizes(graph, hint(graph, called))
     for sizes in [*([usual] if fits(graph, usual) else []), *sizes_at_edges(graph, usual, CELLS)]:
         made = maker.inputs(sizes, NORMAL)
         if made is not None:

@@ -237,3 +237,10 @@ def test_operators_of_gradients_are_there_before_they_are_called():
     tensor_calls(never_called.calls).plan((real(3),), {})
     known = {name.removeprefix("noyau::")[:-9] for name in torch._C._dispatch_get_all_op_names()}
     assert {"never_called_backward", "never_called_gradient"} <= known
+
+
+def test_what_holds_for_no_usual_sizes_is_tried_on_those_of_the_call():
+    op = noyau.op(lambda a: (np.roll(a, 2, axis=0) * a).sum(0) if a.shape[0] == 64 else a)
+    a = real(64, 2)
+    op(a).sum().backward()
+    assert torch.allclose(a.grad, torch.roll(a.detach(), 2, 0) + torch.roll(a.detach(), -2, 0))
