@@ -17,7 +17,7 @@ from types import MappingProxyType
 from noyau.builders import records
 from noyau.builders.records import today
 from noyau.descriptions import Description
-from noyau.dispatching.generating import CPU, Wanted, generate
+from noyau.dispatching.generating import Wanted, generate
 from noyau.dispatching.keys import Key, key_of
 from noyau.dispatching.records import Winner, bounds, recalled, smoke_key, text_digest, usual_text
 from noyau.dispatching.running import Built, build
@@ -109,7 +109,7 @@ class Choosing:
     def holds(self, chosen: Chosen, key: Key, wanted: Wanted) -> bool:
         """Whether what was traced for other sizes is right for these."""
         made = [self.remembered(chosen.wanted, key, language) for language in wanted.languages]
-        return all(each.generated.holds(wanted.sizes) for each in made if isinstance(each, Built))
+        return all(each.generated.certified_at(wanted.sizes) for each in made if isinstance(each, Built))
 
     def decided(self, wanted: Wanted, key: Key) -> Chosen:
         """The choice for a key, from what is recorded and what can run."""
@@ -198,7 +198,7 @@ class Choosing:
     def remembered(self, wanted: Wanted, key: Key, language: str) -> Built | str | None:
         """The program that was made before and holds for these sizes, or why there was none for them."""
         for sizes, made in self.programs.get((key, language), ()):
-            if made.generated.holds(wanted.sizes) if isinstance(made, Built) else sizes == wanted.sizes:
+            if made.generated.certified_at(wanted.sizes) if isinstance(made, Built) else sizes == wanted.sizes:
                 return made
         return None
 
@@ -239,11 +239,10 @@ def aloud(description: Description, asked: Callable[[], tuple[str, ...]]) -> Ite
 
 
 def passed(description: Description, built: Built) -> str:
-    """Nothing where a program passes its smoke certificate, now or before on this machine; else what is wrong. On a GPU
-    each launch is run for it: those for long rows are other kernels there."""
+    """Nothing where a program passes its smoke certificate, now or before on this machine; else what is wrong."""
     key = smoke_key(description, built.generated)
     if records.recall(key) is None:
-        certificate = smoke(description, built, every_launch=built.generated.wanted.device != CPU)
+        certificate = smoke(description, built)
         if not certificate.ok:
             return certificate.summary()
         with contextlib.suppress(OutputError):  # then the next process makes it again

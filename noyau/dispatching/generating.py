@@ -15,6 +15,7 @@ from noyau.dispatching.layouts import PACKED, Layout, laid_out, strided_names
 from noyau.dispatching.programs import LibraryStep, Program, Scheduling, program
 from noyau.errors import NoyauError, UnsupportedError
 from noyau.frontends.numpy.tracing import follow
+from noyau.ir.conditions import conditions_of, runs
 from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Node, Scatter, View, constant
 from noyau.ir.loops import Kernel
 from noyau.languages import c, numba, triton
@@ -88,6 +89,16 @@ class Generated:
         """Whether it is right for these sizes too."""
         alike = all(sizes.get(name, number) == number for name, number in self.specialised.items())
         return alike and all(demand.holds(sizes) for demand in self.graph.demands)
+
+    def certified_at(self, sizes: Mapping[str, int]) -> bool:
+        """Whether it is right for these sizes too, and its certificate is of what runs there: on a GPU other launches
+        run for long rows than for short ones, and those of the call that it was made for were tried."""
+        return self.holds(sizes) and (not self.wanted.sizes or self.launches(sizes) == self.launches(self.wanted.sizes))
+
+    def launches(self, sizes: Mapping[str, int]) -> tuple[bool, ...]:
+        """Which launches run at these sizes, of those of which sizes say so on a GPU."""
+        kernels = self.program.kernels if self.language in ON_GPU else ()
+        return tuple(runs(when, sizes) for kernel in kernels for when in conditions_of(kernel))
 
 
 def generate(

@@ -94,8 +94,12 @@ def usual_text(description: Description, wanted: Wanted) -> str:
 
 
 def smoke_key(description: Description, generated: Generated) -> str:
-    """What a smoke certificate depends on: the reference, the texts, the key, the machine, and who judges."""
-    return digest("smoke", __version__, generated.language, generated.text, *_told(description, generated.wanted))
+    """What a smoke certificate depends on: the reference, the texts, which launches the call has, the key, the machine,
+    and who judges."""
+    launches = str(generated.launches(generated.wanted.sizes))
+    return digest(
+        "smoke", __version__, generated.language, generated.text, launches, *_told(description, generated.wanted)
+    )
 
 
 def _key(description: Description, wanted: Wanted) -> str:

@@ -16,7 +16,7 @@ from noyau.checking.launches import covering
 from noyau.checking.native import certify_native
 from noyau.checking.values import Case
 from noyau.descriptions import Description
-from noyau.dispatching.generating import Generated, Wanted
+from noyau.dispatching.generating import ON_GPU, Generated, Wanted
 from noyau.dispatching.layouts import lie
 from noyau.dispatching.running import Built
 from noyau.ir.graph import Graph
@@ -32,13 +32,13 @@ MADE = 1 << 20  # of what a maker of inputs is asked for beyond its usual sizes
 EDGES = (33, 1, 16, 5)  # of all sizes: beyond a block of lanes, one, a whole block, a few
 
 
-def smoke(description: Description, built: Built, seed: int = 0, *, every_launch: bool = False) -> Certificate:
+def smoke(description: Description, built: Built, seed: int = 0) -> Certificate:
     """The certificate of a built program against the op's reference in float64, on a few small inputs that lie in
-    memory as it takes them. `every_launch`: first on larger ones, so that each launch of its kernels is run."""
+    memory as it takes them; on a GPU first on larger ones, where the call that it is made for has other launches."""
     generated, wanted = built.generated, built.generated.wanted
     judged_by = graph_of(description.reference, wanted.instance, wanted.constants)
-    larger = _larger(generated, seed) if every_launch and description.inputs is None else ()
-    cases = chain(larger, islice(_until(ENOUGH_S, _cases(description, generated, seed)), MOST))
+    small = islice(_until(ENOUGH_S, _cases(description, generated, seed)), MOST)
+    cases = chain(_larger(description, generated, seed), small)
     with np.errstate(all="ignore"):
         return certify_native(judged_by, built, cases, name=generated.called, spelt=lambda: generated.graph)
 
@@ -63,12 +63,15 @@ def _cases(description: Description, generated: Generated, seed: int) -> Iterato
         yield Case(label, tuple(laid))
 
 
-def _larger(generated: Generated, seed: int) -> Iterator[Case]:
-    """Inputs of sizes at which launches run that do not at usual ones."""
-    graph = generated.graph
-    plan = [(sizes, NORMAL) for sizes in covering(generated.program.kernels, usual_sizes(graph, {}), graph)]
-    for label, arrays in _drawn(generated, seed, plan):
-        yield Case(label, tuple(lie(array, generated.wanted.layout(at)) for at, array in enumerate(arrays)))
+def _larger(description: Description, generated: Generated, seed: int) -> Iterator[Case]:
+    """Inputs of sizes at which launches run that the call has, and that do not run at usual ones. None of an op's own
+    maker: it is not asked for sizes."""
+    if generated.language not in ON_GPU or description.inputs is not None:
+        return
+    graph, wanted = generated.graph, generated.wanted
+    found = covering(generated.program.kernels, usual_sizes(graph, {}), graph, wanted.sizes)
+    for label, arrays in _drawn(generated, seed, [(sizes, NORMAL) for sizes in found]):
+        yield Case(label, tuple(lie(array, wanted.layout(at)) for at, array in enumerate(arrays)))
 
 
 def _drawn(

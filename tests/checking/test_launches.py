@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from noyau.checking.adversarial import usual_sizes
-from noyau.checking.launches import MOST_CELLS, covering, runs
+from noyau.checking.launches import MOST_CELLS, covering
 from noyau.ir.loops import Kernel
 from noyau.lowering.nest import lower
 from noyau.schedules.grid import on_gpu
@@ -15,29 +15,25 @@ def made(rows="rows", columns="n") -> tuple[Kernel, dict[str, int]]:
     return on_gpu(lower(graph, "kernel")), usual_sizes(graph, {})
 
 
-def covered(kernel, usual, rows="rows", columns="n", most=MOST_CELLS):
-    return covering([kernel], usual, softmax(rows, columns), most)
+def covered(called, rows="rows", columns="n", most=MOST_CELLS):
+    kernel, usual = made(rows, columns)
+    return covering([kernel], usual, softmax(rows, columns), called, most)
 
 
-def test_each_launch_runs_at_some_sizes():
-    kernel, usual = made()
-    found = covered(kernel, usual)
-    assert found == [{"rows": 2, "n": 8193}, {"rows": 2, "n": 524289}]
-    for launch in kernel.launches:
-        assert sum(runs(launch.when, sizes) for sizes in (usual, *found)) == 1
+def test_the_launches_of_a_call_run_at_some_sizes():
+    assert covered({"rows": 500, "n": 100}) == []
+    assert covered({"rows": 4, "n": 50257}) == [{"rows": 2, "n": 8193}]
+    assert covered({"rows": 500, "n": 50257}) == covered({"rows": 1, "n": 1 << 20}) == [{"rows": 2, "n": 524289}]
 
 
 def test_launches_that_take_too_much_are_left_out():
-    assert covered(*made(), most=1 << 16) == [{"rows": 2, "n": 8193}]
+    assert covered({"rows": 500, "n": 50257}, most=1 << 16) == []
 
 
 def test_sizes_that_are_known_stay():
-    kernel, usual = made("rows", 100)
-    assert covered(kernel, usual, columns=100) == []
-    kernel, usual = made("rows", 20000)
-    assert covered(kernel, usual, columns=20000, most=1 << 22) == [{"rows": 129}]
+    assert covered({"rows": 500}, columns=100) == []
+    assert covered({"rows": 500}, columns=20000, most=1 << 22) == [{"rows": 129}]
 
 
-def test_what_sizes_do_not_say_does_not_run():
-    kernel, _ = made()
-    assert not any(runs(launch.when, {}) for launch in kernel.launches)
+def test_a_call_of_sizes_that_are_not_known_has_no_launches():
+    assert covered({}) == []

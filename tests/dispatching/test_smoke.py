@@ -30,25 +30,32 @@ def test_a_program_of_several_steps_passes():
     assert smoke(op.description, build(generated(op, numbers(2, 3), numbers(3, 4), numbers(4)))).ok
 
 
-def test_each_launch_of_a_gpus_kernel_is_run(monkeypatch):
-    """One that leaves the last cell of long rows passes where short ones alone are tried."""
+def test_the_launches_of_a_call_are_run(monkeypatch):
+    """One that leaves the last cell of long rows passes for a call that has none."""
     builder = pytest.importorskip("noyau.builders.triton")
     if not builder.interprets():
         pytest.skip("Triton does not interpret")
     for place, name, least in ((grid_rows, "KEPT", 8), (grid_shared, "SHORT", 16), (grid_shared, "FEW", 1)):
         monkeypatch.setattr(place, name, least)
     monkeypatch.setattr("noyau.dispatching.smoke.EDGES", ())
-    op = softmax_op()
+    op, short, long = softmax_op(), {"batch_0": 4, "n": 5}, {"batch_0": 4, "n": 50}
     made = generated(op, numbers(4, 5), language="triton")
-    assert smoke(op.description, build(made), every_launch=True).ok
     head, streamed, tail = made.text.rpartition("noyau_store(")
     tail = re.sub(r"(\w+)_(inside|lines),", r"\1_\2 & (\1 != n - 1),", tail)
-    wrong = replace(made, text=head + streamed + tail)
-    assert wrong.text != made.text
-    assert smoke(op.description, build(wrong)).ok
-    certificate = smoke(op.description, build(wrong), every_launch=True)
-    assert not certificate.ok
-    assert "never wrote" in certificate.summary()
+    wrong = head + streamed + tail
+    assert wrong != made.text
+    certificates = {
+        (text, n): smoke(op.description, build(replace(made, text=text, wanted=replace(made.wanted, sizes=sizes))))
+        for text in (made.text, wrong)
+        for n, sizes in ((5, short), (50, long))
+    }
+    assert [each.ok for each in certificates.values()] == [True, True, True, False]
+    assert "never wrote" in certificates[wrong, 50].summary()
+    for sizes, other in ((short, long), (long, short)):
+        one = replace(made, wanted=replace(made.wanted, sizes=sizes))
+        assert one.certified_at(sizes)
+        assert one.holds(other)
+        assert not one.certified_at(other)
 
 
 def test_what_is_wrong_does_not_pass():

@@ -11,6 +11,7 @@ import torch
 from noyau.dispatching.running import Built
 from noyau.errors import InputError
 from noyau.frontends.torch.dtypes import TO_TORCH
+from noyau.ir.binding import bind
 from noyau.runtimes.numpy import plain
 from noyau.runtimes.numpy.doors import MISS, Argument
 from noyau.runtimes.torch.arrays import array_of, shown
@@ -24,13 +25,13 @@ _ALIGNED = 15
 
 class DeviceDoor:
     """A built program on tensors of a GPU: `door(arguments)` takes a tuple of them, and Python numbers where `ends`
-    says so, and gives a new tensor, or a tuple of several; MISS where an argument is not as `ends` says, or sizes are
-    refused. A tensor without axes may lie on the CPU."""
+    says so, and gives a new tensor, or a tuple of several; MISS where an argument is not as `ends` says, sizes are
+    refused, or launches run for them that its certificate is not of. A tensor without axes may lie on the CPU."""
 
     def __init__(self, built: Built, ends: Sequence[Argument], called: str, tiles: Mapping[str, int]) -> None:
         self.ends, self.called = tuple(ends), called
         self.device = torch.device(built.generated.wanted.device)
-        self.run = host(built, tiles)
+        self.run, self.generated = host(built, tiles), built.generated
         self.known: dict[Any, Callable[..., tuple[torch.Tensor, ...]]] = {}
         self.scalars: dict[Any, torch.Tensor] = {}
         self.repeats = all(end.equals is None for end in self.ends)  # else a cell says which kernel it is
@@ -49,7 +50,7 @@ class DeviceDoor:
         if plan is None:
             return self.anew(arguments, key)
         given: Any = arguments if are_tensors else self.read(arguments, looked_at=True)
-        if given is None:
+        if given is None or plan is missed:
             return MISS
         made = plan(given)
         return made[0] if len(made) == 1 else made
@@ -60,13 +61,26 @@ class DeviceDoor:
         if given is None:
             return MISS
         try:
+            if not self.generated.certified_at(self.sizes(given)):
+                self.keep(key, missed)
+                return MISS
             results, plan = self.run.followed(given)
         except InputError:
             return MISS
         there = all(each.device == self.device for each in arguments if isinstance(each, torch.Tensor))
         if self.repeats and there:
-            self.known = {**(self.known if len(self.known) < MOST else {}), key: plan or self.hosted}
+            self.keep(key, plan or self.hosted)
         return results[0] if len(results) == 1 else tuple(results)
+
+    def keep(self, key: Any, plan: Callable[..., tuple[torch.Tensor, ...]]) -> None:
+        """What is called for tensors like these from now on."""
+        self.known = {**(self.known if len(self.known) < MOST else {}), key: plan}
+
+    def sizes(self, tensors: Sequence[torch.Tensor]) -> Mapping[str, int]:
+        """The sizes of a call with these tensors. InputError where they do not fit together."""
+        inputs = self.generated.graph.inputs
+        bound = bind([node.shape for node in inputs], [tensor.shape for tensor in tensors], [n.output for n in inputs])
+        return {**self.generated.wanted.sizes, **bound}
 
     def hosted(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """A program of several steps, on tensors that were looked at."""
@@ -117,6 +131,11 @@ class DeviceDoor:
             if found is not None:
                 self.scalars = {**(self.scalars if len(self.scalars) < MOST_SCALARS else {}), key: found}
         return found
+
+
+def missed(_: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Stands for what is certified by another program."""
+    raise NotImplementedError("a door misses such tensors before it calls anything")
 
 
 def filled(end: Argument, number: Any, device: torch.device) -> torch.Tensor | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 
 import pytest
 
@@ -19,6 +20,8 @@ from noyau.runtimes.torch.device_doors import DeviceDoor  # noqa: E402
 from noyau.runtimes.torch.hosting import host  # noqa: E402
 from noyau.runtimes.torch.triton_kernels import DeviceKernel, Room  # noqa: E402
 from noyau.runtimes.torch.triton_launching import Launcher, Noted, Plan, Shown, noting  # noqa: E402
+from noyau.schedules import grid_rows, grid_shared  # noqa: E402
+from tests.dispatching.ops import generated, softmax_op  # noqa: E402
 from tests.runtimes.torch import kinds  # noqa: E402
 
 
@@ -105,6 +108,26 @@ def test_a_door_of_a_program_of_several_steps():
     assert door((x.double(), w)) is MISS
     assert door((x.numpy(), w)) is MISS
     assert door((x,)) is MISS
+
+
+def test_a_door_misses_what_its_certificate_is_not_of(monkeypatch):
+    """Other launches run for long rows; once that is known, nothing is asked again."""
+    if not triton_launching.load.__globals__["interprets"]():
+        pytest.skip("Triton does not interpret")
+    monkeypatch.setattr(grid_rows, "KEPT", 8)
+    monkeypatch.setattr(grid_shared, "SHORT", 1 << 20)
+    x, asked = torch.randn(2, 20), []
+    short = generated(softmax_op(), torch.ones(2, 5).numpy(), language="triton")
+    long = replace(short, wanted=replace(short.wanted, sizes={"batch_0": 2, "n": 300}))
+    short = replace(short, wanted=replace(short.wanted, sizes={"batch_0": 2, "n": 5}))
+    doors = [DeviceDoor(build(each), [Argument(DType.F32, 2)], "softmax", {}) for each in (short, long)]
+    assert torch.allclose(doors[0]((x[:, :7].clone(),)), torch.softmax(x[:, :7], -1))
+    assert doors[0]((x,)) is MISS
+    monkeypatch.setattr(DeviceDoor, "sizes", lambda *_: asked.append(1))
+    assert doors[0]((x.clone(),)) is MISS
+    assert not asked
+    monkeypatch.undo()
+    assert torch.allclose(doors[1]((x,)), torch.softmax(x, -1), atol=1e-6)
 
 
 def test_what_is_written_beside_an_output_is_found():
