@@ -5,8 +5,10 @@
 All candidates of a case are timed in one race by noyau's clock (`noyau.bench`): in rounds, on inputs that change, and
 verified against float64. The floor is a copy of as many bytes that are in no cache, as the inputs are not when their
 turn comes, or the scalar functions of the case at the rates that `noyau machine` measures, whichever takes longer;
-both are measured in the same run. torch.compile writes its result
-over `out` where that is given. Cases are added to the record, results/cpu_peers.json, which is printed.
+both are measured in the same run. Beside it stands what reading the inputs alone takes, measured alike: where reads and
+writes have ways of their own, a copy moves more than a loop that only reads, and a sum cannot reach its rate.
+torch.compile writes its result over `out` where that is given. Cases are added to the record,
+results/cpu_peers.json, which is printed.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from noyau.ir.graph import Graph, Map
 from noyau.ops import Op
 from noyau.reports.machine import this_machine, usable_cores
 from noyau.signatures.binding import bind
-from noyau.timing.bandwidth import measure_around, measure_copy
+from noyau.timing.bandwidth import measure_around, measure_copy, measure_read
 from noyau.timing.conditions import last_level_bytes
 from noyau.timing.kept import measured
 
@@ -254,10 +256,10 @@ def scalar_s(graph: Graph, sizes: Mapping[str, int]) -> float:
     return alone_s / machine.scaling["exp"].get(CORES, 1.0)
 
 
-def cold_copy_s(moved_bytes: int) -> float:
-    """The seconds of the fastest copy that moves so many bytes, as a part of one that no cache can hold."""
+def cold_s(moved_bytes: int, *ways: Callable[[int, int], float]) -> float:
+    """The seconds in which the fastest of some loops moves so many bytes, as a part of what no cache can hold."""
     times = max(1, math.ceil(BEYOND * last_level_bytes() / moved_bytes))
-    return moved_bytes / max(measure(times * moved_bytes, CORES) for measure in (measure_copy, measure_around))
+    return moved_bytes / max(measure(times * moved_bytes, CORES) for measure in ways)
 
 
 def first_call_s(case: Case, language: str) -> float:
@@ -286,7 +288,7 @@ def run(case: Case, budget_s: float) -> dict[str, Any]:
     (at,) = found.at
     functions_s = scalar_s(graph_of(case), at.sizes)
     moved = at.work.bytes_moved
-    copy_s = cold_copy_s(moved)
+    copy_s, read_s = cold_s(moved, measure_copy, measure_around), cold_s(at.work.read_bytes, measure_read)
     times = {
         row.name: {way: at.time_s(row.name, way) for way in (RETURNING, FILLING)} for row in at.rows if not row.skipped
     }
@@ -295,6 +297,7 @@ def run(case: Case, budget_s: float) -> dict[str, Any]:
         "sizes": dict(at.sizes),
         "bytes_moved": moved,
         "copy_s": copy_s,
+        "read_s": read_s,
         "functions_s": functions_s,
         "bound_s": max(copy_s, functions_s),
         "first_call_s": {language: first_call_s(case, language) for language in GENERATED},
@@ -349,7 +352,8 @@ def summary(records: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
             kind = "copy" if each["copy_s"] >= each["functions_s"] else "functions"
             first = f"first call {first_calls(each)[ours.removeprefix('generated ')]:.2f} s"
             late = "" if share <= NEAR else f", beyond {NEAR}"
-            yield f"  {name}: {share:.2f} of the floor ({kind}{late}); {first}"
+            alone = f", {least_s / each['read_s']:.2f} of reading its inputs alone" if "read_s" in each else ""
+            yield f"  {name}: {share:.2f} of the floor ({kind}{late}){alone}; {first}"
 
 
 def main() -> None:
