@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
+from types import MappingProxyType
 
 import numpy as np
 
@@ -29,6 +31,7 @@ ENOUGH_S = 0.1  # after which no further case is begun
 MOST = 8
 CELLS = 1 << 13  # of the largest array
 MADE = 1 << 20  # of what a maker of inputs is asked for beyond its usual sizes
+NO_SIZES: Mapping[str, int] = MappingProxyType({})
 EDGES = (33, 1, 16, 5)  # of all sizes: beyond a block of lanes, one, a whole block, a few
 
 
@@ -64,14 +67,25 @@ def _cases(description: Description, generated: Generated, seed: int) -> Iterato
 
 
 def _larger(description: Description, generated: Generated, seed: int) -> Iterator[Case]:
-    """Inputs of sizes at which launches run that the call has, and that do not run at usual ones. None of an op's own
-    maker: it is not asked for sizes."""
-    if generated.language not in ON_GPU or description.inputs is not None:
+    """Inputs of sizes at which launches run that the call has, and that do not run at usual ones; of an op's own maker,
+    where it takes such sizes."""
+    if generated.language not in ON_GPU:
         return
     graph, wanted = generated.graph, generated.wanted
-    found = covering(generated.program.kernels, usual_sizes(graph, {}), graph, wanted.sizes)
-    for label, arrays in _drawn(generated, seed, [(sizes, NORMAL) for sizes in found]):
-        yield Case(label, tuple(lie(array, wanted.layout(at)) for at, array in enumerate(arrays)))
+    for sizes in covering(generated.program.kernels, usual_sizes(graph, {}), graph, wanted.sizes):
+        found = _drawn(generated, seed, [(sizes, NORMAL)])
+        if description.inputs is not None:
+            found = _made_at(description, generated, seed, sizes)
+        for label, arrays in found:
+            yield Case(label, tuple(lie(array, wanted.layout(at)) for at, array in enumerate(arrays)))
+
+
+def _made_at(
+    description: Description, generated: Generated, seed: int, sizes: Mapping[str, int]
+) -> Iterator[tuple[str, list[Array]]]:
+    """What the op's maker makes of some sizes; nothing where it does not take them."""
+    with contextlib.suppress(Exception):  # of a user's function
+        yield from islice(made_inputs(description, generated.wanted, seed, generated, sizes), 1)
 
 
 def _drawn(
@@ -110,11 +124,15 @@ def sizes_at_edges(graph: Graph, usual: Mapping[str, int], cells: int) -> list[d
 
 
 def made_inputs(
-    description: Description, wanted: Wanted, seed: int, of: Generated | None = None
+    description: Description,
+    wanted: Wanted,
+    seed: int,
+    of: Generated | None = None,
+    sizes: Mapping[str, int] = NO_SIZES,
 ) -> Iterator[tuple[str, list[Array]]]:
     """What the op's maker of inputs makes of these dtypes and ranks, and from which seed; nothing without a maker.
     `of`: of sizes that this holds for, those that it was specialised to asked for by name; nothing where these are
-    large."""
+    large. `sizes`: those that are asked for besides."""
     maker, signature = description.inputs, description.signature
     if maker is None or signature is None:
         return
@@ -122,6 +140,7 @@ def made_inputs(
     asked = {} if of is None else sizes_asked(maker, of.specialised)
     if math.prod(asked.values()) > MADE:
         return
+    asked |= {name: size for name, size in sizes.items() if name in sizes_of(maker)}
     for number in range(MOST):
         rng = np.random.default_rng([seed, number])
         given = made_by(maker, rng, asked, description.reference.parameters, description.name)

@@ -58,6 +58,32 @@ def test_the_launches_of_a_call_are_run(monkeypatch):
         assert not one.certified_at(other)
 
 
+@pytest.mark.parametrize("takes", [True, False])
+def test_a_maker_is_asked_for_sizes_of_long_rows_and_need_not_take_them(takes, monkeypatch):
+    builder = pytest.importorskip("noyau.builders.triton")
+    if not builder.interprets():
+        pytest.skip("Triton does not interpret")
+    monkeypatch.setattr(grid_rows, "KEPT", 8)
+    asked = []
+
+    def inputs(rng, rows=2, n=5):
+        asked.append((rows, n))
+        if n > 5 and not takes:
+            raise ValueError("n is 5")
+        return (rng.random((rows, n), np.float32),)
+
+    @noyau.op("f32[rows, n] -> f32[rows, n]", inputs=inputs)
+    def shares(x):
+        return x / x.sum(-1, keepdims=True)
+
+    made = generated(shares, numbers(4, 5), language="triton")
+    called = replace(made, wanted=replace(made.wanted, sizes={"rows": 400, "n": 50}))
+    asked.clear()
+    assert smoke(shares.description, build(called)).ok
+    assert asked[0] == (2, 9)
+    assert asked[1] == (2, 5)
+
+
 def test_what_is_wrong_does_not_pass():
     op = scale_op()
     made = generated(op, numbers(3), 2.0)
