@@ -103,7 +103,7 @@ class OneKernel:
                 self.require_dtypes(attempt.instance, arrays)
                 tried.instances[attempt.instance] = None
             right = self.judge(attempt, "contiguous", arrays, number, tried)
-            first = first or (attempt if right else None)
+            first = first or (attempt if right and any(array.size for array in arrays) else None)
             if is_new and right:
                 self.judge_layouts(attempt, arrays, number, tried, end_s)
             now_s = time.monotonic()
@@ -158,9 +158,9 @@ class OneKernel:
     def judge_layouts(
         self, attempt: Attempt, arrays: tuple[Array, ...], number: int, tried: Tried, end_s: float
     ) -> None:
-        """The same inputs in other places of memory, for what takes strided arrays."""
-        for name in self.candidate.layouts:
-            if time.monotonic() > end_s:
+        """The same inputs in other places of memory, for what takes strided arrays; the first however late it is."""
+        for place, name in enumerate(self.candidate.layouts):
+            if place and time.monotonic() > end_s:
                 return
             laid = replace(attempt, made_of=f"{name} arrays, {attempt.made_of}")
             if name == "expanded":

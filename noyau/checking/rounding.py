@@ -47,6 +47,7 @@ class RandomRounding(Evaluator):
         super().__init__(False, sizes)
         self.rng, self.turn = rng, turn
         self.overflows: dict[str, np.ndarray] = {}  # of products: which cells are infinite for their size alone
+        self.products: dict[str, np.ndarray] = {}  # those products with more bits
 
     def value(self, node: Node, operands: Sequence[Any], inputs: Arrays) -> Any:
         result = self.in_turn(node, super().value(node, operands, inputs), operands)
@@ -54,8 +55,7 @@ class RandomRounding(Evaluator):
             return moved(result, self.rng)
         if node.dtype not in LONG or not is_rounded(node):
             return result
-        longer = [x.astype(LONGER[x.dtype]) if x.dtype in LONGER else x for x in operands]
-        exact = Longer(self.wide, self.sizes).value(node, longer, inputs)
+        exact = Longer(self.wide, self.sizes).value(node, [_longer(each) for each in operands], inputs)
         if isinstance(node.kind, Map) and node.kind.function in BELOW_ONE:
             reached = (np.abs(exact) == 1) & np.isfinite(operands[0])
             exact = np.where(reached, exact * np.nextafter(exact.dtype.type(1), exact.dtype.type(0)), exact)
@@ -68,6 +68,9 @@ class RandomRounding(Evaluator):
         match node.kind:
             case Map("multiply") if np.isinf(result).any():
                 self.overflows[node.output] = np.isinf(result) & np.isfinite(operands[0]) & np.isfinite(operands[1])
+                self.products[node.output] = np.multiply(*map(_longer, operands))
+            case Map("add" | "subtract" as function):
+                return self.at_once(function == "subtract", node.inputs, result, operands)
             case Contract(equation):
                 return contracted(equation, result, operands, self.turn)
             case Reduce("sum", axes):
@@ -79,6 +82,18 @@ class RandomRounding(Evaluator):
             case _:
                 pass
         return result
+
+    def at_once(self, minus: bool, names: Sequence[str], result: Any, operands: Sequence[Any]) -> Any:
+        """A sum or difference to which the first operand, or in another turn the second, is a product that overflows
+        alone, as it ends where it is multiplied and added at once."""
+        at = self.turn % TURNS - 1
+        if at > 1 or names[at] not in self.overflows:
+            return result
+        terms = [_longer(each) for each in operands]
+        terms[at] = self.products[names[at]]
+        with np.errstate(all="ignore"):
+            made = (terms[0] - terms[1] if minus else terms[0] + terms[1]).astype(result.dtype)
+        return np.where(self.overflows[names[at]], made, result)
 
     def rounded(self, result: np.ndarray, exact: np.ndarray) -> np.ndarray:
         """The result, or the neighbour of it on the other side of the exact one."""
@@ -94,6 +109,11 @@ LONGER: dict[np.dtype[Any], np.dtype[Any]] = {
     np.dtype(np.float64): np.dtype(np.longdouble),
 }
 ENDS = {dtype: (dtype.type(np.inf), dtype.type(-np.inf)) for dtype in LONGER}
+
+
+def _longer(array: np.ndarray) -> np.ndarray:
+    """The same numbers with more bits, where there is such a dtype."""
+    return array.astype(LONGER[array.dtype]) if array.dtype in LONGER else array
 
 
 class Longer(Evaluator):

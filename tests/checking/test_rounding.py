@@ -150,3 +150,21 @@ def test_sums_of_what_overflows_end_as_in_other_orders(large, dtype, ends):
     for turn, end in enumerate(ends):
         found = otherwise_rounded(graph, {"x": x, "y": y}, np.random.default_rng(0), turn)[graph.outputs[0]]
         np.testing.assert_equal(float(found), end)
+
+
+@pytest.mark.parametrize("dtype", LONG, ids=lambda dtype: dtype.value)
+def test_a_product_that_overflows_alone_may_be_finite_to_a_sum_that_multiplies_at_once(dtype):
+    """x y - y x is NaN, or an infinity where one of the products is not rounded; x y - x is huge, and not infinite."""
+    g = Group()
+    x, y = g.input("x", dtype, "n"), g.input("y", dtype, "n")
+    both = g.map("subtract", g.map("multiply", x, y), g.map("multiply", y, x))
+    one = g.map("subtract", g.map("multiply", x, y), x)
+    graph, most = g.graph(both, one), np.finfo(dtype.numpy).max
+    given = {"x": np.array([most / 2, most], dtype.numpy), "y": np.array([2.5, 1.5], dtype.numpy)}
+    with np.errstate(all="ignore"):
+        found = [otherwise_rounded(graph, given, np.random.default_rng(0), turn) for turn in range(3)]
+    assert np.isnan(found[0][both]).all()
+    assert (found[1][both] == -np.inf).all()
+    assert (found[2][both] == np.inf).all()
+    assert np.isinf(found[0][one]).all()
+    assert np.allclose(found[1][one] / most, [0.75, 0.5])
