@@ -185,12 +185,14 @@ def test_a_function_keeps_its_promise(run, name):
     assert error[worst] <= cmath.ULP[name] + slack, [float(each[worst]).hex() for each in operands]
 
 
-def test_e_to_what_is_never_above_0_has_the_bits_of_e_to_anything(run):
+def test_e_to_what_is_never_above_0_is_e_to_anything(run):
     bits = np.arange(0x80000000, 0xFF800001, 4099, dtype=np.uint32)  # -0 to -inf
     nan, rounded_up = np.float32([np.nan]), np.float32([1e-7, 0.5, 60])
     x = np.concatenate([bits.view(np.float32), np.linspace(-105, 0, 100001, dtype=np.float32), nan, rounded_up])
     got, want = run("noyau_exp_negative_f32", x), run("noyau_exp_f32", x)
-    assert np.array_equal(got, want, equal_nan=True)
+    normal = ~(want < 2**-120)  # below it the product with the scale is rounded apart
+    assert np.array_equal(got[normal], want[normal], equal_nan=True)
+    assert ulps(got[~normal], np.exp(x[~normal].astype(np.float64))).max() <= cmath.ULP["noyau_exp_f32"]
 
 
 def test_ulps_measures():

@@ -114,14 +114,13 @@ NOYAU_INLINE uint32_t noyau_bits_f32(float x) {
     return cell.bits;
 }
 
-/* e^r for |r| <= log(2)/2: 1 + r + r^2 p(r), p minimax. */
-NOYAU_INLINE float noyau_exp_part_f32(float r) {
+/* (e^r - 1) / r for |r| <= log(2)/2: 1 + r p(r), p minimax. */
+NOYAU_INLINE float noyau_exp_slope_f32(float r) {
     float p = 0.001393817f;
     p = p * r + 0.0083689885f;
     p = p * r + 0.04166643f;
     p = p * r + 0.16666518f;
     p = p * r + 0.5f;
-    p = p * r + 1;
     return p * r + 1;
 }
 
@@ -144,15 +143,15 @@ NOYAU_INLINE float noyau_from_limit_f32(float x, float limit) {
     return x < least ? least : x;
 }
 
-/* e^x for x <= 0, and up to 66: 2^n in one factor that varies and one that does not, so that a denormal result is
-   rounded once. At the limit the first one is 0. */
+/* e^x for x <= 0, and up to 66, as right as noyau_exp_f32, by one factor, which may be denormal; at the limit it is 0.
+   The factor comes of the bits and a constant, while the slope is computed. */
 NOYAU_INLINE float noyau_exp_negative_f32(float x) {
     const float t = noyau_from_limit_f32(x, -110.2f);
     const float shifted = t * 1.442695f + (0x1.8p23f + 159);
     const float n = shifted - (0x1.8p23f + 159);
     const float r = t - n * 0x1.62e4p-1f - n * 0x1.7f7d1cp-20f; /* log(2) in two parts */
-    const float scale = noyau_from_bits_f32(noyau_bits_f32(shifted) << 23);
-    return noyau_exp_part_f32(r) * scale * 0x1p-32f;
+    const float scale = noyau_from_bits_f32(noyau_bits_f32(shifted) << 23) * 0x1p-32f;
+    return noyau_exp_slope_f32(r) * (r * scale) + scale;
 }
 
 static inline int64_t noyau_maximum_i64(int64_t a, int64_t b)

@@ -170,8 +170,8 @@ noyau_bits_f32 = _bits(types.float32, types.uint32)
 noyau_from_bits_f32 = _bits(types.uint32, types.float32)
 
 
-# e^x for x <= 0, and up to 66: 2^n in one factor that varies and one that does not, so that a denormal result is
-# rounded once. At the limit the first one is 0.
+# e^x for x <= 0, and up to 66, as right as noyau_exp_f32, by one factor, which may be denormal; at the limit it is 0.
+# The factor comes of the bits and a constant, while the slope is computed.
 @scalar
 def noyau_exp_negative_f32(x):
     # x, but the limit where it is less; NaN stays. No compiler knows the limit: where it does, gcc computes what becomes
@@ -183,16 +183,15 @@ def noyau_exp_negative_f32(x):
     shifted = t * f32(1.442695) + (f32(12582912.0) + f32(159.0))
     n = shifted - (f32(12582912.0) + f32(159.0))
     r = t - n * f32(0.69314575) - n * f32(1.4286068e-06)  # log(2) in two parts
-    scale = noyau_from_bits_f32(u32(noyau_bits_f32(shifted) << u32(23)))
-    # e^r for |r| <= log(2)/2: 1 + r + r^2 p(r), p minimax.
+    scale = noyau_from_bits_f32(u32(noyau_bits_f32(shifted) << u32(23))) * f32(2.3283064e-10)
+    # (e^r - 1) / r for |r| <= log(2)/2: 1 + r p(r), p minimax.
     p = f32(0.001393817)
     p = p * r + f32(0.0083689885)
     p = p * r + f32(0.04166643)
     p = p * r + f32(0.16666518)
     p = p * r + f32(0.5)
-    p = p * r + f32(1.0)
-    exp_part = p * r + f32(1.0)
-    return exp_part * scale * f32(2.3283064e-10)
+    exp_slope = p * r + f32(1.0)
+    return exp_slope * (r * scale) + scale
 
 
 # log(x) = n log(2) + log(1 + f) with |f| <= 1/3. 1.0 ulp.
