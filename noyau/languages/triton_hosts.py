@@ -217,7 +217,8 @@ class Caller(Sizes):
         match tile.how:
             case "is":
                 values = ", ".join(str(tile.number * 2**k // 4) for k in range(5))
-                yield f'{name} = tiles.get("{name}", {smaller(tile, tiles, str(tile.number))})  # or one of {values}'
+                usual = smaller(tile, tiles, str(tile.number)) + self.twice(tile, launch, tiles)
+                yield f'{name} = tiles.get("{name}", {usual})  # or one of {values}'
             case "upto":
                 whole = next(covered_by(tile, launch))
                 usual = f"min({tile.number}, max({WARP}, triton.next_power_of_2({self.dim(whole)})))"
@@ -237,7 +238,7 @@ class Caller(Sizes):
                 whole = next(covered_by(tile, launch), None) or row_length(launch)
                 part = f" // {MOST_AT_ONCE // tile.number}" if tile.number < MOST_AT_ONCE else ""
                 size = smaller(tile, tiles, f"block_of({self.dim(whole * max(1, tile.number // MOST_AT_ONCE))}){part}")
-                yield f'{name} = tiles.get("{name}", max(1, {size}))'
+                yield f'{name} = tiles.get("{name}", max(1, {size}{self.twice(tile, launch, tiles)}))'
             case "aligns":
                 found = [self.dim(step) for step in strides_in(row_of(launch), tile.number)]
                 known = " and ".join(f"{closed(step)} % {tile.number} == 0" for step in found)
@@ -246,6 +247,13 @@ class Caller(Sizes):
                 others = " * ".join(other.name for other in tiles if other.how in ("is", "upto", "fits", "keeps"))
                 others = f"({others})" if " " in others else others
                 yield f'{name} = tiles.get("{name}", max(1, {tile.number} // {others}))'
+
+    def twice(self, tile: Tile, launch: Launch, tiles: Sequence[Tile]) -> str:
+        """What follows the size of a tile that is twice as large for the longest rows."""
+        if not tile.twice:
+            return ""
+        led = "ALIGN == 1 and " if any(other.how == "aligns" for other in tiles) else ""
+        return f" * (2 if {led}{self.dim(next(covered_by(tile, launch)))} >= {tile.twice} else 1)"
 
     def warps(self, printer: Printer) -> str:
         pieces = [tile for tile in printer.tiles if tile.how == "pieces"]
@@ -264,7 +272,8 @@ class Caller(Sizes):
         told = max(printer.tiles, key=lambda tile: tile.warps, default=None)
         if told is not None and told.warps > 0:
             led = told.led > 1 and any(tile.how == "aligns" for tile in printer.tiles)
-            each = f"{told.warps} if ALIGN == 1 else max(1, {told.name} // {OF_LED})" if led else told.warps
+            each = f"{told.name} // {told.number // told.warps}" if told.twice else f"{told.warps}"
+            each = f"{each} if ALIGN == 1 else max(1, {told.name} // {OF_LED})" if led else each
             return f'tiles.get("num_warps", {each})'
         more = 2 ** -min([0, *(tile.warps for tile in printer.tiles)])
         return f'tiles.get("num_warps", warps_of({f"{more} * " if more > 1 else ""}{cells}))'

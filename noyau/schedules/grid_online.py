@@ -20,7 +20,7 @@ from noyau.schedules.folds import State
 from noyau.schedules.grid_tiles import ZERO, Tile, ceiling, folded
 from noyau.schedules.steps import Statements, minimum
 
-TILE = Tile("BLOCK", "is", 16384, 16, 8)  # each of its tiles waits for a reduction
+TILE = Tile("BLOCK", "is", 16384, 16, 8, 1 << 17)  # each of its tiles waits for a reduction
 GROUP = Tile("GROUP", "is", 8)  # cells of one thread, of which no other one has to know: 16 bytes
 LANES = Tile("LANES", "is", 512, 8)
 WRITTEN = Tile("LANES", "grows", 2048, 64, 4)  # where cells are written then: so many that few rows are on the way

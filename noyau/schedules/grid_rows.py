@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from noyau.dtypes import DType
 from noyau.ir.dims import Dim
 from noyau.ir.loops import Alloc, Axis, Call, Expr, Fold, If, Kernel, Launch, Let, Load, Loop, Statement, Store
 from noyau.ir.operators import OPERATORS
@@ -52,6 +53,7 @@ HARD = Tile("ROWS", "shares", 1024, -1)  # with one fold, or what is dear, or se
 PIECES = Tile("ROWS", "shares", 512, -2)  # without folds
 OUTER = Tile("OUTER", "fits", 2)  # rounds around rows without folds that read some of the same cells
 LONG = Tile("BLOCK", "grows", 16384, 512, 4)  # so many warps that few rows are on the way
+LONGEST = replace(LONG, twice=1 << 17)  # 32 cells of a thread, which then has as many registers as it can
 SEVERAL = Tile("BLOCK", "grows", 32768, 512, 4)  # of several arrays: as many cells as of a row twice as long
 ONCE = Tile("BLOCK", "is", 4096, 8)  # where one pass is enough, of which rounds are loaded ahead
 
@@ -85,7 +87,10 @@ def _tile(inner: Statements, passed: Statements) -> Tile:
     if passed != inner:
         return TILE if any(pair.mean for pair in pairs_in(inner)) else LONG
     once = not any(isinstance(s, Loop) for s in inner) and bool(folds_in(*inner)) and are_alike(inner)
-    return ONCE if once else SEVERAL if len(_held(inner)) > 1 else LONG
+    if once or len(_held(inner)) > 1:
+        return ONCE if once else SEVERAL
+    narrow = all(fold.value.dtype.bytes <= DType.F32.bytes for fold in folds_in(*inner))
+    return LONGEST if _held(inner) and narrow else LONG
 
 
 def _kept(inner: Statements, passed: Statements) -> int:

@@ -48,7 +48,7 @@ class Tile:
     warps ("keeps"). `warps` of a program, 0 for as many as suit its cells, -1 for as many as suit twice as many, -2
     four times.
     Where rows begin at no multiples of 16 bytes, the cells of "is" and "grows" are divided by `led`, and a warp has at
-    most 256 of them.
+    most 256 of them. Elsewhere tiles of rows of `twice` cells and more, if that is not 0, have twice as many.
 
     "aligns" is no tile: `number` cells fill 16 bytes; it is 1 where each row begins at a multiple of these anyway."""
 
@@ -57,10 +57,11 @@ class Tile:
     number: int
     warps: int = 0
     led: int = 1
+    twice: int = 0
 
     @property
     def size(self) -> Dim:
-        return Dim.of(f"${self.name} {self.how} {self.number} {self.warps} {self.led}")
+        return Dim.of(f"${self.name} {self.how} {self.number} {self.warps} {self.led} {self.twice}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,8 +82,8 @@ def test_rows_that_begin_anywhere_are_moved_in_lines():
     assert "noyau_load(x + " in text
     assert "noyau_store(" in text
     several = text_of(layer_norm())
-    assert 'BLOCK = tiles.get("BLOCK", 16384 // (1 if ALIGN == 1 else 8))' in several
-    assert 'num_warps=tiles.get("num_warps", 16 if ALIGN == 1 else max(1, BLOCK // 256))' in several
+    assert 'BLOCK = tiles.get("BLOCK", 16384 // (1 if ALIGN == 1 else 8) * (' in several
+    assert 'num_warps=tiles.get("num_warps", BLOCK // 1024 if ALIGN == 1 else max(1, BLOCK // 256))' in several
 
 
 def jumping(dtype):

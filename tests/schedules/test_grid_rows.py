@@ -42,6 +42,21 @@ def test_several_long_rows_at_once_are_read_in_larger_tiles(graph, cells):
     assert next(t.number for t in tiles_in(kernel_of(graph).launches[-1].body) if t.how == "grows") == cells
 
 
+@pytest.mark.parametrize(
+    ("graph", "cells"),
+    [
+        (rms_norm(), 1 << 17),
+        (layer_norm(), 1 << 17),
+        (softmax(), 0),
+        (residual_rms_norm(), 0),
+        (rms_norm(dtype=DType.F64), 0),
+    ],
+)
+def test_the_longest_rows_of_one_array_are_read_in_tiles_of_twice_as_many_cells(graph, cells):
+    """As many as a thread has registers for: not where exp is computed again, nor of several arrays, nor of float64."""
+    assert next(t.twice for t in tiles_in(kernel_of(graph).launches[-1].body) if t.name == "BLOCK") == cells
+
+
 def test_what_two_rounds_read_alike_is_loaded_once():
     """Heads of an attention, which are turned by the same angles."""
     (launch,) = kernel_of(rotary()).launches

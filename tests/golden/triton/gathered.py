@@ -254,7 +254,7 @@ def gathered(table, ids, **tiles):
             )
     else:
         ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
-        BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + n - 1) // (1 if ALIGN == 1 else 4)))
+        BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + n - 1) // (1 if ALIGN == 1 else 4) * (2 if ALIGN == 1 and ALIGN + n - 1 >= 131072 else 1)))
         BLOCK_EVEN = ALIGN == 1 and n % BLOCK == 0
         programs = b * s
         if programs > 0:
