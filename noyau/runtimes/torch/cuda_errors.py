@@ -19,6 +19,7 @@ _TRAPPED = re.compile(
     r"|operation not supported on global/shared address space",
     re.IGNORECASE,
 )
+_SHORT = re.compile(r".*?out of memory(\. Tried to allocate [\d.]+ \w+)?")
 MOST_PROGRAMS = (2**31 - 1, 65535, 65535)  # of a grid, along x, y and z
 _LEAST = (7, 0)  # the compute capability that Triton compiles for
 
@@ -48,7 +49,8 @@ def short_of_memory(
     """`softmax needs 4.0 GiB on cuda:0 for f32[...]; ...`."""
     sizes = [torch.Size(shape).numel() * dtype.itemsize for shape, dtype in results]
     kinds = ", ".join(f"{str(dtype).removeprefix('torch.')}{list(shape)}" for shape, dtype in results)
-    first = " ".join(str(error).split(". ")[0].split())
+    words = " ".join(str(error).split())
+    first = found[0] if (found := _SHORT.match(words)) else words.split(". ")[0]
     lacks = f"needs more memory than {device} has"
     if sizes:
         lacks = f"needs {_bytes(sum(sizes))} ({sum(sizes)} bytes) on {device} for {kinds}, and they are not there"

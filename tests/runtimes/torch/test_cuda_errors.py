@@ -38,8 +38,16 @@ def test_out_of_memory_is_told_once_by_what_asked_for_it():
         cuda_errors.told("softmax", CUDA),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has ...")
-    want = "softmax needs more memory than cuda:0 has (CUDA out of memory); free tensors, or give it a part at a time"
-    assert str(caught.value) == want
+    assert str(caught.value) == (
+        "softmax needs more memory than cuda:0 has (CUDA out of memory. Tried to allocate 4.00 GiB); "
+        "free tensors, or give it a part at a time"
+    )
+
+
+def test_another_allocators_words_are_told_up_to_their_first_end():
+    want = r"cuda:0 has \(nothing is left\); free tensors"
+    with pytest.raises(torch.OutOfMemoryError, match=want), cuda_errors.told("softmax", CUDA):
+        raise torch.OutOfMemoryError("nothing is left. Ask again.")
 
 
 @pytest.mark.parametrize(
