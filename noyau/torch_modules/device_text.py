@@ -200,10 +200,9 @@ class Text:
             return False
         self.device = plan.index
         places = list(given)
-        for at, (shape, dtype) in enumerate(plan.made):
+        for shape, dtype in plan.made:
             name = self.fresh("b")
             words = f"empty({tuple(shape)}, {packed_strides(shape)}, {self.held(dtype)})"
-            words += ".zero_()" if len(given) + at in plan.zeroed else ""
             self.lines.append(Line(f"{name} = {words}", (), name))
             places.append(Shown(name))
         for run, grid, function, packed, _, arguments, at_places in plan.launched:

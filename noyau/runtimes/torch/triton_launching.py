@@ -42,13 +42,12 @@ class Launched:
 
 @dataclass(slots=True)
 class Noted:
-    """What a call did. `made`: shape and dtype of each allocation, `zeroed`: which of them are of zeros; `results`:
-    where they are among inputs and allocations; `again`: whether doing that again is the same call."""
+    """What a call did. `made`: shape and dtype of each allocation; `results`: where they are among inputs and
+    allocations; `again`: whether doing that again is the same call."""
 
     inputs: Sequence[Tensor]
     called: str
     made: list[tuple[tuple[int, ...], torch.dtype]] = field(default_factory=list)
-    zeroed: set[int] = field(default_factory=set)
     tensors: list[Tensor] = field(default_factory=list)
     launched: list[Launched] = field(default_factory=list)
     results: tuple[int, ...] = ()
@@ -93,13 +92,6 @@ class Shown:
         made = TAPE.empty(shape, dtype=dtype, device=device)
         if noted is not None:
             noted.tensors.append(made)
-        return made
-
-    @staticmethod
-    def zeros(shape: int | tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> Tensor:
-        made = Shown.empty(shape, dtype=dtype, device=device).zero_()
-        if TAPE.noted is not None:
-            TAPE.noted.zeroed.add(len(TAPE.noted.made) - 1)
         return made
 
 
@@ -216,12 +208,11 @@ def guard(device: torch.device) -> Any:
 class Plan:
     """A call that was noted, done again on other tensors of the same shapes. It holds no tensor."""
 
-    __slots__ = ("called", "device", "index", "launched", "made", "results", "zeroed")
+    __slots__ = ("called", "device", "index", "launched", "made", "results")
 
     def __init__(self, called: str, device: torch.device, noted: Noted) -> None:
         self.called, self.device, self.index = called, device, device.index or 0
         self.made, self.results = tuple(noted.made), noted.results
-        self.zeroed = tuple(len(noted.inputs) + at for at in sorted(noted.zeroed))
         self.launched = [
             (e.kernel.run, e.grid, e.kernel.function, e.kernel.packed_metadata, e.kernel, e.arguments, e.places)
             for e in noted.launched
@@ -240,8 +231,6 @@ class Plan:
     def launch(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         device, empty = self.device, torch.empty
         values = [*tensors, *[empty(shape, dtype=dtype, device=device) for shape, dtype in self.made]]
-        for place in self.zeroed:
-            values[place].zero_()
         stream, hooks = raw_stream(self.index), knobs.runtime
         enter, leave = _asked(hooks.launch_enter_hook), _asked(hooks.launch_exit_hook)
         for run, grid, function, packed, kernel, arguments, places in self.launched:
