@@ -32,7 +32,9 @@ from noyau.signatures.types import Instance
 Array = np.ndarray
 FEWEST = 30  # inputs that are tried, however long a compiler took, where they are quickly done with
 ENOUGH = 3  # broken cases after which a kernel is not tried further
-LARGE, LONG_S = 1 << 18, 0.03  # cells of an input, and seconds of two runs with the reference, that large ones have
+# Cells of an input, and seconds of two runs with the reference, that large ones have; seconds that they must not have:
+# with each size a kernel of four loops grows 256 times as long at once.
+LARGE, LONG_S, TOO_LONG_S = 1 << 18, 0.03, 1.0
 WATCHED, WATCHED_S = 60, 2.0  # attempts that are watched, and for how long
 LOOKS = 2  # cases of which it is found out why two runs differ
 
@@ -143,7 +145,8 @@ class OneKernel:
                 return None
             return arrays
         except (InputError, SignatureError) as refusal:
-            if isinstance(refusal, SignatureError) and not tried.outcomes and sizes == attempt.sizes:
+            stretched = 1 in sizes.values()  # an axis of one cell may become what it is not signed to be
+            if isinstance(refusal, SignatureError) and not (tried.outcomes or stretched) and sizes == attempt.sizes:
                 raise
             tried.left_out, tried.refused = tried.left_out + 1, str(refusal)
             return None
@@ -177,10 +180,12 @@ class OneKernel:
             arrays = self.inputs(attempt, attempt.sizes, Tried()) if began_s < end_s else None
             if arrays is None or max((array.size for array in arrays), default=0) > LARGE:
                 break
-            largest, runs = (attempt, arrays), TwoRuns(self.candidate, attempt.instance)
             with suppress(NoyauError):  # what is wrong with it is found when it is judged
-                runs(arrays)
-            if time.monotonic() - began_s > LONG_S:
+                TwoRuns(self.candidate, attempt.instance)(arrays)
+            took_s = time.monotonic() - began_s
+            if largest is None or took_s < TOO_LONG_S:
+                largest = attempt, arrays
+            if took_s > LONG_S:
                 break
         if largest is not None and not self.is_enough(tried):
             self.judge(largest[0], "contiguous", largest[1], 0, tried, again=True)

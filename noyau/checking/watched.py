@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from time import process_time as process_s
 from typing import Any
 
 import numpy as np
@@ -66,34 +68,72 @@ def by_hand(kernel: HandKernel, constants: Mapping[str, Any]) -> Watch | str:
     return lambda attempt, arrays, size: watch(Case(kernel, attempt.instance, arrays, constants, size))
 
 
+@dataclass(slots=True)
+class Costs:
+    """What the runs so far tell of the time that others take: as much more than the shortest as they have more cells
+    of all sizes together, by the longest."""
+
+    least_s: float = math.inf
+    most_s: float = 0.0
+    cells: int = 1  # of the longest
+
+    def note(self, sizes: Sizes, time_s: float) -> None:
+        self.least_s = min(self.least_s, time_s)
+        if time_s > self.most_s:
+            self.most_s, self.cells = time_s, _product(sizes)
+
+    def expected_s(self, sizes: Sizes) -> float:
+        if not self.most_s:
+            return 0.0
+        return self.least_s + (self.most_s - self.least_s) * _product(sizes) / self.cells
+
+
+def _product(sizes: Sizes) -> int:
+    return math.prod(max(size, 1) for size in sizes.values())
+
+
 def watched(run: Watch | str, attempts: Sequence[Attempt], inputs: Inputs, budget_s: float) -> Seen:
-    """Runs of a kernel with every access watched, for `budget_s` of this process or a few times that on the clock."""
-    seen, began_s, end_s = Seen(), time.process_time(), time.monotonic() + PATIENCE * budget_s
+    """Runs of a kernel with every access watched, the smallest first, for `budget_s` of this process or a few times
+    that on the clock; at last the largest that is left, where many threads run. After the first few, none that is
+    expected to take longer than that alone."""
     if isinstance(run, str):
         return Seen(why=run)
-    for attempt in _by_size(attempts):
-        is_late = time.process_time() > began_s + budget_s or time.monotonic() > end_s
-        if is_late and len(seen.shapes) >= FEWEST:
-            break
-        arrays = inputs(attempt, attempt.sizes)
-        if arrays is None or sum(array.size for array in arrays) > CELLS:
-            continue
-        size = ", ".join(f"{printable(name)} = {value}" for name, value in attempt.sizes.items())
-        try:
-            found = run(attempt, arrays, size)
-        except CheckError as error:
-            seen.notes.setdefault("raised", f"a watched run was not finished: {error}")
-            continue
-        except NoyauError as error:
-            seen.why = str(error)
-            return seen
-        seen.accesses += found.accesses
-        seen.shapes.append(size)
-        seen.allowed |= dict.fromkeys(found.allowed)
-        seen.notes |= {note.partition(": ")[0]: note for note in found.notes}
-        for finding in found.findings:
-            seen.findings.setdefault(finding.id, finding)
+    seen, costs, began_s, end_s = Seen(), Costs(), process_s(), time.monotonic() + PATIENCE * budget_s
+    left = list(_by_size(attempts))
+    while left and not seen.why:
+        if len(seen.shapes) >= FEWEST:
+            left = [attempt for attempt in left if costs.expected_s(attempt.sizes) <= budget_s]
+            if process_s() > began_s + budget_s or time.monotonic() > end_s:
+                any(_is_watched(run, attempt, inputs, seen, costs) for attempt in reversed(left))
+                break
+        for attempt in left[:1]:
+            _is_watched(run, attempt, inputs, seen, costs)
+        left = left[1:]
     return seen
+
+
+def _is_watched(run: Watch, attempt: Attempt, inputs: Inputs, seen: Seen, costs: Costs) -> bool:
+    """Whether a run is to be had; what it shows is seen."""
+    arrays = inputs(attempt, attempt.sizes)
+    if arrays is None or sum(array.size for array in arrays) > CELLS:
+        return False
+    size, began_s = ", ".join(f"{printable(name)} = {value}" for name, value in attempt.sizes.items()), process_s()
+    try:
+        found = run(attempt, arrays, size)
+    except CheckError as error:
+        seen.notes.setdefault("raised", f"a watched run was not finished: {error}")
+        return False
+    except NoyauError as error:
+        seen.why = str(error)
+        return True
+    costs.note(attempt.sizes, process_s() - began_s)
+    seen.accesses += found.accesses
+    seen.shapes.append(size)
+    seen.allowed |= dict.fromkeys(found.allowed)
+    seen.notes |= {note.partition(": ")[0]: note for note in found.notes}
+    for finding in found.findings:
+        seen.findings.setdefault(finding.id, finding)
+    return True
 
 
 def _by_size(attempts: Sequence[Attempt]) -> Iterator[Attempt]:

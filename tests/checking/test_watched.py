@@ -1,9 +1,17 @@
 from __future__ import annotations
 
+import math
+from itertools import count
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 
+from noyau.checking import watched as watching
+from noyau.checking.attempts import Attempt
 from noyau.checking.findings import Finding
-from noyau.checking.watched import Seen, counted, explained
+from noyau.checking.watched import FEWEST, Seen, counted, explained, watched
+from noyau.shadow.records import Watched
 
 
 def finding(kind, severity="error"):
@@ -48,3 +56,39 @@ def test_a_kernel_that_touches_nothing_is_not_said_to_be_free_of_races():
     """A generated kernel in Numba that is a call of BLAS alone."""
     told = "it touches no cell itself on 2 shapes: what it calls is not watched"
     assert Seen(shapes=["n = 1", "n = 2"]).lines == (told,)
+
+
+USUAL = {"h": 5, "w": 3, "k": 7, "l": 2}
+GIVEN = [
+    Attempt("instance", None, None, "", {**USUAL, name: size}, None) for name in USUAL for size in (1, 33, 65, 129, 257)
+]
+
+
+def runs_of(monkeypatch, time_s, clock=lambda: 0.0):
+    """The sizes of the watched runs, each of which takes so long of the process; the clock is another."""
+    now_s, ran = [0.0], []
+
+    def run(attempt, arrays, size):
+        now_s[0] += time_s(attempt.sizes)
+        ran.append(attempt.sizes)
+        return Watched((), 1)
+
+    monkeypatch.setattr(watching, "process_s", lambda: now_s[0])
+    monkeypatch.setattr(watching, "time", SimpleNamespace(monotonic=clock))
+    assert watched(run, GIVEN, lambda attempt, sizes: [np.zeros(1)], 2.0).shapes
+    return ran
+
+
+def test_no_watched_run_takes_all_of_the_time(monkeypatch):
+    """Four nested loops, of which those of 33 rounds each would take five seconds: others are run in their place."""
+    ran = runs_of(monkeypatch, lambda sizes: 0.001 + 4e-6 * math.prod(sizes.values()))
+    assert max(math.prod(sizes.values()) for sizes in ran) <= 17**4
+    assert all(given.sizes in ran for given in GIVEN)
+
+
+def test_the_largest_sizes_are_watched_on_a_machine_that_is_busy(monkeypatch):
+    clock = count(0, 100)
+    ran = runs_of(monkeypatch, lambda sizes: 0.001, lambda: next(clock))
+    assert len(ran) == FEWEST + 1
+    assert max(ran[-1].values()) == 257
+    assert max(max(sizes.values()) for sizes in ran[:-1]) < 10
