@@ -220,13 +220,13 @@ class Caller(Sizes):
                 usual = smaller(tile, tiles, str(tile.number)) + self.twice(tile, launch, tiles)
                 yield f'{name} = tiles.get("{name}", {usual})  # or one of {values}'
             case "upto":
-                whole = next(covered_by(tile, launch))
+                whole = next(covered_by(tile, launch), Dim.of(1))
                 usual = f"min({tile.number}, max({WARP}, triton.next_power_of_2({self.dim(whole)})))"
                 if whole.constant is not None:
                     usual = str(min(tile.number, max(WARP, 1 << (whole.constant - 1).bit_length())))
                 yield f'{name} = tiles.get("{name}", {usual})'
             case "fits" | "keeps":
-                extents = list(dict.fromkeys(self.dim(extent) for extent in covered_by(tile, launch)))
+                extents = list(dict.fromkeys(self.dim(extent) for extent in covered_by(tile, launch))) or ["1"]
                 most = extents[0] if len(extents) == 1 else f"max({', '.join(extents)})"
                 yield f"{name} = min({tile.number}, triton.next_power_of_2(max(1, {most})))"
             case "pieces":
@@ -245,7 +245,7 @@ class Caller(Sizes):
                 yield f'{name} = tiles.get("{name}", 1 if {known} else {tile.number})'
             case _:
                 others = " * ".join(other.name for other in tiles if other.how in ("is", "upto", "fits", "keeps"))
-                others = f"({others})" if " " in others else others
+                others = f"({others})" if " " in others else others or "1"
                 yield f'{name} = tiles.get("{name}", max(1, {tile.number} // {others}))'
 
     def twice(self, tile: Tile, launch: Launch, tiles: Sequence[Tile]) -> str:

@@ -160,3 +160,15 @@ def test_any_tiles_give_the_same():
     results = [run.call_guarded(x)[0] for run in tried]
     assert all(np.array_equal(result, results[0]) for result in results)
     assert np.abs(results[0] - np.tanh(x.astype(np.float64))).max() < 2e-7
+
+
+@pytest.mark.parametrize(
+    ("signature", "function"),
+    [
+        ("f32[n, m, k] -> f32[3, 0]", lambda x: x[-1, [-1, -1, -1], :0]),
+        ("f32[n, m, k] -> f32[m, k]", lambda x: x[:0].sum(0)),
+        ("f32[n, m, k] -> f32[n, 0, k]", lambda x: x[:, :0] - x[:, :0].max(-1, keepdims=True, initial=0)),
+    ],
+)
+def test_what_is_always_empty_has_tiles_too(signature, function):
+    compile(noyau.op(signature)(function).source("triton"), "text", "exec")
