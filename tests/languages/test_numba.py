@@ -59,7 +59,7 @@ def test_a_text_defines_what_it_uses_and_nothing_else():
 
 def test_kernels_in_one_text_share_what_they_call():
     text = text_of(["log_softmax_kept", "log_softmax_streamed"])
-    assert text.count("def noyau_exp_f32(x):") == 1
+    assert text.count("def noyau_exp_negative_f32(x):") == 1
     assert text.count("\ndef log_softmax_kept(") == text.count("\ndef log_softmax_streamed(") == 1
 
 

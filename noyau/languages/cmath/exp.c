@@ -12,7 +12,7 @@ NOYAU_INLINE float noyau_from_limit_f32(float x, float limit) {
     return x < least ? least : x;
 }
 
-/* x, but the limit where it is greater: as noyau_from_limit_f32. */
+/* x, but the limit where it is greater; NaN stays. Nor is this limit known. */
 NOYAU_INLINE float noyau_to_limit_f32(float x, float limit) {
     const float most = noyau_rounded_f32(limit);
     return x > most ? most : x;
@@ -46,8 +46,8 @@ NOYAU_INLINE float noyau_exp_f32(float x) {
     return (noyau_exp_slope_f32(r) * (r * scale) + scale) * noyau_from_bits_f32((bits - half) << 23);
 }
 
-/* e^x for x <= 0, and up to 66, as right as noyau_exp_f32, by one factor, which may be denormal; at the limit it is 0.
-   The factor comes of the bits and a constant, while the slope is computed. */
+/* e^x for x <= 0, and up to 66, as right as for any x, by one factor, which may be denormal; at the limit it is 0. The
+   factor comes of the bits and a constant, while the slope is computed. */
 NOYAU_INLINE float noyau_exp_negative_f32(float x) {
     const float t = noyau_from_limit_f32(x, -110.2f);
     const float shifted = t * 1.442695f + (0x1.8p23f + 159);

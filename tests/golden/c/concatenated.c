@@ -87,7 +87,7 @@ NOYAU_INLINE float noyau_from_limit_f32(float x, float limit) {
     return x < least ? least : x;
 }
 
-/* x, but the limit where it is greater: as noyau_from_limit_f32. */
+/* x, but the limit where it is greater; NaN stays. Nor is this limit known. */
 NOYAU_INLINE float noyau_to_limit_f32(float x, float limit) {
     const float most = noyau_rounded_f32(limit);
     return x > most ? most : x;

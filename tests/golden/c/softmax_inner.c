@@ -143,8 +143,8 @@ NOYAU_INLINE float noyau_from_limit_f32(float x, float limit) {
     return x < least ? least : x;
 }
 
-/* e^x for x <= 0, and up to 66, as right as noyau_exp_f32, by one factor, which may be denormal; at the limit it is 0.
-   The factor comes of the bits and a constant, while the slope is computed. */
+/* e^x for x <= 0, and up to 66, as right as for any x, by one factor, which may be denormal; at the limit it is 0. The
+   factor comes of the bits and a constant, while the slope is computed. */
 NOYAU_INLINE float noyau_exp_negative_f32(float x) {
     const float t = noyau_from_limit_f32(x, -110.2f);
     const float shifted = t * 1.442695f + (0x1.8p23f + 159);

@@ -43,7 +43,7 @@ def noyau_exp_f32(x):
     # that follows. 0.0 ulp.
     least = f32(-176.1) + f32(-0.0)
     x_2 = least if x < least else x
-    # x, but the limit where it is greater: as noyau_from_limit_f32.
+    # x, but the limit where it is greater; NaN stays. Nor is this limit known.
     most = f32(89.0) + f32(-0.0)
     t = most if x_2 > most else x_2
     shifted = t * f32(1.442695) + (f32(12582912.0) + f32(254.0))

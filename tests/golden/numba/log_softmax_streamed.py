@@ -170,8 +170,8 @@ noyau_bits_f32 = _bits(types.float32, types.uint32)
 noyau_from_bits_f32 = _bits(types.uint32, types.float32)
 
 
-# e^x for x <= 0, and up to 66, as right as noyau_exp_f32, by one factor, which may be denormal; at the limit it is 0.
-# The factor comes of the bits and a constant, while the slope is computed.
+# e^x for x <= 0, and up to 66, as right as for any x, by one factor, which may be denormal; at the limit it is 0. The
+# factor comes of the bits and a constant, while the slope is computed.
 @scalar
 def noyau_exp_negative_f32(x):
     # x, but the limit where it is less; NaN stays. No compiler knows the limit: where it does, gcc computes what becomes
