@@ -17,7 +17,7 @@ from tests.dispatching.ops import generated, numbers, scale_op, softmax_op
 def test_the_text_stands_alone_and_names_the_users_values():
     made = generated(softmax_op(), numbers(3, 4))
     assert made.text.startswith("/* softmax: x: f32[batch_0, n] -> out: f32[batch_0, n] */")
-    assert "const float e = noyau_exp_f32" in made.text
+    assert "const float e = noyau_exp_negative_f32(" in made.text
     assert made.called == "softmax[c]"
 
 
