@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from noyau.checking.undefined import divides_integers, shifts_integers, traps
 from noyau.checking.values import Case
 from noyau.dtypes import DType
 from noyau.errors import InputError
-from noyau.ir.binding import plan
+from noyau.ir.binding import Demand, plan
 from noyau.ir.dims import Dim
 from noyau.ir.evaluation import evaluate
 from noyau.ir.graph import Gather, Graph, Iota, Node, Reduce, Scan, Scatter, Select, View
@@ -103,7 +103,7 @@ def schedule(graph: Graph, hint: Sizes, indexes: bool, has_floats: bool) -> Iter
     """Sizes and patterns in turns: the patterns at usual sizes, the sizes with patterns that hide nothing."""
     usual = usual_sizes(graph, hint)
     plain = [NORMAL, *([BEYOND] if indexes else []), *distinct(has_floats)]
-    sized = [sizes for sizes in awkward_sizes(graph, usual) if fits(graph, sizes)]
+    sized = fitting(graph, awkward_sizes(graph, usual))
     for at, (pattern, sizes) in enumerate(zip_longest(plain, sized)):
         if pattern is not None and fits(graph, usual):
             yield usual, pattern
@@ -126,7 +126,42 @@ def usual_sizes(graph: Graph, hint: Sizes) -> dict[str, int]:
     small = shrunk(graph, wanted, CELLS // 4)
     rng = np.random.default_rng(0)
     others = (dict(zip(names, map(int, rng.choice(OTHERS, len(names))), strict=True)) for _ in range(TRIES))
-    return next((sizes for sizes in chain([small, wanted], others) if fits(graph, sizes)), small)
+    return next((sizes for sizes in fitting(graph, chain([small, wanted], others))), small)
+
+
+def fitting(graph: Graph, every: Iterable[Sizes]) -> Iterator[dict[str, int]]:
+    """Those sizes that a graph holds for; in the place of others, once, what becomes of them where its demands are met
+    one by one, if it holds for that."""
+    met: list[dict[str, int]] = []
+    for sizes in every:
+        made = dict(sizes)
+        if not fits(graph, sizes):
+            made = _met(graph, sizes)
+            if made in met or not fits(graph, made):
+                continue
+            met.append(made)
+        yield made
+
+
+def _met(graph: Graph, sizes: Sizes) -> dict[str, int]:
+    """The sizes, of which one is changed for each demand that does not hold: to where its two ends are equal."""
+    made = dict(sizes)
+    for demand in graph.demands:
+        names = sorted((demand.left.names | demand.right.names) & made.keys())
+        if not demand.holds(made):
+            found = ((name, _where_equal(demand, made, name)) for name in names)
+            made |= dict(islice(((name, number) for name, number in found if number), 1))
+    return made
+
+
+def _where_equal(demand: Demand, sizes: Sizes, name: str) -> int:
+    """The size, from 1 on, at which the ends of a demand are equal if they move apart in even steps; else 0."""
+    try:
+        one, two = ((demand.left - demand.right).evaluate({**sizes, name: number}) for number in (1, 2))
+    except ZeroDivisionError:
+        return 0
+    step = two - one
+    return max(0, int(1 - one // step)) if step and one % step == 0 else 0
 
 
 def awkward_sizes(graph: Graph, usual: Sizes) -> Iterator[Sizes]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.checking.adversarial import NORMAL, CaseMaker, Pattern, cells, schedule
+from noyau.checking.adversarial import NORMAL, CaseMaker, Pattern, cells, fits, fitting, schedule
 from noyau.checking.inputs import printable
 from noyau.checking.values import Spelt
 from noyau.dispatching.generating import Wanted, spelling
@@ -167,8 +167,13 @@ def _by_signature(op: Op[..., Any], instance: Instance, integers: Sizes, wanted:
     graph = graph_of(reference, instance, reference.constants)
     spelt = spelling(reference, Wanted(instance, reference.constants, integers))
     has_floats = any(value.dtype.is_float or value.dtype.is_float8 for value in instance.inputs)
-    spent, plan = 0, schedule(graph, wanted, False, has_floats)
-    for number, (sizes, pattern) in enumerate(chain(_edges(instance), plan)):
+    usual, traced = usual_sizes(instance, {}), spelt()
+    demanding = None if traced is None or fits(traced, usual) else traced
+    edges, spent = _edges(usual), 0
+    if demanding is not None:  # but first as they are: what a reference demands may be a signature that is wrong
+        edges = chain([usual], fitting(demanding, edges))
+    plan = chain(((sizes, NORMAL) for sizes in edges), schedule(demanding or graph, wanted, False, has_floats))
+    for number, (sizes, pattern) in enumerate(plan):
 
         def make(other: Sizes, number: int = number, pattern: Pattern = pattern) -> tuple[Array, ...] | None:
             maker = CaseMaker(graph, np.random.default_rng([seed, number]))
@@ -188,12 +193,11 @@ def _by_signature(op: Op[..., Any], instance: Instance, integers: Sizes, wanted:
             return
 
 
-def _edges(instance: Instance) -> Iterator[tuple[Sizes, Pattern]]:
+def _edges(usual: Sizes) -> Iterator[Sizes]:
     """Each size at the edges of blocks, the others small."""
-    usual = usual_sizes(instance, {})
-    yield usual, NORMAL
+    yield usual
     for name in usual:
-        yield from (({**usual, name: size}, NORMAL) for size in EDGES)
+        yield from ({**usual, name: size} for size in EDGES)
 
 
 def _agreeing(instance: Instance, sizes: Sizes) -> list[str]:

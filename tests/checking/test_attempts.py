@@ -145,3 +145,43 @@ def test_an_op_without_inputs(monkeypatch):
     monkeypatch.setattr("noyau.checking.attempts.attempts", lambda *_: [])
     with pytest.raises(InputError, match=r"^add has no inputs to launch it on$"):
         usual_case(noyau.zip(np.add, name="add"))
+
+
+@noyau.op("f32[n, m] -> f32[n, m]")
+def ramped(x, *, width=100):
+    return x + np.arange(width, dtype=np.float32)
+
+
+@noyau.op("f32[b, c] -> f32[b, h, c // h]", sizes={"h": 6})
+def split_in_heads(x, *, h=6):
+    return 2 * x.reshape(len(x), h, x.shape[1] // h)
+
+
+@noyau.op("f32[n, m] -> f32[n]")
+def strided(x, *, first=40):
+    return x[:, first:].sum(1)
+
+
+@pytest.mark.parametrize(
+    ("op", "holds"),
+    [
+        (ramped, lambda sizes: sizes["m"] == 100),
+        (split_in_heads, lambda sizes: sizes["c"] % 6 == 0),
+        (strided, lambda sizes: sizes["m"] >= 40),
+    ],
+)
+def test_sizes_that_a_constant_fixes_are_solved_for(op, holds):
+    """Nearly all that is tried is such as the reference takes: 100 is among no sizes that are tried anyway."""
+    found = made(op)
+    right = [attempt for attempt, arrays in found if arrays is not None and holds(attempt.sizes)]
+    assert len(right) > 10
+    assert len(right) > 0.8 * len(found)
+
+
+def test_a_wrong_signature_is_told_at_the_first_sizes_without_ones():
+    @noyau.op("f32[n, m] -> f32[m, n]")
+    def turned(x):
+        return x + 1
+
+    with pytest.raises(SignatureError, match="which is signed f32"):
+        noyau.check(turned, budget_s=0.3)
