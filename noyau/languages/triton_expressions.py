@@ -224,7 +224,8 @@ class Expressions(Sizes):
         if not isinstance(operand, Const):
             return self.expr(operand)
         exact = operand.dtype is DType.F64 and function not in INFIX
-        return typed_const(operand) if known or exact or is_own(function, operand.dtype) else self.expr(operand)
+        asked = is_own(function, operand.dtype) or "}.to(" in (spelled(function, operand.dtype) or "")
+        return typed_const(operand) if known or exact or asked else self.expr(operand)
 
     def named(self, function: str, dtype: DType) -> str:
         """The text of a call, with a place for each operand."""

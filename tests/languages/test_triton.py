@@ -172,3 +172,10 @@ def test_any_tiles_give_the_same():
 )
 def test_what_is_always_empty_has_tiles_too(signature, function):
     compile(noyau.op(signature)(function).source("triton"), "text", "exec")
+
+
+@pytest.mark.parametrize("function", [lambda x: x**0.7, lambda x: np.float32(0.7) ** x, lambda x: np.cbrt(x)])
+def test_a_number_that_is_cast_has_a_dtype(function):
+    text = noyau.op("f32[n] -> f32[n]")(function).source("triton")
+    assert "libdevice.pow(" in text
+    assert re.search(r"\d\.to\(", text) is None
