@@ -81,7 +81,7 @@ def test_they_are_there_where_they_are_used():
     assert numba_memory.words("out[i] = x[i]") == ""
     assert "def noyau_cells" in numba_memory.words("lanes = noyau_cells(64, f32)")
     assert "_place" not in numba_memory.words("lanes = noyau_cells(64, f32)")
-    both = numba_memory.words("noyau_fetch(x, 8)\nnoyau_write_around(x, 0, tile, 8)")
+    both = numba_memory.words("noyau_fetch(x, 8, 1)\nnoyau_write_around(x, 0, tile, 8)")
     assert both.count("def _place(") == 1
     assert "def noyau_written_around" in both
     assert "def noyau_flat" in numba_memory.words("x_cells = noyau_flat(x)")
