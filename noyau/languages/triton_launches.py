@@ -9,7 +9,7 @@ from typing import assert_never
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.algebra import Symbolic
-from noyau.ir.dims import Dim, product
+from noyau.ir.dims import Dim, never_negative, product
 from noyau.ir.loops import (
     Alloc,
     Axis,
@@ -297,8 +297,11 @@ class Printer(Memory):
             first = said.dim((at + Dim.of(lead)).replace(dict.fromkeys(said.lanes, 0)))
             size = " * ".join(other.size for other in said.lanes.values())
             at_end = self.define(f"noyau_at_end({first}, {name}, {extent}, ALIGN, {size})", f"{stem}_at_end")
-        last = {lane: said.sizes[lane] - 1 for lane in said.lanes}
-        until = said.dim((row.replace(said.placed) + at + Dim.of(lead)).replace(last) + 1)
+        until = row.replace(said.placed) + at + Dim.of(lead)
+        for other in said.lanes:  # the farthest cell: of rows that are read backwards, the first one's
+            first, second = until.replace({other: 0}), until.replace({other: 1})
+            until = first if never_negative(first - second) else until.replace({other: said.sizes[other] - 1})
+        until = said.dim(until + 1)
         return Led(row, line, cells, lane.mask, lines, at_end, near, self.define(until, f"{stem}_until"))
 
     def tile(self, loop: Loop, tile: Tile, rest: Dim | None) -> None:

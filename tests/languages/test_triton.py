@@ -179,3 +179,11 @@ def test_a_number_that_is_cast_has_a_dtype(function):
     text = noyau.op("f32[n] -> f32[n]")(function).source("triton")
     assert "libdevice.pow(" in text
     assert re.search(r"[ (]\d+\.\d+\.to\(", text) is None
+
+
+def test_the_end_of_an_array_is_asked_where_rows_are_read_backwards():
+    text = noyau.op("f32[n, m] -> f32[(n + 1) // 2, m]")(lambda x: x[::-2]).source("triton")
+    (until,) = re.findall(r"_until = (.*)", text)
+    n, m, rows, columns = 5, 5, 4, 8
+    reach = eval(until, {"n": n, "m": m, "ROWS": rows, "COLUMNS": columns, "i0t": 0, "i1t": 0})
+    assert reach >= n * m
