@@ -297,11 +297,11 @@ class Printer(Memory):
             first = said.dim((at + Dim.of(lead)).replace(dict.fromkeys(said.lanes, 0)))
             size = " * ".join(other.size for other in said.lanes.values())
             at_end = self.define(f"noyau_at_end({first}, {name}, {extent}, ALIGN, {size})", f"{stem}_at_end")
-        until = row.replace(said.placed) + at + Dim.of(lead)
+        reach = row.replace(said.placed) + at + Dim.of(lead)
         for other in said.lanes:  # the farthest cell: of rows that are read backwards, the first one's
-            first, second = until.replace({other: 0}), until.replace({other: 1})
-            until = first if never_negative(first - second) else until.replace({other: said.sizes[other] - 1})
-        until = said.dim(until + 1)
+            first, second = reach.replace({other: 0}), reach.replace({other: 1})
+            reach = first if never_negative(first - second) else reach.replace({other: said.sizes[other] - 1})
+        until = said.dim(reach + 1)
         return Led(row, line, cells, lane.mask, lines, at_end, near, self.define(until, f"{stem}_until"))
 
     def tile(self, loop: Loop, tile: Tile, rest: Dim | None) -> None:
