@@ -299,8 +299,8 @@ class Printer(Memory):
             at_end = self.define(f"noyau_at_end({first}, {name}, {extent}, ALIGN, {size})", f"{stem}_at_end")
         reach = row.replace(said.placed) + at + Dim.of(lead)
         for other in said.lanes:  # the farthest cell: of rows that are read backwards, the first one's
-            first, second = reach.replace({other: 0}), reach.replace({other: 1})
-            reach = first if never_negative(first - second) else reach.replace({other: said.sizes[other] - 1})
+            here, there = reach.replace({other: 0}), reach.replace({other: 1})
+            reach = here if never_negative(here - there) else reach.replace({other: said.sizes[other] - 1})
         until = said.dim(reach + 1)
         return Led(row, line, cells, lane.mask, lines, at_end, near, self.define(until, f"{stem}_until"))
 
