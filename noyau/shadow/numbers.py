@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 import types
 from collections.abc import Callable
@@ -9,6 +10,38 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+
+_DIVISIONS = (ast.Div, ast.FloorDiv, ast.Mod)
+
+
+class Divisors(ast.NodeTransformer):
+    """`x / y` becomes `x / divisor(y)`; `called` is what calls that function."""
+
+    def __init__(self, called: Callable[[], ast.expr]) -> None:
+        self.called = called
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        if isinstance(node.op, _DIVISIONS):
+            node.right = self._divisor(node.right)
+        return node
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AugAssign:
+        self.generic_visit(node)
+        if isinstance(node.op, _DIVISIONS):
+            node.value = self._divisor(node.value)
+        return node
+
+    def _divisor(self, node: ast.expr) -> ast.expr:
+        if isinstance(node, ast.Constant) and node.value:
+            return node
+        return ast.copy_location(ast.Call(self.called(), [node], []), node)
+
+
+def divisor(value: Any) -> Any:
+    """A zero of Python, by which Python divides nothing, as NumPy's: compiled code gives infinity, NaN, or what is
+    undefined."""
+    return np.asarray(value)[()] if isinstance(value, int | float | complex) and not value else value
 
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:

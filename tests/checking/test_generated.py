@@ -56,6 +56,15 @@ def test_neither_kernels_nor_scalar_functions_are_compiled_to_be_watched(monkeyp
     assert seen.accesses > 100
 
 
+def test_means_of_nothing_are_watched():
+    """0 / 0 is NaN in what is generated, and raises in Python."""
+    pytest.importorskip("numba")
+    spread = noyau.op("f64[n] -> f64")(lambda x: x.var())
+    seen = OneKernel(spread, FromReference(spread, "numba"), None, 1.0, {}).watched(Tried(), {}, 0)
+    assert seen.shapes[0] == "n = 0"
+    assert (seen.findings, seen.why, seen.notes) == ({}, "", {})
+
+
 def test_what_was_watched_is_the_text_that_runs():
     made = FromReference(doubled, "numba")
     bound = made.bound([X])

@@ -19,7 +19,7 @@ from noyau.errors import UnsupportedError
 from noyau.shadow.engine import Shadow
 from noyau.shadow.numba.noting import accesses
 from noyau.shadow.numba.rewriting import is_signed, makes_container, parsed
-from noyau.shadow.numba.running import is_prange, plain_of
+from noyau.shadow.numba.running import error_model, is_prange, plain_of
 from noyau.shadow.records import Memory, Site
 
 _PREFIX = "_noyau_"
@@ -58,7 +58,7 @@ def run_compiled(function: Any, args: Sequence[Any], unset: frozenset[str] = fro
         raise UnsupportedError(f"{plain.__name__} has an array of {_AXES + 1} axes or none, which runs in Python")
     if any(isinstance(each, tuple) and _holds_array(each) for each in args):
         raise UnsupportedError(f"{plain.__name__} takes arrays in a tuple, which are watched in Python")
-    changed = _changed(plain, parallel, arrays)
+    changed = _changed(plain, parallel, arrays, error_model(function))
     shadow = Shadow()
     memories: dict[int, Memory] = {}
     for name in changed.arrays:
@@ -79,7 +79,7 @@ def _holds_array(value: Any) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _changed(function: Any, parallel: bool, arrays: frozenset[int]) -> Changed:
+def _changed(function: Any, parallel: bool, arrays: frozenset[int], error_model: str) -> Changed:
     tree, file, _ = parsed(function)
     definition = tree.body[0]
     assert isinstance(definition, ast.FunctionDef)
@@ -96,7 +96,7 @@ def _changed(function: Any, parallel: bool, arrays: frozenset[int]) -> Changed:
     tree.body = [definition]
     exec(compile(ast.fix_missing_locations(tree), file, "exec"), scope)  # noqa: S102  the user's own function
     sites = tuple(Site.of(file, line) for line in changer.lines)
-    return Changed(numba.njit(scope[function.__name__]), sites, tuple(given), tuple(names))
+    return Changed(numba.njit(error_model=error_model)(scope[function.__name__]), sites, tuple(given), tuple(names))
 
 
 def _memory(name: str) -> str:

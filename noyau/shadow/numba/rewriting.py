@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from noyau.errors import UnsupportedError
+from noyau.shadow.numbers import Divisors
 
 RUN = "_noyau_run"  # what the text calls
 _MERGES = (ast.Add, ast.Sub, ast.Mult, ast.Div)
@@ -50,9 +51,12 @@ class Rewritten:
     signed: frozenset[int]
 
 
-def rewritten(function: Callable[..., Any], is_prange: Callable[[ast.expr], bool], *, parallel: bool) -> Rewritten:
-    """The function, changed; `is_prange` says whether an expression is the function prange. UnsupportedError where its
-    source is not there, or has what cannot be watched."""
+def rewritten(
+    function: Callable[..., Any], is_prange: Callable[[ast.expr], bool], *, parallel: bool, divides: bool
+) -> Rewritten:
+    """The function, changed; `is_prange` says whether an expression is the function prange, `divides` whether division
+    by zero is NumPy's, where Numba raises by default. UnsupportedError where its source is not there, or has what
+    cannot be watched."""
     tree, file, first = parsed(function)
     definition = tree.body[0]
     assert isinstance(definition, ast.FunctionDef)
@@ -61,6 +65,8 @@ def rewritten(function: Callable[..., Any], is_prange: Callable[[ast.expr], bool
     signed = frozenset(
         node.lineno for node in ast.walk(definition) if isinstance(node, ast.Subscript) and is_signed(node)
     )
+    if divides:
+        tree = Divisors(lambda: _of_run("divisor")).visit(tree)
     changer = _Changer(file, is_prange)
     if parallel:
         tree = changer.visit(tree)
@@ -127,7 +133,7 @@ class _Changer(ast.NodeTransformer):
         self.generic_visit(node)
         self.depth -= 1
         node.body[:0] = _unbound(loop.private, node)
-        called = ast.Attribute(ast.Name(RUN, ast.Load()), "loop", ast.Load())
+        called = _of_run("loop")
         file_and_number: list[ast.expr] = [ast.Constant(self.file), ast.Constant(loop.line), ast.Constant(number)]
         node.iter = ast.copy_location(ast.Call(called, [*file_and_number, *node.iter.args], []), node.iter)
         return [node, *_unbound(loop.private, node)]
@@ -145,7 +151,7 @@ class _Merger(ast.NodeTransformer):
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
         if not isinstance(node.target, ast.Name) or node.target.id not in self.reductions:
             return node
-        called = ast.Attribute(ast.Name(RUN, ast.Load()), "merge", ast.Load())
+        called = _of_run("merge")
         before, kind = ast.Name(node.target.id, ast.Load()), ast.Constant(_OPERATIONS[type(node.op)])
         return ast.copy_location(ast.Assign([node.target], ast.Call(called, [kind, before, node.value], [])), node)
 
@@ -158,8 +164,13 @@ class _Holder(ast.NodeTransformer):
         if not makes_container(node):
             return node
         assert isinstance(node, ast.expr)
-        called = ast.Attribute(ast.Name(RUN, ast.Load()), "held", ast.Load())
+        called = _of_run("held")
         return ast.copy_location(ast.Call(called, [node], []), node)
+
+
+def _of_run(name: str) -> ast.expr:
+    """A method of the run."""
+    return ast.Attribute(ast.Name(RUN, ast.Load()), name, ast.Load())
 
 
 def _unbound(names: Sequence[str], where: ast.stmt) -> list[ast.stmt]:

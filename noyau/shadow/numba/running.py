@@ -24,7 +24,7 @@ from numba.typed import Dict, List
 from noyau.errors import UnsupportedError
 from noyau.shadow.numba.containers import held
 from noyau.shadow.numba.rewriting import RUN, Loop, Rewritten, rewritten
-from noyau.shadow.numbers import MATH
+from noyau.shadow.numbers import MATH, divisor
 from noyau.shadow.recording import Recorder, Recording, TooManyError
 
 THREADS = 4  # that a watched kernel is told there are
@@ -57,7 +57,7 @@ class Run:
     """What the rewritten text calls, and what its pranges have shown so far. `made`: the functions that run here."""
 
     recorder: Recorder
-    made: dict[tuple[Callable[..., Any], bool], Callable[..., Any]] = field(default_factory=dict)
+    made: dict[CPUDispatcher, Callable[..., Any]] = field(default_factory=dict)
     loops: dict[tuple[str, int], Loop] = field(default_factory=dict)
     regions: list[Region] = field(default_factory=list)
     kept: set[int] = field(default_factory=set)  # memories that were there before the present region
@@ -130,12 +130,15 @@ class Run:
 
     # What the text sees.
 
-    def called(self, function: Callable[..., Any], *, parallel: bool) -> Callable[..., Any]:
-        """A plain function of Numba's, made to run here."""
-        key = function, parallel
-        if key not in self.made:
-            self.made[key] = self.executed(rewritten_of(function, parallel))
-        return self.made[key]
+    def called(self, function: Any) -> Callable[..., Any]:
+        """A function of Numba's, made to run here."""
+        if function not in self.made:
+            self.made[function] = self.executed(rewritten_of(function))
+        return self.made[function]
+
+    def divisor(self, value: Any) -> Any:
+        """What is divided by where Numba divides as NumPy does."""
+        return divisor(value)
 
     def executed(self, text: Rewritten) -> Callable[..., Any]:
         self.loops |= {(loop.file, loop.line): loop for loop in text.loops}
@@ -159,8 +162,7 @@ class Run:
     def seen(self, value: Any, name: str = "") -> Any:
         """What stands for a value that a function finds by name."""
         if isinstance(value, CPUDispatcher):
-            options = value.targetoptions
-            return _Callee(self, value.py_func, bool(options.get("parallel")))
+            return _Callee(self, value)
         if isinstance(value, ModuleType):
             return self.module(value)
         if isinstance(value, np.ndarray):
@@ -208,11 +210,10 @@ class _Callee:
     """A function of Numba that a watched one calls; it is changed when it is first called."""
 
     run: Run
-    function: Callable[..., Any]
-    parallel: bool
+    function: CPUDispatcher
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        return self.run.called(self.function, parallel=self.parallel)(*args, **named)
+        return self.run.called(self.function)(*args, **named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,9 +316,16 @@ def _compiled(intrinsic: Any) -> Any:
 
 
 @lru_cache(maxsize=256)
-def rewritten_of(function: Callable[..., Any], parallel: bool) -> Rewritten:
-    """The function as Python runs it. UnsupportedError as from `rewritten`."""
-    return rewritten(function, lambda node: is_prange(node, function), parallel=parallel)
+def rewritten_of(function: Any) -> Rewritten:
+    """A kernel of Numba as Python runs it. UnsupportedError as from `plain_of` and `rewritten`."""
+    plain, parallel = plain_of(function)
+    divides = error_model(function) == "numpy"
+    return rewritten(plain, lambda node: is_prange(node, plain), parallel=parallel, divides=divides)
+
+
+def error_model(function: Any) -> str:
+    """Numba's option of a kernel: whether division by zero raises as in "python", or gives what it does in "numpy"."""
+    return str(function.targetoptions.get("error_model", "python"))
 
 
 def is_prange(node: Any, function: Any) -> bool:

@@ -49,11 +49,11 @@ class Watching:
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """The kernel's result, with arrays as NumPy's."""
-        function, parallel = plain_of(self.function)
-        names = function.__code__.co_varnames
+        plain, _ = plain_of(self.function)
+        names = plain.__code__.co_varnames
         given = [self.recorded(each, name) for name, each in zip(names, args, strict=False)]
         options = {name: self.recorded(each, name) for name, each in named.items()}
-        called = self.run.called(function, parallel=parallel)
+        called = self.run.called(self.function)
         before = copied(args)
         try:
             with np.errstate(all="ignore"):
@@ -87,7 +87,7 @@ class Watching:
     @property
     def place(self) -> tuple[str, int]:
         """The file and the line of its `def`."""
-        text = rewritten_of(*plain_of(self.function))
+        text = rewritten_of(self.function)
         return text.file, text.line
 
     def recorded(self, value: Any, name: str) -> Any:

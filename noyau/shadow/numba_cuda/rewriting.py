@@ -11,16 +11,14 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
-import numpy as np
-
 from noyau.errors import UnsupportedError
 from noyau.handwritten.kernels import python_function
 from noyau.shadow.numba.rewriting import is_signed
 from noyau.shadow.numba_cuda.requests import WAITING, Asked
+from noyau.shadow.numbers import Divisors, divisor
 
 _ASKED = "noyau_asked"
 _DIVISOR = "noyau_divisor"
-_DIVISIONS = (ast.Div, ast.FloorDiv, ast.Mod)
 _MISSING = object()
 
 
@@ -80,12 +78,6 @@ class Twins:
         return Twin(made, change.waits)
 
 
-def divisor(value: Any) -> Any:
-    """A zero of Python, by which Python divides nothing, as NumPy's: a device gives infinity, NaN, or what is
-    undefined."""
-    return np.asarray(value)[()] if isinstance(value, int | float | complex) and not value else value
-
-
 def _names_of(function: FunctionType) -> dict[str, Any]:
     """The globals of a function, and what its closure holds."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
@@ -135,7 +127,8 @@ class _Rewriting(ast.NodeTransformer):
         self.locals |= {each.id for each in stored}
 
     def changed(self) -> ast.FunctionDef:
-        body = [self.visit(statement) for statement in self.tree.body]
+        divisors = Divisors(lambda: self._bind(_DIVISOR, divisor))
+        body = [divisors.visit(self.visit(statement)) for statement in self.tree.body]
         if self.waits and self.is_kernel:
             body = [_Returns(self.twins.site, self.file).visit(statement) for statement in body]
         defaults = {"kw_defaults": [each and ast.Constant(None) for each in self.tree.args.kw_defaults]}
@@ -167,23 +160,6 @@ class _Rewriting(ast.NodeTransformer):
         if instead is not None:
             node.func = ast.copy_location(self._bind(f"noyau_call_{len(self.bound)}", instead), node)
         return node
-
-    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
-        self.generic_visit(node)
-        if isinstance(node.op, _DIVISIONS):
-            node.right = self._divisor(node.right)
-        return node
-
-    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AugAssign:
-        self.generic_visit(node)
-        if isinstance(node.op, _DIVISIONS):
-            node.value = self._divisor(node.value)
-        return node
-
-    def _divisor(self, node: ast.expr) -> ast.expr:
-        if isinstance(node, ast.Constant) and node.value:
-            return node
-        return ast.copy_location(ast.Call(self._bind(_DIVISOR, divisor), [node], []), node)
 
     def _asking(self, node: ast.Call, word: str) -> ast.expr:
         self.waits = True

@@ -75,3 +75,26 @@ def test_tuples_of_numbers_are_taken_and_those_of_arrays_left_to_python():
 def test_what_does_not_compile_with_its_accesses_noted():
     with pytest.raises(UnsupportedError, match="does not compile with its accesses noted"):
         run_compiled(kernels.row_sum, (np.zeros((2, 2)),))
+
+
+def shares(x, out):
+    none = len(x) - 3
+    out[0] = 1.0 / none
+    out[1] = 1.0
+    out[1] /= none
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda kernel, *arrays: Watching(kernel, Recorder())(*arrays),
+        lambda kernel, *arrays: run_compiled(kernel, arrays),
+    ],
+)
+def test_division_by_zero_is_what_the_kernel_says(run):
+    """Numba raises by default, and divides as NumPy does where it is asked to."""
+    out = np.zeros(2)
+    run(njit(error_model="numpy")(shares), np.zeros(3), out)
+    assert out.tolist() == [np.inf, np.inf]
+    with pytest.raises(ZeroDivisionError):
+        run(njit(shares), np.zeros(3), out)
