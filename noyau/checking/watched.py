@@ -71,25 +71,21 @@ def by_hand(kernel: HandKernel, constants: Mapping[str, Any]) -> Watch | str:
 @dataclass(slots=True)
 class Costs:
     """What the runs so far tell of the time that others take: as much more than the shortest as they have more cells
-    of all sizes together, by the longest."""
+    of all sizes together, by the run of most cells: the first ones take long for what is compiled."""
 
     least_s: float = math.inf
-    most_s: float = 0.0
-    cells: int = 1  # of the longest
+    time_s: float = 0.0  # of the last run of most cells
+    cells: int = 1
 
     def note(self, sizes: Sizes, time_s: float) -> None:
         self.least_s = min(self.least_s, time_s)
-        if time_s > self.most_s:
-            self.most_s, self.cells = time_s, _product(sizes)
+        if math.prod(sizes.values()) >= self.cells:
+            self.time_s, self.cells = time_s, math.prod(sizes.values())
 
     def expected_s(self, sizes: Sizes) -> float:
-        if not self.most_s:
+        if not self.time_s:
             return 0.0
-        return self.least_s + (self.most_s - self.least_s) * _product(sizes) / self.cells
-
-
-def _product(sizes: Sizes) -> int:
-    return math.prod(max(size, 1) for size in sizes.values())
+        return self.least_s + (self.time_s - self.least_s) * math.prod(sizes.values()) / self.cells
 
 
 def watched(run: Watch | str, attempts: Sequence[Attempt], inputs: Inputs, budget_s: float) -> Seen:
@@ -101,14 +97,16 @@ def watched(run: Watch | str, attempts: Sequence[Attempt], inputs: Inputs, budge
     seen, costs, began_s, end_s = Seen(), Costs(), process_s(), time.monotonic() + PATIENCE * budget_s
     left = list(_by_size(attempts))
     while left and not seen.why:
+        short = left
         if len(seen.shapes) >= FEWEST:
-            left = [attempt for attempt in left if costs.expected_s(attempt.sizes) <= budget_s]
-            if process_s() > began_s + budget_s or time.monotonic() > end_s:
-                any(_is_watched(run, attempt, inputs, seen, costs) for attempt in reversed(left))
+            short = [attempt for attempt in left if costs.expected_s(attempt.sizes) <= budget_s]
+            if not short or process_s() > began_s + budget_s or time.monotonic() > end_s:
+                if len(short) < len(left):
+                    seen.notes["costly"] = f"not at larger sizes, where a run would take more than {budget_s:g} s"
+                any(_is_watched(run, attempt, inputs, seen, costs) for attempt in reversed(short))
                 break
-        for attempt in left[:1]:
-            _is_watched(run, attempt, inputs, seen, costs)
-        left = left[1:]
+        _is_watched(run, short[0], inputs, seen, costs)
+        left = [attempt for attempt in left if attempt is not short[0]]
     return seen
 
 

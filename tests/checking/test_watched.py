@@ -75,20 +75,30 @@ def runs_of(monkeypatch, time_s, clock=lambda: 0.0):
 
     monkeypatch.setattr(watching, "process_s", lambda: now_s[0])
     monkeypatch.setattr(watching, "time", SimpleNamespace(monotonic=clock))
-    assert watched(run, GIVEN, lambda attempt, sizes: [np.zeros(1)], 2.0).shapes
-    return ran
+    seen = watched(run, GIVEN, lambda attempt, sizes: [np.zeros(1)], 2.0)
+    assert len(seen.shapes) == len(ran)
+    return ran, seen
 
 
 def test_no_watched_run_takes_all_of_the_time(monkeypatch):
     """Four nested loops, of which those of 33 rounds each would take five seconds: others are run in their place."""
-    ran = runs_of(monkeypatch, lambda sizes: 0.001 + 4e-6 * math.prod(sizes.values()))
+    ran, seen = runs_of(monkeypatch, lambda sizes: 0.001 + 4e-6 * math.prod(sizes.values()))
     assert max(math.prod(sizes.values()) for sizes in ran) <= 17**4
     assert all(given.sizes in ran for given in GIVEN)
+    assert seen.lines[-1] == "not at larger sizes, where a run would take more than 2 s"
+
+
+@pytest.mark.parametrize("slow", [1, 12], ids=["what is compiled first", "a pause"])
+def test_one_long_run_leaves_nothing_out(monkeypatch, slow):
+    number = count(1)
+    ran, seen = runs_of(monkeypatch, lambda sizes: 0.1 if next(number) == slow else 1e-4)
+    assert {sizes["h"] for sizes in ran} >= {0, 1, 2, 3, 4, 5, 8, 9, 17, 33, 65, 129, 257}
+    assert seen.lines == ("no race found on 31 shapes, 31 accesses",)
 
 
 def test_the_largest_sizes_are_watched_on_a_machine_that_is_busy(monkeypatch):
     clock = count(0, 100)
-    ran = runs_of(monkeypatch, lambda sizes: 0.001, lambda: next(clock))
+    ran, _ = runs_of(monkeypatch, lambda sizes: 0.001, lambda: next(clock))
     assert len(ran) == FEWEST + 1
     assert max(ran[-1].values()) == 257
     assert max(max(sizes.values()) for sizes in ran[:-1]) < 10
