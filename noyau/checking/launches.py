@@ -12,33 +12,33 @@ from noyau.ir.loops import Call, Expr, Index, Kernel
 
 MOST_CELLS = 1 << 21  # of the largest value of a case
 _MOST = 4096  # choices of sizes
-_FEW = 2  # the least that shows where a second row begins
+_FEW = (2, 1)  # of what need not be long: two show where a second row begins
 
 
 def covering(
     kernels: Iterable[Kernel], usual: Sizes, graph: Graph, called: Sizes, most: int = MOST_CELLS
 ) -> list[dict[str, int]]:
     """For each launch that runs where a graph is called with some sizes, and not at its usual ones, the sizes of fewest
-    cells at which it does, each a number that it is compared with, or the next one; none for one that takes more than
-    `most` cells."""
+    cells at which it does, each two, a number that it is compared with, or the next one; or one, where the launch takes
+    more than `most` cells otherwise. None for one that takes as many however that is."""
     found: list[dict[str, int]] = []
     for when in (when for kernel in kernels for when in conditions_of(kernel) if runs(when, called)):
         if not any(runs(when, sizes) for sizes in (usual, *found)):
-            made = (each for each in _by_cells(when, usual, graph, most) if runs(when, each) and fits(graph, each))
-            found += islice(made, 1)
+            found += islice(_running(when, usual, graph, most), 1)
     return found
 
 
-def _by_cells(when: Expr, usual: Sizes, graph: Graph, most: int) -> Iterator[dict[str, int]]:
-    """Sizes at which a launch may run, those of few cells first."""
+def _running(when: Expr, usual: Sizes, graph: Graph, most: int) -> Iterator[dict[str, int]]:
+    """Sizes at which a launch runs: those first of which the fewest are one, then those of few cells."""
     limits = sorted({side.dim.constant for side in _indices(when) if side.dim.constant is not None})
     names = {name for side in _indices(when) for name in side.dim.names} & usual.keys()
     choices = [
-        [_FEW, *(n for limit in limits for n in (limit, limit + 1))] if n in names else [usual[n]] for n in usual
+        [*_FEW, *(n for limit in limits for n in (limit, limit + 1))] if n in names else [usual[n]] for n in usual
     ]
-    made = [dict(zip(usual, each, strict=True)) for each in islice(product(*choices), _MOST)]
-    counted = ((cells(graph, sizes), at) for at, sizes in enumerate(made))
-    yield from (made[at] for count, at in sorted(counted) if count <= most)
+    made = (dict(zip(usual, each, strict=True)) for each in islice(product(*choices), _MOST))
+    found = [sizes for sizes in made if runs(when, sizes)]
+    ranked = ((sum(n == 1 for n in sizes.values()), cells(graph, sizes), at) for at, sizes in enumerate(found))
+    yield from (found[at] for _, count, at in sorted(ranked) if count <= most and fits(graph, found[at]))
 
 
 def _indices(expr: Expr) -> Iterator[Index]:

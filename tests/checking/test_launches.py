@@ -7,7 +7,7 @@ from noyau.checking.launches import MOST_CELLS, covering
 from noyau.ir.loops import Kernel
 from noyau.lowering.nest import lower
 from noyau.schedules.grid import on_gpu
-from tests.checking.groups import softmax
+from tests.checking.groups import F32, Group, softmax
 
 
 def made(rows="rows", columns="n") -> tuple[Kernel, dict[str, int]]:
@@ -24,6 +24,16 @@ def test_the_launches_of_a_call_run_at_some_sizes():
     assert covered({"rows": 500, "n": 100}) == []
     assert covered({"rows": 4, "n": 50257}) == [{"rows": 2, "n": 8193}]
     assert covered({"rows": 500, "n": 50257}) == covered({"rows": 1, "n": 1 << 20}) == [{"rows": 2, "n": 524289}]
+
+
+def test_rows_of_several_axes_are_one_along_some_where_they_are_long():
+    g = Group()
+    shape = ("batch", "rows", "n")
+    x = g.input("x", F32, *shape)
+    g.map("subtract", x, g.expand(g.reduce("max", x), shape))
+    kernel, usual = on_gpu(lower(g.graph(), "kernel")), usual_sizes(g.graph(), {})
+    called = {"batch": 8, "rows": 512, "n": 50257}
+    assert covering([kernel], usual, g.graph(), called) == [{"batch": 2, "rows": 1, "n": 524289}]
 
 
 def test_launches_that_take_too_much_are_left_out():
