@@ -141,9 +141,11 @@ def decoding(model: torch.nn.Module, run: Callable[..., Any], ids: torch.Tensor)
 
 
 def gate() -> None:
-    """Tell who began this process that it is ready, and wait until it may go on."""
+    """Tell who began this process that it is ready, and wait until it may go on; the process ends where that is gone,
+    for nobody would have it alone then."""
     print(READY, flush=True)
-    sys.stdin.readline()
+    if not sys.stdin.readline():
+        sys.exit(f"{__file__}: the process that began this one has ended")
 
 
 def first(part: str, side: str) -> dict[str, Any]:
