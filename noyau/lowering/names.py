@@ -15,7 +15,8 @@ _WORDS = frozenset(
 
 
 class Names:
-    """Hands out one identifier for each name, never the same twice."""
+    """Hands out one identifier for each name, never the same twice. None has a dot: schedules name memory `x.turned`,
+    which an input may not be called."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()

@@ -185,7 +185,7 @@ def _staged(tile: Loop, change: _Around) -> Statements:
     if as_they_are := _copies(tile, change):
         return tuple(replace(tile, body=(copy,)) for copy in as_they_are)
     outputs = change.outputs
-    own = {name: f"{name}_tile" for store in _stores(tile) for name in store.buffers}
+    own = {name: f"{name}.tile" for store in _stores(tile) for name in store.buffers}
     cells, cell = Dim.of(min(tile.extent.constant or TILE, TILE)), (Dim.of(tile.var),)
     memory = tuple(Alloc(own[name], outputs[name].dtype, (cells,), Space.REGISTER) for name in own)
     body = tuple(_into(s, own, cell) if isinstance(s, Store) else s for s in tile.body)

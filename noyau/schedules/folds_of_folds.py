@@ -160,7 +160,7 @@ def _kept(parts: Sequence[Statement | _Pass], rows: Sequence[Loop]) -> dict[Load
     for load in dict.fromkeys(load for part in parts if isinstance(part, _Pass) for load in loads_of(part.steps)):
         own = tuple(_names(load) - around)
         if rows[-1].var in _names(load) and load.where is None and len(own) == 1 and own[0] in extents:
-            kept[load] = Load(f"{load.buffer}_{len(kept)}", (Dim.of(own[0]),), load.dtype)
+            kept[load] = Load(f"{load.buffer}.{len(kept)}", (Dim.of(own[0]),), load.dtype)
     return kept
 
 
@@ -215,7 +215,7 @@ def _in_turn(part: _Pass) -> Loop:
     (cells,) = tiles.body
     assert isinstance(cells, Loop)
     length, cells = counted(cells, f"{tiles.var}_length")
-    kept = {let.name: Load(f"{let.name}_tile", (Dim.of(CELL),), let.value.dtype) for let in _needed(first, then)}
+    kept = {let.name: Load(f"{let.name}.tile", (Dim.of(CELL),), let.value.dtype) for let in _needed(first, then)}
     stored = (Store((to.buffer,), to.index, (Var(let, to.dtype),)) for let, to in kept.items())
     memory = (Alloc(to.buffer, to.dtype, (Dim.of(TILE),), Space.REGISTER) for to in kept.values())
     then = rewrite(then, lambda expr: kept.get(expr.name, expr) if isinstance(expr, Var) else expr)

@@ -135,7 +135,7 @@ def _one_run(rows: Sequence[Loop], cells: Loop) -> Statements | None:
     thread, once a block of rows. None where something depends on the row alone."""
     row, length = rows[-1], cells.extent
     loads = dict.fromkeys(load for load in loads_of(cells.body) if _is_alike(load, cells.var))
-    names = {load: f"{load.buffer}_rows{at or ''}" for at, load in enumerate(loads)}
+    names = {load: f"{load.buffer}.rows{at or ''}" for at, load in enumerate(loads)}
     whole = Dim.of(f"{row.var}t") * BLOCK + Dim.of(f"{row.var}r") * REPEATED + Dim.of(CELL) // length
 
     def repeated(expr: Expr) -> Expr:

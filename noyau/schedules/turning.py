@@ -100,7 +100,7 @@ def _tiles(
         for loop, block, count in zip((right, down), blocks, most, strict=True)
     }
     reads = [_placed(load, start) for load in turned]
-    own: dict[Expr, str] = {load: f"{load.buffer}_turned{number or ''}" for number, load in enumerate(reads)}
+    own: dict[Expr, str] = {load: f"{load.buffer}.turned{number or ''}" for number, load in enumerate(reads)}
     across = most[0] * TILE
     cell = (Dim.of(down.var) * across + Dim.of(right.var),)
     memory = tuple(Alloc(own[load], load.dtype, (Dim.of(across * most[1] * TILE),), Space.REGISTER) for load in reads)

@@ -171,7 +171,7 @@ def test_a_length_whose_name_is_another_s_too_is_not_known(sizes, goes_around):
 
 def test_a_tile_for_each_output():
     made = schedule(lowered(residual_rms_norm()), Options(around_bytes=1))
-    tiles = [s.name for s in statements(made) if isinstance(s, Alloc) and s.name.endswith("_tile")]
+    tiles = [s.name for s in statements(made) if isinstance(s, Alloc) and s.name.endswith(".tile")]
     assert len(tiles) == len(set(tiles)) == 2
     assert c.source(made).count("noyau_write_around(&") == 2
 

@@ -20,10 +20,11 @@ from tests.judged import Judge
 from tests.schedules.groups import assert_keeps, flat, in_order, inputs_of, lowered, reduced
 
 
-def distances(*results, queries="queries", n="n", d="d", dtype=F32, each=(), turned=False):
-    """What is reduced of the squared distances of each query to n points: `turned`, the cells of a query lie apart."""
+def distances(*results, queries="queries", n="n", d="d", dtype=F32, each=(), turned=False, points="points"):
+    """What is reduced of the squared distances of each query to n points: `turned`, the cells of a query lie apart.
+    `points`: what they are called."""
     g, shape = Group(), (queries, n, d)
-    q, p = g.input("query", dtype, *((d, queries) if turned else (queries, d))), g.input("points", dtype, n, d)
+    q, p = g.input("query", dtype, *((d, queries) if turned else (queries, d))), g.input(points, dtype, n, d)
     i, j, k = indices(3)
     wide = [g.add(View(at), [x], dtype, shape) for x, at in ((q, (k, i) if turned else (i, k)), (p, (j, k)))]
     away = g.map("subtract", *wide)
@@ -68,6 +69,7 @@ GRAPHS = {
     "f64": distances("sum", "max", dtype=DType.F64),
     "bf16": distances("sum", dtype=DType.BF16),
     "turned": distances("argmax", turned=True),
+    "named like memory": distances("min", points="query_0"),
     "by levels": by_levels(),
     "looked up": looked_up(),
 }
@@ -131,7 +133,7 @@ def called(expr, function):
 def test_rows_side_by_side_read_what_is_theirs_once():
     (launch,) = launches(distances("min", d=3, queries=TILE))
     (points,) = [s for s in every_statement(launch.body) if isinstance(s, Loop) and s.extent == Dim.of("n")]
-    assert {"points", "query_0"} <= {load.buffer for load in loads_of(points.body)}
+    assert {"points", "query.0"} <= {load.buffer for load in loads_of(points.body)}
     assert "query" not in {load.buffer for load in loads_of(points.body)}
     innermost = [s for s in every_statement(points.body) if isinstance(s, Loop) and not has_loops(s)]
     assert {loop.axis for loop in innermost} == {Axis.LANES}

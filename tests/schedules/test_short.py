@@ -152,7 +152,7 @@ def test_where_it_is_not_asked_for():
 def test_what_all_rows_have_alike_is_repeated_in_memory():
     made = short(scaled())
     memory = [s for s in every_statement(made.launches[0].body) if isinstance(s, Alloc)]
-    assert [(s.name, str(s.shape[0])) for s in memory] == [("w_rows", "16*n"), ("v_rows1", "16*n")]
+    assert [(s.name, str(s.shape[0])) for s in memory] == [("w.rows", "16*n"), ("v.rows1", "16*n")]
     assert loops(made, Axis.THREADS) == ["#i0t"]
     assert "y[" not in c.source(made).split("w_rows[cell_of_rows]")[0].split("for (")[-1]
 
