@@ -7,7 +7,6 @@ thread would take that much longer for both. The copy calls nothing of the GPU.
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
 import os
 import pickle
@@ -24,6 +23,7 @@ import torch
 from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
 
+from noyau.builders.collecting import without_collections
 from noyau.passes.partition import Partition
 from noyau.planning import Plan
 from noyau.runtimes.numpy.allotted import processors
@@ -54,16 +54,16 @@ class Copied:
         self.lock = Lock()
         read, written = os.pipe()
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), without_collections():  # what a copy lets go of may be of the GPU
                 warnings.simplefilter("ignore", DeprecationWarning)  # of threads that the copy does not have
                 self.child = os.fork()
+                if not self.child:
+                    os.close(read)
+                    _work(work, written)
         except OSError:
             os.close(read)
             os.close(written)
             raise
-        if not self.child:
-            os.close(read)
-            _work(work, written)
         os.close(written)
         self.thread = Thread(target=self._listened, args=(read, then), daemon=True)
         self.thread.start()
@@ -100,7 +100,6 @@ def _work(work: Callable[[], Any], written: int) -> None:
     """Of the copy: the work, and its end."""
     status = 1
     with contextlib.suppress(BaseException):
-        gc.disable()  # what it lets go of may be of the GPU
         for number in signal.valid_signals():  # what this process does when it is told to end is not the copy's to do
             if callable(signal.getsignal(number)):
                 signal.signal(number, signal.SIG_DFL)

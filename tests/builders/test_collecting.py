@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
-from contextlib import suppress
+import os
+import sys
+from contextlib import nullcontext, suppress
 from threading import Barrier, Thread
 
 import pytest
@@ -42,4 +44,30 @@ def test_the_last_of_two_threads_restores():
         seen.append(gc.isenabled())
     thread.join(10)
     assert seen == [False, False]
+    assert gc.isenabled()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no process is forked there")
+@pytest.mark.parametrize("holds", [False, True])
+def test_a_forked_child_collects_unless_its_own_thread_holds(holds):
+    inside, left = Barrier(2, timeout=10), Barrier(2, timeout=10)
+
+    def other():
+        with without_collections():
+            inside.wait()
+            left.wait()
+
+    thread = Thread(target=other)
+    thread.start()
+    inside.wait()
+    with without_collections() if holds else nullcontext():
+        child = os.fork()
+        if not child:
+            before = gc.isenabled()
+            with without_collections():
+                during = gc.isenabled()
+            os._exit(2 * before + during)
+    left.wait()
+    thread.join(10)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == (0 if holds else 2)
     assert gc.isenabled()
