@@ -104,8 +104,10 @@ def _calls(built: Built) -> list[Step]:
 
 def _library(step: LibraryStep) -> Step:
     match [node for node in step.graph.nodes if not isinstance(node.kind, Input)]:
-        case [Node(kind=Contract(equation), dtype=dtype)] if dtype.compute is dtype:
-            return lambda given, sizes: [libraries.contract(equation, given, dtype.numpy)]
+        case [Node(kind=Contract(equation), inputs=names, dtype=dtype)] if dtype.compute is dtype:
+            inputs = [node.output for node in step.graph.inputs]  # one, of a product of an array with itself
+            at = [inputs.index(name) for name in names]
+            return lambda given, sizes: [libraries.contract(equation, [given[k] for k in at], dtype.numpy)]
         case _:
             run = libraries.prepared(step.graph)
             return lambda given, sizes: [run(given, sizes)]

@@ -67,3 +67,13 @@ def test_a_program_without_a_kernel():
     got = Runner(build(generated(product, *given)))(*given)[0]
     assert got.dtype == np.float16
     assert np.allclose(got, product.reference(*given), rtol=1e-2)
+
+
+@pytest.mark.parametrize("equation", ["ij,jk->ik", "ij,ji->ij", "ij,ij->i", "ji,ki->jk"])
+def test_a_product_of_an_array_with_itself(equation):
+    @noyau.op(f"f32[n, n] -> f32[{', '.join('n' for _ in equation.split('->')[1])}]")
+    def squared(x):
+        return np.exp(np.einsum(equation, x, x)) + 1
+
+    x = numbers(4, 4)
+    assert np.allclose(Runner(build(generated(squared, x)))(x)[0], squared.reference(x), rtol=1e-5)
