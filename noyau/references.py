@@ -177,8 +177,9 @@ def bind_sizes(instance: Instance, arrays: Sequence[Array]) -> dict[str, int]:
     return bind([value.shape for value in instance.inputs], [np.shape(array) for array in arrays], names)
 
 
-def graph_of(reference: Reference, instance: Instance, constants: Mapping[str, Any]) -> Graph:
-    """The reference as a graph: what it computes is one Opaque, evaluated at the width of its inputs.
+def graph_of(written: Reference, instance: Instance, constants: Mapping[str, Any]) -> Graph:
+    """A reference as a graph: what it computes is one Opaque, evaluated at the width of its inputs. Ops that it calls
+    run as they are written, too: no kernel says what is right.
 
     Inputs on which the reference fails, or that leave no shape for a result, are refused with an InputError."""
 
@@ -188,19 +189,19 @@ def graph_of(reference: Reference, instance: Instance, constants: Mapping[str, A
         except SignatureError as fault:
             raise InputError(str(fault)) from fault
         try:
-            with unwarned():
-                return tuple(reference.run(instance, arrays, constants))
+            with unwarned(), reference():
+                return tuple(written.run(instance, arrays, constants))
         except NoyauError:
             raise
         except Exception as fault:
-            raise InputError(f"the reference {reference.name} fails with {type(fault).__name__}: {fault}") from fault
+            raise InputError(f"the reference {written.name} fails with {type(fault).__name__}: {fault}") from fault
 
     inputs = [Node(value.name, Input(), (), value.dtype, value.shape) for value in instance.inputs]
     names = tuple(node.output for node in inputs)
-    kind, (first, *others) = Opaque(reference.name, evaluate), instance.outputs
+    kind, (first, *others) = Opaque(written.name, evaluate), instance.outputs
     if not others:
         return Graph((*inputs, Node(first.name, kind, names, first.dtype, first.shape)), (first.name,))
-    whole = f"{reference.name}: all results"
+    whole = f"{written.name}: all results"
     opaque = Node(whole, kind, names, DType.OTHER, ())
     parts = [Node(v.name, Part(k), (whole,), v.dtype, v.shape) for k, v in enumerate(instance.outputs)]
     return Graph((*inputs, opaque, *parts), tuple(part.output for part in parts))

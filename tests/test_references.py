@@ -124,6 +124,26 @@ def test_inputs_on_which_the_reference_fails_are_refused():
         evaluate(graph, {"x": X[:0]})
 
 
+def test_ops_that_a_reference_calls_run_as_they_are_written():
+    """Else a kernel that is trusted, or one that noyau makes, would say what is right."""
+
+    @noyau.op("float[n] -> float[n]")
+    def inner(x):
+        return x * 2
+
+    inner.kernel(lambda x: x * 3, name="wrong", trust=True, returns=True)
+
+    @noyau.op("f32[n] -> f32[n]")
+    def outer(x):
+        return inner(x) + 1
+
+    outer.kernel(lambda x: x * 2 + 1, name="right", returns=True)
+    graph = graph_of(outer.description.reference, outer.instance([DType.F32], [1]), {})
+    assert np.array_equal(inner(X), X * 3)
+    assert all(np.array_equal(evaluate(graph, {"x": X}, wide=wide)["out"], X * 2 + 1) for wide in (False, True))
+    assert noyau.check(outer, budget_s=0.2, generated=False).ok
+
+
 def test_reference_holds_for_its_thread_and_its_block():
     found = []
     with noyau.reference():

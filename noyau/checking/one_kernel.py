@@ -26,7 +26,7 @@ from noyau.checking.watched import Seen, explained, watched
 from noyau.errors import BuildError, InputError, NoyauError, SignatureError, UnsupportedError
 from noyau.ir.evaluation import evaluate
 from noyau.ops import Op
-from noyau.references import narrowed, unwarned
+from noyau.references import narrowed, reference, unwarned
 from noyau.signatures.types import Instance
 
 Array = np.ndarray
@@ -153,7 +153,7 @@ class OneKernel:
 
     def require_dtypes(self, instance: Instance, arrays: Sequence[Array]) -> None:
         """SignatureError where the reference, as it is, gives another dtype than it is signed to."""
-        with unwarned():
+        with unwarned(), reference():
             results = self.reference.run(instance, arrays, self.reference.constants)
         for result, value in zip(results, instance.outputs, strict=True):
             narrowed(result, value, self.op.name)

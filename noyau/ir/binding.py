@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from noyau.errors import InputError
 from noyau.ir.dims import Dim, Shape
@@ -65,6 +66,11 @@ def require(demands: Iterable[Demand], sizes: Mapping[str, int]) -> None:
 
 def plan(shapes: Sequence[Shape]) -> tuple[Binding, ...]:
     """One Binding for each size that the shapes determine, in an order in which they can be solved."""
+    return _plan(tuple(shapes))
+
+
+@lru_cache(maxsize=1024)
+def _plan(shapes: tuple[Shape, ...]) -> tuple[Binding, ...]:
     bound: dict[str, Binding] = {}
     places = [(k, axis, dim) for k, shape in enumerate(shapes) for axis, dim in enumerate(shape)]
     found = True

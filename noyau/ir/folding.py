@@ -35,11 +35,13 @@ def _monoid(name: str, step: Graph, start: float) -> Monoid:
         if not isinstance(node.kind, Input | Constant | Map) or node.shape:
             raise UnsupportedError(f"{node.output} is a {type(node.kind).__name__}, and a fold takes scalar functions")
 
+    given = [node.output for node in step.inputs]
+    computed = [node for node in step.nodes if not isinstance(node.kind, Input)]
+
     def merge(algebra: Algebra, a: State, b: State) -> State:
-        values = dict(zip((node.output for node in step.inputs), (a[0], b[0]), strict=True))
-        for node in step.nodes:
-            if not isinstance(node.kind, Input):
-                values[node.output] = _value(algebra, node, [values[x] for x in node.inputs], a[0], dtype)
+        values = dict(zip(given, (a[0], b[0]), strict=True))
+        for node in computed:
+            values[node.output] = _value(algebra, node, [values[x] for x in node.inputs], a[0], dtype)
         return (values[output],)
 
     return Monoid(
