@@ -69,14 +69,18 @@ def double(x: Floats, out: Floats) -> None:
     out[...] = 2 * x
 
 
-@long_name.kernel(
-    name="other", init={"out": 0}, args=lambda x, out, n: (x, out), launch=lambda n, device: (n, 128), trust=True
-)
+@long_name.kernel(name="other", init={"out": 0}, args=lambda x, out, n: (x, out), trust=True)
 def add_twice(x: Floats, out: Floats) -> None:
     out += 2 * x
 
 
 TEXT = "void twice(const float *x, float *out, long n) { for (long i = 0; i < n; ++i) out[i] = 2 * x[i]; }"
+PART = (
+    TEXT.replace("twice(", "part(")
+    .replace("long n)", "long begin, long end)")
+    .replace("i = 0; i < n", "i = begin; i < end")
+)
+part = long_name.kernel(PART, language="c", entry="part", launch=lambda n: n)
 text = long_name.kernel(TEXT, language="c", entry="twice", constants={"BLOCK": [4, 8]}, options={"flags": ["-O2"]})
 
 

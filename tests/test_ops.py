@@ -352,7 +352,7 @@ def test_every_form_passes_the_type_checker_and_the_linter_and_runs(tmp_path):
     doubled, low, kernels = signature_forms.results()
     assert doubled.tolist() == [2, 2, 2]
     assert low == 1
-    assert kernels == ["twice", "double", "other", "twice"]
+    assert kernels == ["twice", "double", "other", "part", "twice"]
 
 
 def test_a_wrong_call_is_a_type_error_before_it_runs(tmp_path):

@@ -104,6 +104,8 @@ def attach_function(
         _require_signature(target)
         taken_by(function, usage, target, called)
         usage = replace(usage, returns=False)
+    else:
+        _require_of_use(usage, language, called)
     if usage.returns is None:
         usage = replace(usage, returns=_returns(plain, usage, target, called))
     if not usage.returns or usage.updates:
@@ -145,6 +147,18 @@ def _check_options(usage: Usage, called: str) -> None:
     words = isinstance(flags, list | tuple) and all(isinstance(f, str) and f.startswith("-") for f in flags)
     if not words:
         raise SignatureError(f"options= of {called}: flags is {flags!r}; give a list of words that begin with -")
+
+
+def _require_of_use(usage: Usage, language: str, called: str) -> None:
+    """SignatureError for what would be said of a function in vain."""
+    if usage.launch is not None and language != "numba_cuda":
+        raise SignatureError(
+            f"launch= of {called}: it is called as any function of Python is, without a grid; leave it out"
+        )
+    if usage.options:
+        raise SignatureError(
+            f"options= of {called}: only kernels in C and Triton have some; give them to its decorator"
+        )
 
 
 def _returns(plain: Callable[..., Any], usage: Usage, target: Target, called: str) -> bool:

@@ -78,6 +78,13 @@ def test_options_of_c_are_flags(op):
         assert "give a list of words that begin with -" in refused(op, TEXT, language="c", options={"flags": flags})
 
 
+def test_what_would_be_said_of_a_function_in_vain(op):
+    told = refused(op, lambda x, out: None, name="f", launch=(1, 2))
+    assert told == "launch= of op[f]: it is called as any function of Python is, without a grid; leave it out"
+    told = refused(op, lambda x, out: None, name="f", options={"num_warps": 8})
+    assert told == "options= of op[f]: only kernels in C and Triton have some; give them to its decorator"
+
+
 def test_a_name_is_taken_once(op):
     op.kernel(TEXT, language="c")
     with pytest.raises(SignatureError, match="op has a kernel f already; give another one with name="):
