@@ -59,6 +59,8 @@ def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, **said:
     refuse("clip", said)
     a = traced(tape_of([a, low, high]), a)  # a Python number is an array of its own dtype here
     low, high = (None if beyond(a.tape, end, a.node.dtype) == side else end for end, side in ((low, -1), (high, 1)))
+    if not (is_given(low) or is_given(high)):
+        return UFUNCS["positive"](a, out=out, **dtype)
     made = a if not is_given(low) else UFUNCS["maximum"](a, low, **dtype)
     made = made if not is_given(high) else UFUNCS["minimum"](made, high, **dtype)
     return UFUNCS["positive"](made, out=out) if out is not None else Traced(a.tape, made.node)

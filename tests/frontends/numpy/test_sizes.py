@@ -98,6 +98,7 @@ def test_a_size_beyond_a_narrow_dtype_compares_and_clips_as_numpys_numbers(exten
     found(lambda a: (np.clip(a, 0, len(a)), a > a.shape[0], a.shape[0] == a), a)
     found(lambda a: a[np.clip(a, 0, a.shape[0] - 1).astype(np.int32)], a)
     found(lambda a: (np.clip(a, -1, 1000), np.clip(a.astype(np.int8), -300, 3)), a)
+    found(lambda a: (np.clip(a, -1, 1000, dtype=np.int32), np.clip(a, None, 256, dtype=np.int16)), a)
 
 
 def test_a_size_beyond_a_narrow_dtype_is_added_to_nothing():
