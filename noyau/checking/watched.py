@@ -101,7 +101,8 @@ def watched(run: Watch | str, attempts: Sequence[Attempt], inputs: Inputs, budge
         if len(seen.shapes) >= FEWEST:
             short = [attempt for attempt in left if costs.expected_s(attempt.sizes) <= budget_s]
             if not short or process_s() > began_s + budget_s or time.monotonic() > end_s:
-                if len(short) < len(left):
+                long = (attempt for attempt in left if costs.expected_s(attempt.sizes) > budget_s)
+                if any(_given(attempt, inputs) is not None for attempt in long):
                     seen.notes["costly"] = f"not at larger sizes, where a run would take more than {budget_s:g} s"
                 any(_is_watched(run, attempt, inputs, seen, costs) for attempt in reversed(short))
                 break
@@ -112,8 +113,8 @@ def watched(run: Watch | str, attempts: Sequence[Attempt], inputs: Inputs, budge
 
 def _is_watched(run: Watch, attempt: Attempt, inputs: Inputs, seen: Seen, costs: Costs) -> bool:
     """Whether a run is to be had; what it shows is seen."""
-    arrays = inputs(attempt, attempt.sizes)
-    if arrays is None or sum(array.size for array in arrays) > CELLS:
+    arrays = _given(attempt, inputs)
+    if arrays is None:
         return False
     size, began_s = ", ".join(f"{printable(name)} = {value}" for name, value in attempt.sizes.items()), process_s()
     try:
@@ -132,6 +133,12 @@ def _is_watched(run: Watch, attempt: Attempt, inputs: Inputs, seen: Seen, costs:
     for finding in found.findings:
         seen.findings.setdefault(finding.id, finding)
     return True
+
+
+def _given(attempt: Attempt, inputs: Inputs) -> Sequence[Array] | None:
+    """The arrays of an attempt, where there are such and they are few cells."""
+    arrays = inputs(attempt, attempt.sizes)
+    return None if arrays is None or sum(array.size for array in arrays) > CELLS else arrays
 
 
 def _by_size(attempts: Sequence[Attempt]) -> Iterator[Attempt]:

@@ -64,8 +64,9 @@ GIVEN = [
 ]
 
 
-def runs_of(monkeypatch, time_s, clock=lambda: 0.0):
-    """The sizes of the watched runs, each of which takes so long of the process; the clock is another."""
+def runs_of(monkeypatch, time_s, clock=lambda: 0.0, most=1000):
+    """The sizes of the watched runs, each of which takes so long of the process; the clock is another. None has a size
+    above `most`."""
     now_s, ran = [0.0], []
 
     def run(attempt, arrays, size):
@@ -75,7 +76,7 @@ def runs_of(monkeypatch, time_s, clock=lambda: 0.0):
 
     monkeypatch.setattr(watching, "process_s", lambda: now_s[0])
     monkeypatch.setattr(watching, "time", SimpleNamespace(monotonic=clock))
-    seen = watched(run, GIVEN, lambda attempt, sizes: [np.zeros(1)], 2.0)
+    seen = watched(run, GIVEN, lambda _, sizes: [np.zeros(1)] if max(sizes.values()) <= most else None, 2.0)
     assert len(seen.shapes) == len(ran)
     return ran, seen
 
@@ -86,6 +87,12 @@ def test_no_watched_run_takes_all_of_the_time(monkeypatch):
     assert max(math.prod(sizes.values()) for sizes in ran) <= 17**4
     assert all(given.sizes in ran for given in GIVEN)
     assert seen.lines[-1] == "not at larger sizes, where a run would take more than 2 s"
+
+
+def test_what_is_not_to_be_had_is_not_said_to_take_long(monkeypatch):
+    ran, seen = runs_of(monkeypatch, lambda sizes: 0.001 + 1e-3 * math.prod(sizes.values()), most=7)
+    assert max(math.prod(sizes.values()) for sizes in ran) == 5**4
+    assert seen.lines == (f"no race found on {len(ran)} shapes, {len(ran)} accesses",)
 
 
 @pytest.mark.parametrize("slow", [1, 12], ids=["what is compiled first", "a pause"])
