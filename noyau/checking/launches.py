@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, product
 
 from noyau.checking.adversarial import cells, fits
@@ -16,14 +16,21 @@ _FEW = (2, 1)  # of what need not be long: two show where a second row begins
 
 
 def covering(
-    kernels: Iterable[Kernel], usual: Sizes, graph: Graph, called: Sizes, most: int = MOST_CELLS
+    kernels: Iterable[Kernel],
+    usual: Sizes,
+    graph: Graph,
+    called: Sizes | None = None,
+    most: int = MOST_CELLS,
+    tried: Sequence[Sizes] = (),
 ) -> list[dict[str, int]]:
-    """For each launch that runs where a graph is called with some sizes, and not at its usual ones, the sizes of fewest
-    cells at which it does, each two, a number that it is compared with, or the next one; or one, where the launch takes
-    more than `most` cells otherwise. None for one that takes as many however that is."""
+    """For each launch that runs where a graph is called with some sizes, or for each at all, and not at its usual ones,
+    nor at those that are `tried` anyway, the sizes of fewest cells at which it does, each two, a number that it is
+    compared with, or the next one; or one, where the launch takes more than `most` cells otherwise. None for one that
+    takes as many however that is."""
     found: list[dict[str, int]] = []
-    for when in (when for kernel in kernels for when in conditions_of(kernel) if runs(when, called)):
-        if not any(runs(when, sizes) for sizes in (usual, *found)):
+    asked = (when for kernel in kernels for when in conditions_of(kernel) if called is None or runs(when, called))
+    for when in asked:
+        if not any(runs(when, sizes) for sizes in (usual, *tried, *found)):
             found += islice(_running(when, usual, graph, most), 1)
     return found
 

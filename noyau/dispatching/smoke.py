@@ -37,11 +37,11 @@ EDGES = (33, 1, 16, 5)  # of all sizes: beyond a block of lanes, one, a whole bl
 
 def smoke(description: Description, built: Built, seed: int = 0) -> Certificate:
     """The certificate of a built program against the op's reference in float64, on a few small inputs that lie in
-    memory as it takes them; on a GPU first on larger ones, where the call that it is made for has other launches."""
+    memory as it takes them; first on those of sizes at which launches run that do not run at the usual ones."""
     generated, wanted = built.generated, built.generated.wanted
     judged_by = graph_of(description.reference, wanted.instance, wanted.constants)
     small = islice(_until(ENOUGH_S, _cases(description, generated, seed)), MOST)
-    cases = chain(_larger(description, generated, seed), small)
+    cases = chain(_of_launches(description, generated, seed), small)
     with np.errstate(all="ignore"):
         return certify_native(judged_by, built, cases, name=generated.called, spelt=lambda: generated.graph)
 
@@ -66,13 +66,16 @@ def _cases(description: Description, generated: Generated, seed: int) -> Iterato
         yield Case(label, tuple(laid))
 
 
-def _larger(description: Description, generated: Generated, seed: int) -> Iterator[Case]:
-    """Inputs of sizes at which launches run that the call has, and that do not run at usual ones; of an op's own maker,
-    where it takes such sizes."""
-    if generated.language not in ON_GPU:
-        return
-    graph, wanted = generated.graph, generated.wanted
-    for sizes in covering(generated.program.kernels, usual_sizes(graph, {}), graph, wanted.sizes):
+def _of_launches(description: Description, generated: Generated, seed: int) -> Iterator[Case]:
+    """Inputs of sizes at which launches run that do not run at usual ones: on a GPU, where these are large, those that
+    the call has; of an op's own maker, where it takes such sizes."""
+    graph, wanted, kernels = generated.graph, generated.wanted, generated.program.kernels
+    usual = usual_sizes(graph, {})
+    if generated.language in ON_GPU:
+        missed = covering(kernels, usual, graph, wanted.sizes)
+    else:
+        missed = covering(kernels, usual, graph, most=CELLS, tried=sizes_at_edges(graph, usual, CELLS))
+    for sizes in missed:
         found = _drawn(generated, seed, [(sizes, NORMAL)])
         if description.inputs is not None:
             found = _made_at(description, generated, seed, sizes)

@@ -36,6 +36,13 @@ def test_rows_of_several_axes_are_one_along_some_where_they_are_long():
     assert covering([kernel], usual, g.graph(), called) == [{"batch": 2, "rows": 1, "n": 524289}]
 
 
+def test_without_a_call_every_launch_is_covered_that_no_other_sizes_run():
+    assert covered(None) == [{"rows": 2, "n": 8193}, {"rows": 2, "n": 524289}]
+    kernel, usual = made()
+    tried = [{"rows": 1, "n": 10000}]
+    assert covering([kernel], usual, softmax(), tried=tried) == [{"rows": 2, "n": 524289}]
+
+
 def test_launches_that_take_too_much_are_left_out():
     assert covered({"rows": 500, "n": 50257}, most=1 << 16) == []
 

@@ -58,6 +58,23 @@ def test_the_launches_of_a_call_are_run(monkeypatch):
         assert not one.certified_at(other)
 
 
+@noyau.op("f32[q, d], f32[n, d] -> f32[q]")
+def nearest(x, y):
+    return ((x[:, None, :] - y[None, :, :]) ** 2).sum(-1).min(1)
+
+
+@pytest.mark.parametrize("launch", range(3))
+def test_on_a_cpu_all_launches_are_run_whatever_the_call(launch):
+    """Few rows of the squared distances of many points, many rows, and points of many coordinates."""
+    made = generated(nearest, numbers(4, 3), numbers(5, 3))
+    before, after = made.text.split(f"static int32_t nearest_{launch}(")
+    own, end, rest = after.partition("return NOYAU_OK;")
+    wrong = before + f"static int32_t nearest_{launch}(" + re.sub(r"(x_\w) - y_i", r"\1 + y_i", own) + end + rest
+    assert wrong != made.text
+    certificate = smoke(nearest.description, build(replace(made, text=wrong)))
+    assert "wrong" in certificate.summary() and not certificate.ok
+
+
 @pytest.mark.parametrize("takes", [True, False])
 def test_a_maker_is_asked_for_sizes_of_long_rows_and_need_not_take_them(takes, monkeypatch):
     builder = pytest.importorskip("noyau.builders.triton")
