@@ -101,16 +101,21 @@ def _told(path: Path) -> Iterator[Mapping[str, Any]]:
 
 def _event(told: Mapping[str, Any], name: str) -> Event:
     arguments = told.get("args", {})
-    inputs, outputs = (_tensors(json.dumps(arguments.get(f"{side}_type_shape", []))) for side in ("input", "output"))
+    inputs, outputs = (_tensors(arguments.get(f"{side}_type_shape", ())) for side in ("input", "output"))
     return Event(
         name, sys.intern(str(arguments.get("op_name", ""))), int(told["ts"]), int(told["dur"]), inputs, outputs
     )
 
 
+def _tensors(told: Sequence[Mapping[str, Sequence[int]]]) -> tuple[Tensor, ...]:
+    """Element types and shapes."""
+    return _same(tuple([(element, tuple(shape)) for each in told for element, shape in each.items()]))
+
+
 @lru_cache(maxsize=1 << 14)
-def _tensors(told: str) -> tuple[Tensor, ...]:
-    """Element types and shapes, which are the same in every run."""
-    return tuple((element, tuple(shape)) for each in json.loads(told) for element, shape in each.items())
+def _same(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The first of those that are equal: they are the same in every run, and a trace may have a million."""
+    return tensors
 
 
 def node_runs(runs: Iterable[Sequence[Event]], outer: Collection[str]) -> list[NodeRuns]:
