@@ -110,7 +110,7 @@ def main() -> None:
     # The clock
     # ---------
     # The product is BLAS, and around the origin, or in float64, it is right; but it writes an array of queries x points
-    # and reads it again. Of 8 columns, here, that takes three times as long and more; it wins where points have hundreds.
+    # and reads it again. With 8 columns that takes three times as long, and more; with hundreds the product wins.
     print(noyau.bench(nearest, drawn(np.random.default_rng(0), 200, 2000, 8), budget_s=0.5))
     print(nearest.explain(*drawn(np.random.default_rng(0), 200, 2000, 8)))
 
