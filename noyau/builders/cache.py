@@ -28,7 +28,7 @@ LIMIT_BYTES = 512 * 2**20
 _STALE_S = 3600.0
 _ENTRY = re.compile(r"[0-9a-f]{40}-[0-9a-f]{40}\.[a-z]+")
 _WORKSPACE = "new-"
-MODULES = "numba"  # the folder of builders/numba.py
+MODULES = "numba"  # the folder of builders/modules.py
 _SHRUNK_AT = 64  # entries: to look at all of a full cache takes as long as a small kernel takes to compile
 _stored = itertools.count()  # of this process
 

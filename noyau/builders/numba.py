@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,14 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from noyau.builders import cache as disk
 from noyau.builders.collecting import without_collections
 from noyau.builders.guards import PLAIN, SCRATCH_POISONS, Guarded, poison_of
+from noyau.builders.modules import file_of
 from noyau.builders.native import Empty, Order, has_layout
 from noyau.builders.numba_plans import Plan, parameters_of, plan
 from noyau.builders.numba_threads import shared
 from noyau.dtypes import DType
-from noyau.errors import BuildError, CheckError, InputError, MissingExtraError, OutputError
+from noyau.errors import BuildError, CheckError, InputError, MissingExtraError
 from noyau.ir.loops import Buffer, Kernel, Role
 from noyau.ir.running import bind_sizes
 
@@ -40,7 +39,6 @@ except ImportError as error:
 
 HALVES = (DType.F16, DType.BF16)
 _AS_BITS = frozenset(dtype.numpy for dtype in DType if dtype in HALVES or dtype.is_float8)
-KEPT = 512  # modules on disk
 FORM = "apart"  # how a text is compiled: another word for another way
 PLANS = 64  # of one kernel that are kept
 WAKING_BYTES = 1 << 19  # of a call that is shared: to wake a thread takes 50 us
@@ -303,7 +301,7 @@ def begin() -> None:
 
 def load(text: str) -> tuple[Path, dict[str, Any]]:
     """The file of a text, beside which Numba keeps what it compiles, and the names that the text defines."""
-    path = file_of(text)
+    path = path_of(text)
     module = ModuleType(f"noyau_numba_{path.parent.name}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # where Numba looks for what a cached function belongs to
@@ -325,33 +323,9 @@ def _share_scalars(text: str, names: dict[str, Any]) -> None:
             names[found[1]] = _SCALARS.setdefault(known[found[1]], names[found[1]])
 
 
-def file_of(text: str) -> Path:
-    """A file that holds the text, in a folder of its own in the cache."""
-    home = disk.folder() / disk.MODULES / disk.digest(text, numba.__version__, FORM)
-    path = home / "kernel.py"
-    if not path.exists() or path.read_text("ascii") != text:
-        try:
-            home.mkdir(mode=0o700, parents=True, exist_ok=True)
-            fresh = home / f"new-{os.getpid()}-{id(text)}"
-            fresh.write_text(text, "ascii")
-            fresh.replace(path)
-        except OSError as error:
-            raise OutputError(
-                f"the cache folder {home} cannot be written: {error.strerror}; make room there"
-            ) from error
-        _shrink(home.parent, home)
-    return path
-
-
-def _shrink(home: Path, newest: Path) -> None:
-    """Remove the modules that were made first, beyond those that are kept."""
-    aged = sorted((path for path in home.iterdir() if path != newest), key=lambda path: path.lstat().st_mtime_ns)
-    for path in aged[: max(0, len(aged) + 1 - KEPT)]:
-        for file in [*path.glob("__pycache__/*"), *path.glob("*.py")]:
-            file.unlink(missing_ok=True)
-        for folder in (path / "__pycache__", path):
-            with contextlib.suppress(OSError):  # there is none, or another process is faster
-                folder.rmdir()
+def path_of(text: str) -> Path:
+    """A file that holds the text."""
+    return file_of(text, numba.__version__, FORM)
 
 
 def _type(buffer: Buffer) -> Any:

@@ -6,19 +6,17 @@ Triton interprets where TRITON_INTERPRET=1 is set before it is imported.
 from __future__ import annotations
 
 import math
-import os
 import sys
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from noyau.builders import cache as disk
+from noyau.builders.modules import file_of
 from noyau.dtypes import DType
-from noyau.errors import MissingExtraError, OutputError
+from noyau.errors import MissingExtraError
 
 try:
     import torch
@@ -50,7 +48,7 @@ def array_of(tensor: Any, dtype: DType) -> np.ndarray:
 def load(text: str) -> dict[str, Any]:
     """The names that a text defines. Triton reads the functions again from a file, which stays in the cache.
     OutputError where that cannot be written."""
-    path = _file(text)
+    path = file_of(text, triton.__version__)
     module = ModuleType(f"noyau_triton_{path.parent.name}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module
@@ -72,21 +70,6 @@ def _keep_bools() -> None:
         return TensorHandle(data, made.scalar)
 
     InterpreterBuilder.create_splat = create_splat
-
-
-def _file(text: str) -> Path:
-    home = disk.folder() / disk.MODULES / disk.digest(text, triton.__version__)
-    path = home / "kernel.py"
-    if not path.exists() or path.read_text("ascii") != text:
-        try:
-            home.mkdir(mode=0o700, parents=True, exist_ok=True)
-            fresh = home / f"new-{os.getpid()}-{id(text)}"
-            fresh.write_text(text, "ascii")
-            fresh.replace(path)
-        except OSError as error:
-            told = f"the cache folder {home} cannot be written: {error.strerror}; make room there"
-            raise OutputError(told) from error
-    return path
 
 
 class Interpreted:

@@ -15,10 +15,9 @@ import numpy as np
 import pytest
 from numba.core import caching
 
-from noyau.builders import cache as disk
 from noyau.builders import numba as building
 from noyau.builders.numba import Compiled
-from noyau.errors import BuildError, CheckError, InputError, MissingExtraError, OutputError
+from noyau.errors import BuildError, CheckError, InputError, MissingExtraError
 from noyau.languages import numba
 from tests.languages.numba_kernels import compiled, kernel_of
 
@@ -164,27 +163,6 @@ def test_where_the_disk_is_full(empty_cache, monkeypatch):
         made = Compiled(numba.source(kernel_of("swiglu")), kernel_of("swiglu"))
     assert not list(made.path.parent.glob("__pycache__/*.nbc"))
     assert made(ROWS, ROWS)[0].shape == ROWS.shape
-    monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(OutputError, match="cannot be written: No space left on device; make room there"):
-        building.file_of("x = 1\n")
-
-
-def test_what_is_kept_is_cleared_with_the_cache(empty_cache):
-    path = building.file_of("x = 1\n")
-    assert disk.size_bytes() == path.stat().st_size
-    assert disk.clear() == 1
-    assert not path.exists()
-    assert disk.size_bytes() == 0
-
-
-def test_old_modules_make_room(empty_cache, monkeypatch):
-    monkeypatch.setattr(building, "KEPT", 2)
-    paths = []
-    for number in range(4):
-        paths.append(building.file_of(f"x = {number}\n"))
-        os.utime(paths[-1].parent, (number, number))  # file systems tell times apart by milliseconds
-    assert [path.parent.exists() for path in paths] == [False, False, True, True]
-    assert building.file_of("x = 3\n") == paths[3]
 
 
 def test_scalar_functions_that_are_alike_are_compiled_once_a_process(empty_cache):
@@ -194,12 +172,6 @@ def test_scalar_functions_that_are_alike_are_compiled_once_a_process(empty_cache
     assert first["noyau_exp_f64"] is second["noyau_exp_f64"]
     assert first["noyau_exp_f64"] is not other["noyau_exp_f64"]
     assert first["noyau_log_f64"] is other["noyau_log_f64"]
-
-
-def test_a_damaged_module_is_written_again(empty_cache):
-    path = building.file_of("x = 1\n")
-    path.write_text("x = 2\n")
-    assert building.file_of("x = 1\n").read_text() == "x = 1\n"
 
 
 def test_a_missing_numba_names_the_extra(monkeypatch):

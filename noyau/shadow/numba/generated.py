@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba.core.registry import CPUDispatcher
 
-from noyau.builders.numba import Compiled, bits_of, file_of
+from noyau.builders.numba import Compiled, bits_of, path_of
 from noyau.checking.findings import Finding
 from noyau.dispatching.running import Built
 from noyau.languages.numba_tables import KINDS
@@ -60,7 +60,7 @@ def watch_generated(built: Built, arrays: Sequence[Array], op: str, name: str, s
 def plainly(text: str) -> dict[str, Any]:
     """The names of a text as its functions are watched: with Python in the place of what only LLVM has words for, and
     its scalar functions, which touch no memory, as Python has them. So nothing is compiled."""
-    path = file_of(text)
+    path = path_of(text)
     scope: dict[str, Any] = {"__name__": f"noyau_plain_{path.parent.name}", "__file__": str(path)}
     exec(compile(text, str(path), "exec"), scope)  # noqa: S102  made by languages/numba.py
     own = {name: each for name, each in scope.items() if name.startswith("noyau_")}
