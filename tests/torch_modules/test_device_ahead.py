@@ -82,8 +82,9 @@ def test_what_this_process_does_on_a_signal_a_copy_does_not(tmp_path):
     before = signal.signal(signal.SIGTERM, lambda *_: done.touch())
     try:
         copied = Copied(work, pytest.fail)
-        while not ready.exists():
+        while copied.thread.is_alive() and not ready.exists():
             time.sleep(0.01)
+        assert ready.exists()
         os.kill(copied.child, signal.SIGTERM)
         assert copied.result() is None
         assert not done.exists()
