@@ -18,9 +18,9 @@ from torch._functorch import config
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
+from noyau.builders.collecting import without_collections
 from noyau.builders.triton_beside import BESIDE
 from noyau.torch_modules.ahead import Ahead
-from noyau.builders.collecting import without_collections
 from noyau.torch_modules.compiling import Record, compile_graph, may_wait
 from noyau.torch_modules.merging import drop_detached, merge_equal
 from noyau.torch_modules.running import is_symbolic

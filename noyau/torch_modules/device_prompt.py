@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import fx
 
+from noyau.builders.collecting import without_collections
 from noyau.runtimes.torch.capturing import beside_captures
 from noyau.torch_modules import places
 from noyau.torch_modules.ahead import triton_begun
-from noyau.builders.collecting import without_collections
 from noyau.torch_modules.running import Boxed, copied, eager, told_as
 
 _ONE = Lock()  # of graphs that are compiled in the second call: kernels of two would be timed beside each other

@@ -20,8 +20,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, fx
 
-from noyau.runtimes.torch.capturing import beside_captures
 from noyau.builders.collecting import without_collections
+from noyau.runtimes.torch.capturing import beside_captures
 from noyau.torch_modules.device_kernels import DeviceCall
 from noyau.torch_modules.merging import KNOWN
 
