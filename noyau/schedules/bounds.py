@@ -112,7 +112,9 @@ def _simpler(expr: Expr) -> Expr:
             return one if value else other
         case Call("where", (Const(value), one, other)):
             return one if value else other
-        case Load(where=Const(value), other=other):
-            return replace(expr, where=None, other=None) if value or other is None else Const(other.value, expr.dtype)
+        case Load(where=Const(True)):
+            return replace(expr, where=None, other=None)
+        case Load(where=Const(False), other=Const(value)):
+            return Const(value, expr.dtype)
         case _:
             return expr
