@@ -81,11 +81,13 @@ class Interpreted:
         def call(*operands: Any) -> Any:
             from triton.runtime.interpreter import TensorHandle
 
-            first = next(operand for operand in operands if hasattr(operand, "handle"))
+            tiles = [operand for operand in operands if hasattr(operand, "handle")]
+            first = next((tile for tile in tiles if tile.type.is_block()), tiles[0])
             given = [operand.handle.data if hasattr(operand, "handle") else operand for operand in operands]
             with np.errstate(all="ignore"):
                 made = np.asarray(function(*given)).astype(first.handle.data.dtype)
-            return triton.language.core.tensor(TensorHandle(made, first.dtype.scalar), first.type)
+            kind = triton.language.block_type(first.dtype, [*made.shape]) if first.type.is_block() else first.type
+            return triton.language.core.tensor(TensorHandle(made, first.dtype.scalar), kind)
 
         return call
 

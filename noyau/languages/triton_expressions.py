@@ -114,6 +114,10 @@ class Expressions(Sizes):
     def top(self, expr: Expr) -> str:
         return opened(self.expr(expr))
 
+    def state(self, expr: Expr) -> str:
+        """A part of a state: numbers carry their dtypes, as the parts that they are merged with do."""
+        return typed_const(expr) if isinstance(expr, Const) else self.top(expr)
+
     def expr(self, expr: Expr) -> str:
         """An expression that can be an operand."""
         match expr:
@@ -122,7 +126,7 @@ class Expressions(Sizes):
             case Var(name, _):
                 return self.names.value(name)
             case Index(dim, _):
-                return typed(dim.constant, DType.I64) if dim.constant is not None else f"({self.dim(dim)}).to(tl.int64)"
+                return self.index(dim, DType.I64)
             case Load():
                 return self.load(expr)
             case Call(function, operands, dtype):
@@ -242,10 +246,10 @@ class Expressions(Sizes):
         return f"{own_name(function, dtype, loose)}({places})"
 
     def cast(self, operand: Expr, dtype: DType) -> str:
-        text = self.expr(operand)
         if isinstance(operand, Index) and dtype is not DType.BOOL:
-            text = text.removesuffix(".to(tl.int64)")
-        if dtype is operand.dtype and not isinstance(operand, Index):
+            return self.index(operand.dim, dtype)
+        text = self.expr(operand)
+        if dtype is operand.dtype:
             return text
         if dtype is DType.BOOL:
             return f"({text} != 0)"
@@ -253,6 +257,13 @@ class Expressions(Sizes):
         return f"{text}.to({TYPES[dtype]})"
 
     # Indices.
+
+    def index(self, dim: Dim, dtype: DType) -> str:
+        """An index as a value. What loops count is a number of Python's in Triton's interpreter."""
+        if dim.constant is None:
+            return f"tl.cast({self.dim(dim)}, {TYPES[dtype]})"
+        text = typed(dim.constant, DType.I64)
+        return text if dtype is DType.I64 else f"{text}.to({TYPES[dtype]})"
 
     def operate(self, op: Op, left: str, right: str) -> str:
         """Triton divides towards zero, Dims downwards."""

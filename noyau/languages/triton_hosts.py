@@ -341,7 +341,7 @@ def row_of(launch: Launch) -> Dim:
 def row_length(launch: Launch) -> Dim:
     """How long the rows are that lanes of several cells each cover."""
     found = (covered_by(tile, launch) for tile in tiles_in(launch.body))
-    return next(extent for extents in found for extent in extents)
+    return next((extent for extents in found for extent in extents), Dim.of(1))
 
 
 def covered_by(tile: Tile, launch: Launch) -> Iterator[Dim]:

@@ -220,8 +220,10 @@ class Printer(Memory):
                 )
             else:
                 cell = self.said.cell(buffer, store.index)
-                if self.rank > 1 and self.said.lanes and not self.said.dim_varies(store.index):
-                    cell += f" + tl.zeros({self.block_of(())}, tl.int32)"  # what is stored may be a block of one value
+                along = self.said.dim_varies(store.index)
+                wider = self.said.varies(value) - along  # where nothing is stored at all: all cells have one place
+                if wider or (self.rank > 1 and self.said.lanes and not along):
+                    cell += f" + tl.zeros({self.block_of(along | wider)}, tl.int32)"  # it may be a block of one value
                 self.write(f"tl.store({cell}, {text}{given})")
 
     def loop(self, loop: Loop) -> None:
@@ -325,7 +327,7 @@ class Printer(Memory):
                 raise _one_by_one(loop)
         self.said.lanes[loop.var] = Lane(len(self.said.lanes), tile.name, None)
         self.write_waiting()
-        states = [self.said.top(value) for value in values]
+        states = [self.said.state(value) for value in values]
         lane = self.said.lanes.pop(loop.var)
         dtypes = tuple(value.dtype for value in values)
         found, names = self.reduced(monoid, states, lane, dtypes, [*buffers]), [*map(self.names.value, buffers)]
@@ -360,7 +362,7 @@ class Printer(Memory):
 
     def kept(self, value: Expr, variable: str, empty: float | int, dtype: DType, alike: frozenset[str]) -> str:
         """A part of the states of a tile's cells, as a block along these tiles; those outside are empty."""
-        text, mask = self.said.top(value), self.said.lanes[variable].mask
+        text, mask = self.said.state(value), self.said.lanes[variable].mask
         if mask is not None:
             text = f"tl.where({mask}, {text}, {const_text(empty, dtype)})"
             if alike <= self.said.varies(value) | {variable}:

@@ -135,7 +135,7 @@ class Memory(Lines):
         lanes = sorted(store.index[0].names) if self.merged & set(store.buffers) or not store.merge else beside
         own = [self.said.lanes[name].mask for name in lanes if name in self.said.lanes]
         mask = " & ".join(f"({m})" if " " in m else m for m in [*own, *self.said.conditions] if m)
-        texts = [self.said.top(value) for value in store.values]
+        texts = [self.said.state(value) for value in store.values]
         dtypes = tuple(self.said.memory[buffer].dtype for buffer in store.buffers)
         if store.merge:
             empty = MONOIDS[store.merge].init(dtypes[0])

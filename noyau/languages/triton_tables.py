@@ -95,7 +95,7 @@ BOOLS = {
 INTEGERS = {
     "identity": "{0}",
     "negative": "(0 - {0})",
-    "bitwise_not": "({0} ^ -1)",
+    "bitwise_not": "(~{0})",
     "abs": "tl.where({0} < 0, 0 - {0}, {0})",
     "maximum": "tl.maximum({0}, {1})",
     "minimum": "tl.minimum({0}, {1})",
@@ -164,7 +164,7 @@ OWN_INTEGERS = {
     ),
     "power": (
         "a, b",
-        "made = tl.where(b < 0, tl.where(a == 1, 1, tl.where(a == -1, 1 - 2 * (b & 1), 0)), 1).to(a.dtype)\n"
+        "made = tl.where(b < 0, tl.where(a == 1, 1, tl.where(a + 1 == 0, 1 - 2 * (b & 1), 0)), 1).to(a.dtype)\n"
         "for bit in tl.static_range(WIDTH):\n"
         "    made = tl.where((b > 0) & (((b >> bit) & 1) != 0), made * a, made)\n"
         "    a = a * a\n"

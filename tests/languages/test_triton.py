@@ -11,7 +11,10 @@ import pytest
 import noyau
 from noyau.dtypes import DType
 from noyau.errors import GraphError
+from noyau.ir.dims import Dim
+from noyau.ir.loops import Launch
 from noyau.languages import triton
+from noyau.languages.triton_hosts import row_length
 from noyau.lowering.nest import lower
 from noyau.schedules.grid import on_gpu
 from tests.checking.groups import Group, layer_norm, one_map, softmax
@@ -174,6 +177,10 @@ def test_what_is_always_empty_has_tiles_too(signature, function):
     compile(noyau.op(signature)(function).source("triton"), "text", "exec")
 
 
+def test_rows_of_which_nothing_is_taken_have_a_length_too():
+    assert row_length(Launch(())) == Dim.of(1)
+
+
 @pytest.mark.parametrize("function", [lambda x: x**0.7, lambda x: np.float32(0.7) ** x, lambda x: np.cbrt(x)])
 def test_a_number_that_is_cast_has_a_dtype(function):
     text = noyau.op("f32[n] -> f32[n]")(function).source("triton")
@@ -187,3 +194,32 @@ def test_the_end_of_an_array_is_asked_where_rows_are_read_backwards():
     n, m, rows, columns = 5, 5, 4, 8
     reach = eval(until, {"n": n, "m": m, "ROWS": rows, "COLUMNS": columns, "i0t": 0, "i1t": 0})
     assert reach >= n * m
+
+
+@noyau.op("f64[], f64[n] -> f64[n]")
+def rest_of_one(x, y):
+    return np.mod(x, y)
+
+
+@noyau.op("u8[n] -> p: f64[n, n], q: i64[n], r: f64[]")
+def turns(x):
+    wide = x.astype(np.int64)
+    return (wide | wide) + np.eye(x.size), wide * np.nanprod(wide, keepdims=True), np.nanmean(wide | wide)
+
+
+@pytest.mark.parametrize(
+    ("op", "arrays"),
+    [(rest_of_one, [np.array(7.5), np.linspace(-3, 3, 6)]), (turns, [np.arange(1, 6, dtype=np.uint8)])],
+    ids=["a number and a tile", "what loops count"],
+)
+def test_the_interpreter_takes_what_compiles(op, arrays):
+    """There a function of libdevice is NumPy's, and what loops count is a number of Python's."""
+    pytest.importorskip("noyau.builders.triton")
+    from noyau.runtimes.torch.triton_kernels import DeviceKernel
+
+    made = op.generated("triton")
+    (kernel,) = made.program.kernels
+    wanted = op.reference(*arrays)
+    wanted = wanted if isinstance(wanted, tuple) else (wanted,)
+    got = DeviceKernel(made.text, kernel).call_guarded(*arrays)
+    assert all(np.allclose(one, other, rtol=1e-15) for one, other in zip(got, wanted, strict=True))

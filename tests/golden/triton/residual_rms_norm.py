@@ -155,7 +155,7 @@ def residual_rms_norm_1(v10, x, r, w, v17, v3, v5_sum_of_piece, rows, n, n_STEP:
     i0 = item // piece_count
     lead = (i0 * n) % ALIGN
     v10_i = tl.load(v10)
-    v8 = (n).to(tl.float32)
+    v8 = tl.cast(n, tl.float32)
     piece_v5_sum = tl.arange(0, PIECES)
     piece_v5_sum_inside = noyau_inside(piece_v5_sum, tl.cdiv(ALIGN + n - 1, SHARE), 1, PIECES_EVEN)
     v5_sum_lanes = tl.where(piece_v5_sum_inside, (tl.load(v5_sum_of_piece + piece_v5_sum * rows + i0, mask=piece_v5_sum_inside, other=0)).to(tl.float64), 0.0)
@@ -191,7 +191,7 @@ def residual_rms_norm_2(v10, x, r, w, v17, v3, rows, n, n_STEP: tl.constexpr, IN
     i0_inside = noyau_inside(i0, rows, 1, ROWS_EVEN)
     lead = (i0 * n) % ALIGN
     v10_i = tl.load(v10)
-    v8 = (n).to(tl.float32)
+    v8 = tl.cast(n, tl.float32)
     r1 = tl.arange(0, COLUMNS)[None, :] - lead
     r1_inside = noyau_inside(r1, n, ALIGN, COLUMNS_EVEN)
     r1_line = (i0 * n) // ALIGN * ALIGN
@@ -227,7 +227,7 @@ def residual_rms_norm_3(v10, x, r, w, v17, v3, rows, n, n_STEP: tl.constexpr, IN
     i0 = tl.program_id(0).to(INDEX)
     lead = (i0 * n) % ALIGN
     v10_i = tl.load(v10)
-    v8 = (n).to(tl.float32)
+    v8 = tl.cast(n, tl.float32)
     v5_sum_lanes = tl.full((BLOCK,), 0.0, tl.float32)
     for r1t in range(0, tl.cdiv(lead + n, BLOCK)):
         r1 = BLOCK * r1t + tl.arange(0, BLOCK) - lead

@@ -146,7 +146,7 @@ def residual_rms_norm_bf16_1(x, r, w, v10, v3, v17, v5_sum_of_piece, rows, n, n_
     piece = item % piece_count
     i0 = item // piece_count
     lead = (i0 * n) % ALIGN
-    v8 = (n).to(tl.float32)
+    v8 = tl.cast(n, tl.float32)
     v10_i = tl.load(v10).to(tl.float32)
     piece_v5_sum = tl.arange(0, PIECES)
     piece_v5_sum_inside = noyau_inside(piece_v5_sum, tl.cdiv(ALIGN + n - 1, SHARE), 1, PIECES_EVEN)
@@ -182,7 +182,7 @@ def residual_rms_norm_bf16_2(x, r, w, v10, v3, v17, rows, n, n_STEP: tl.constexp
     i0 = ROWS * i0t + tl.arange(0, ROWS)[:, None]
     i0_inside = noyau_inside(i0, rows, 1, ROWS_EVEN)
     lead = (i0 * n) % ALIGN
-    v8 = (n).to(tl.float32)
+    v8 = tl.cast(n, tl.float32)
     v10_i = tl.load(v10).to(tl.float32)
     r1 = tl.arange(0, COLUMNS)[None, :] - lead
     r1_inside = noyau_inside(r1, n, ALIGN, COLUMNS_EVEN)
@@ -217,7 +217,7 @@ def residual_rms_norm_bf16_3(x, r, w, v10, v3, v17, rows, n, n_STEP: tl.constexp
     n = tl.cast(n, INDEX) * n_STEP
     i0 = tl.program_id(0).to(INDEX)
     lead = (i0 * n) % ALIGN
-    v8 = (n).to(tl.float32)
+    v8 = tl.cast(n, tl.float32)
     v10_i = tl.load(v10).to(tl.float32)
     v5_sum_lanes = tl.full((BLOCK,), 0.0, tl.float32)
     for r1t in range(0, tl.cdiv(lead + n, BLOCK)):
