@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from noyau.ir.dims import Dim, product, strides_of
-from noyau.ir.loops import Axis, Buffer, Fold, Kernel, Launch, Let, Loop, Role, Statement
+from noyau.ir.loops import Axis, Buffer, Fold, Kernel, Launch, Let, Loop, Role, Statement, Store
+from noyau.ir.walk import every_statement
 from noyau.schedules.folds import State, in_blocks, is_ordered, state_of, total_of
-from noyau.schedules.steps import Statements, drop_unused
+from noyau.schedules.steps import Statements, drop_unused, loads_of
 from noyau.schedules.together import Parted, first_fold, in_one_pass, parted
 
 
@@ -92,13 +93,19 @@ def _half(let: Let, around: Sequence[Loop], size: int, lanes: int, variable: str
 
 
 def apart(body: Statements) -> list[Statements]:
-    """A block for each loop of a block, with the Lets before it: loops side by side can then all use threads. The block
-    itself where anything else stands in it."""
-    loops = [s for s in body if isinstance(s, Loop)]
+    """A block for each loop of a block, and one for what is stored beside them, with the Lets before it: loops side by
+    side can then all use threads. The block itself where anything else stands in it."""
+    blocks: list[Statements] = [(s,) for s in body if isinstance(s, Loop)]
+    stores = tuple(s for s in body if isinstance(s, Store) and s.merge is None)
     lets = tuple(s for s in body if is_light(s))
-    if len(loops) < 2 or len(loops) + len(lets) != len(body):
+    inner = [s for block in blocks for s in every_statement(block)]
+    used = {name for s in inner if isinstance(s, Store) for name in s.buffers} | {
+        load.buffer for load in loads_of(body)
+    }
+    if len(blocks) + len(stores) + len(lets) != len(body) or any(used & set(store.buffers) for store in stores):
         return [body]
-    return [drop_unused((*lets, loop)) for loop in loops]
+    blocks += [stores] if stores else []
+    return [body] if len(blocks) < 2 else [drop_unused((*lets, *block)) for block in blocks]
 
 
 def is_light(statement: Statement) -> bool:

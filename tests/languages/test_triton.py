@@ -201,16 +201,25 @@ def rest_of_one(x, y):
     return np.mod(x, y)
 
 
-@noyau.op("u8[n] -> p: f64[n, n], q: i64[n], r: f64[]")
+@noyau.op("f64[n, m] -> f64[n, m]")
 def turns(x):
+    return np.cumsum(x + np.arange(x.shape[1]), axis=1)
+
+
+@noyau.op("u8[n] -> p: f64[n, n], q: i64[n], r: f64[]")
+def beside_sums(x):
     wide = x.astype(np.int64)
     return (wide | wide) + np.eye(x.size), wide * np.nanprod(wide, keepdims=True), np.nanmean(wide | wide)
 
 
 @pytest.mark.parametrize(
     ("op", "arrays"),
-    [(rest_of_one, [np.array(7.5), np.linspace(-3, 3, 6)]), (turns, [np.arange(1, 6, dtype=np.uint8)])],
-    ids=["a number and a tile", "what loops count"],
+    [
+        (rest_of_one, [np.array(7.5), np.linspace(-3, 3, 6)]),
+        (turns, [np.ones((3, 5))]),
+        (beside_sums, [np.arange(1, 6, dtype=np.uint8)]),
+    ],
+    ids=["a number and a tile", "what loops count", "beside sums"],
 )
 def test_the_interpreter_takes_what_compiles(op, arrays):
     """There a function of libdevice is NumPy's, and what loops count is a number of Python's."""
@@ -223,3 +232,9 @@ def test_the_interpreter_takes_what_compiles(op, arrays):
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)
     got = DeviceKernel(made.text, kernel).call_guarded(*arrays)
     assert all(np.allclose(one, other, rtol=1e-15) for one, other in zip(got, wanted, strict=True))
+
+
+def test_rows_beside_sums_of_all_run_in_parallel():
+    text = beside_sums.source("triton")
+    assert "for i0 in " not in text
+    assert "i0t = tl.program_id(0)" in text

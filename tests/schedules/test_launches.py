@@ -53,6 +53,8 @@ def test_loops_side_by_side_are_apart():
     assert apart((one,)) == [(one,)]
     whole = (store("y", ONE, 0), one, other)
     assert apart(whole) == [whole]
+    beside = store("w", ONE, 0)
+    assert apart((beside, one)) == [(one,), (beside,)]
 
 
 def test_a_fold_is_not_light():
