@@ -221,9 +221,9 @@ class Printer(Memory):
             else:
                 cell = self.said.cell(buffer, store.index)
                 along = self.said.dim_varies(store.index)
-                wider = self.said.varies(value) - along  # where nothing is stored at all: all cells have one place
-                if wider or (self.rank > 1 and self.said.lanes and not along):
-                    cell += f" + tl.zeros({self.block_of(along | wider)}, tl.int32)"  # it may be a block of one value
+                lanes = (along | self.said.varies(value)) & self.said.lanes.keys()  # beyond `along` where no cell is
+                if not lanes <= along or (self.rank > 1 and self.said.lanes and not along):
+                    cell += f" + tl.zeros({self.block_of(lanes)}, tl.int32)"  # it may be a block of one value
                 self.write(f"tl.store({cell}, {text}{given})")
 
     def loop(self, loop: Loop) -> None:
