@@ -109,7 +109,7 @@ OWN_FLOATS = {
     "sign": ("x", "return tl.where(x > 0, 1.0, tl.where(x < 0, -1.0, x)).to(x.dtype)"),
     "sigmoid": (
         "x",
-        "small = libdevice.exp(-tl.abs(x))\nreturn tl.where(x >= 0, 1.0, small).to(x.dtype) * FAST(1.0, 1.0 + small)",
+        "small = libdevice.exp(-tl.abs(x))\nreturn tl.where(x >= 0, 1.0, small).to(x.dtype) * INVERSE(1.0 + small)",
     ),
     "softplus": (
         "x",
@@ -195,7 +195,7 @@ def own_function(function: str, dtype: DType, loose: bool = False) -> str:
     parameters, body = (OWN_FLOATS if dtype.is_float else OWN_INTEGERS)[function]
     if dtype.is_float:
         body = body.replace("DIVIDE", "tl.div_rn" if dtype is DType.F32 else "tl.fdiv")
-        body = body.replace("FAST", "libdevice.fast_dividef" if dtype is DType.F32 else "tl.fdiv")
+        body = body.replace("INVERSE(", "libdevice.fast_dividef(1.0, " if dtype is DType.F32 else "1.0 / (")
     if dtype.kind == "uint":
         body = body.replace("(a < 0) != (b < 0)", "False")
     body = body.replace("libdevice.exp(", "tl.exp(") if loose else body
