@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.tape import Tape
 from noyau.ir.dims import Shape, index_name, indices
@@ -165,9 +166,12 @@ class Traced(NDArrayOperatorsMixin):
         return (self[k] for k in range(len(self)))
 
     def __pow__(self, other: Any) -> Any:
-        """NumPy's operator takes a square root for ** 0.5, which differs from np.power at -0.0 and -inf."""
+        """NumPy's operator takes a square root for ** 0.5, which differs from np.power at -0.0 and -inf, and a square
+        for ** 2, which of bools is int8."""
         if isinstance(other, float) and other == 0.5 and self._dtype.is_float:
             return UFUNCS["sqrt"](self)
+        if type(other) is int and other == 2 and self._dtype is DType.BOOL:
+            return UFUNCS["square"](self)
         return super().__pow__(other)
 
     def __round__(self, *digits: Any) -> Any:

@@ -123,6 +123,7 @@ def test_comparisons_that_no_dtype_holds(compare):
 def test_powers_as_the_operator_has_them():
     numbers = np.array([-0.0, 0.0, 4.0, np.inf, -np.inf, -1.0])
     agrees(lambda a: (a**2, a**0.5, a**-1, a**1, a**0), numbers)
+    agrees(lambda a: (a**2, a**3, a**2.0, a**True, np.power(a, 2)), numbers > 0)
 
 
 def test_methods_of_ufuncs():
