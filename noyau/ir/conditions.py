@@ -1,14 +1,48 @@
-"""Which launches of a kernel run: of several for short rows and for long ones, its sizes say."""
+"""Which launches of a kernel run: of several for short rows and for long ones, its sizes say.
+
+What is asked of sizes is known while a schedule is made (a bool), or is a condition of the launch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import reduce
 from typing import Any
 
+from noyau.dtypes import DType
+from noyau.ir.dims import Dim
 from noyau.ir.loops import Call, Const, Expr, Index, Kernel
 from noyau.ir.operators import OPERATORS
 
 Sizes = Mapping[str, int]
+Asked = Expr | bool
+
+
+def at_most(left: Dim, right: Dim) -> Asked:
+    """Whether a size is at most another one."""
+    known = (right - left).constant
+    return Call("less_equal", (Index(left), Index(right)), DType.BOOL) if known is None else known >= 0
+
+
+def all_of(asked: Iterable[Asked]) -> Asked:
+    """Whether all hold; True of none."""
+    wanted = dict.fromkeys(asked)
+    if False in wanted:
+        return False
+    unknown = [each for each in wanted if not isinstance(each, bool)]
+    return reduce(lambda one, other: Call("logical_and", (one, other), DType.BOOL), unknown) if unknown else True
+
+
+def opposite(asked: Asked) -> Asked:
+    """Whether it does not hold."""
+    return not asked if isinstance(asked, bool) else Call("logical_not", (asked,), DType.BOOL)
+
+
+def when(asked: Asked) -> Expr | None:
+    """The condition of a launch that runs where it holds: None where that is sure."""
+    if asked is False:
+        raise ValueError("it never runs")
+    return None if asked is True else asked
 
 
 def conditions_of(kernel: Kernel) -> list[Expr]:

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 
-from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
+from noyau.ir.conditions import Asked, all_of, at_most, opposite, when
 from noyau.ir.dims import Dim, DimLike, product
 from noyau.ir.loops import (
     Alloc,
     Axis,
-    Call,
     Expr,
     Fold,
-    Index,
     Kernel,
     Launch,
     Let,
@@ -64,16 +61,16 @@ def folds_of_folds(kernel: Kernel) -> Kernel | None:
     if not rows or not inner or any(isinstance(s, Loop) for s in body) or any(map(is_ordered, folds_of(body))):
         return None
     try:
-        short = _all([_at_most(product(n for _, n in fold.loops), Dim.of(SHORT)) for fold in inner])
-        many = _at_most(Dim.of(TILE), rows[-1].extent)
+        short = all_of(_known_at_most(product(n for _, n in fold.loops), Dim.of(SHORT)) for fold in inner)
+        many = _known_at_most(Dim.of(TILE), rows[-1].extent)
         parts = _passes(body)
-        ways = [(_all([short, many]), bind(_rows_beside(rows, parts), len(rows)))] if _lie_beside(parts, rows) else []
-        few = _not(many) if ways else True
-        for asked, along in ((_all([short, few]), _values_beside), (_not(short), _in_turn)):
+        ways = [(all_of((short, many)), bind(_rows_beside(rows, parts), len(rows)))] if _lie_beside(parts, rows) else []
+        few = opposite(many) if ways else True
+        for asked, along in ((all_of((short, few)), _values_beside), (opposite(short), _in_turn)):
             ways.append((asked, bind(nested(rows, _over(parts, along)), len(rows))))
     except UnsupportedError:
         return None
-    launches = [Launch(body, asked if asked is not True else None) for asked, body in ways if asked is not False]
+    launches = [Launch(body, when(asked)) for asked, body in ways if asked is not False]
     return replace(kernel, launches=tuple(launches))
 
 
@@ -243,21 +240,8 @@ def _names(load: Load) -> set[str]:
     return {name for dim in load.index for name in dim.names if name.startswith("#")}
 
 
-# Conditions: known, or asked of sizes.
-def _at_most(left: Dim, right: Dim) -> Expr | bool:
+def _known_at_most(left: Dim, right: Dim) -> Asked:
+    """Whether it is at most another one; UnsupportedError where no size says it."""
     if any(name.startswith("#") for dim in (left, right) for name in dim.names):
         raise UnsupportedError("the length of a fold depends on where it stands")
-    known = (right - left).constant
-    return Call("less_equal", (Index(left), Index(right)), DType.BOOL) if known is None else known >= 0
-
-
-def _all(asked: Iterable[Expr | bool]) -> Expr | bool:
-    wanted = dict.fromkeys(asked)
-    if False in wanted:
-        return False
-    unknown = [each for each in wanted if not isinstance(each, bool)]
-    return reduce(lambda one, other: Call("logical_and", (one, other), DType.BOOL), unknown) if unknown else True
-
-
-def _not(asked: Expr | bool) -> Expr | bool:
-    return not asked if isinstance(asked, bool) else Call("logical_not", (asked,), DType.BOOL)
+    return at_most(left, right)

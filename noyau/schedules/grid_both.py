@@ -11,14 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from noyau.dtypes import DType
 from noyau.ir.algebra import Symbolic
+from noyau.ir.conditions import Asked, all_of, at_most, opposite, when
 from noyau.ir.dims import Dim, maximum
 from noyau.ir.loops import (
     Alloc,
     Axis,
     Buffer,
-    Call,
     Expr,
     Fold,
     Index,
@@ -155,26 +154,21 @@ def rows_and_columns(kernel: Kernel, both: Both) -> Kernel:
         fits = False
     if fits is not False:
         kernel, once = _in_one_pass(kernel, both)
-        launches += [replace(launch, when=None if fits is True else fits) for launch in once]
+        launches += [replace(launch, when=when(fits)) for launch in once]
     if fits is not True:
-        otherwise = None if fits is False else Call("logical_not", (fits,), DType.BOOL)
         kernel, twice = _in_two_passes(kernel, both)
-        launches += [replace(launch, when=_all(otherwise, launch.when)) for launch in twice]
+        launches += [_only(launch, opposite(fits)) for launch in twice]
     return replace(kernel, launches=tuple(launches))
 
 
-def _fits(extent: Dim) -> Expr | bool:
+def _only(launch: Launch, asked: Asked) -> Launch:
+    """A launch where it is asked for besides."""
+    return replace(launch, when=when(all_of((asked, launch.when or True))))
+
+
+def _fits(extent: Dim) -> Asked:
     """Whether a program keeps a row and its sums."""
-    if extent.constant is not None:
-        return LEAST <= extent.constant <= MOST
-    long, short = (Index(Dim.of(LEAST)), Index(extent)), (Index(extent), Index(Dim.of(MOST)))
-    return Call("logical_and", tuple(Call("less_equal", pair, DType.BOOL) for pair in (long, short)), DType.BOOL)
-
-
-def _all(one: Expr | None, other: Expr | None) -> Expr | None:
-    if one is None or other is None:
-        return one or other
-    return Call("logical_and", (one, other), DType.BOOL)
+    return all_of((at_most(Dim.of(LEAST), extent), at_most(extent, Dim.of(MOST))))
 
 
 # What is added to each column.
@@ -291,11 +285,10 @@ def _in_two_passes(kernel: Kernel, both: Both) -> tuple[Kernel, list[Launch]]:
     few = all_at_most((both.around.extent,), DEEP)
     if few is not False:
         kernel, last = _cells(kernel, both, block, once=True)
-        launches += [replace(one, when=None if few is True else few) for one in last]
+        launches += [replace(one, when=when(few)) for one in last]
     if few is not True:
         kernel, last = _cells(kernel, both, block, once=False)
-        many = None if few is False else Call("logical_not", (few,), DType.BOOL)
-        launches += [replace(one, when=many) for one in last]
+        launches += [replace(one, when=when(opposite(few))) for one in last]
     return kernel, launches
 
 
@@ -306,11 +299,10 @@ def _statistics(kernel: Kernel, around: Loop, of_row: Statements) -> tuple[Kerne
     launches = list[Launch]()
     if few is not False:
         kernel, pieces = _in_pieces(kernel, around, of_row)
-        launches += [replace(one, when=None if few is True else few) for one in pieces]
+        launches += [replace(one, when=when(few)) for one in pieces]
     if few is not True:
         made = rows(replace(kernel, launches=()), (replace(around, body=of_row),), share=few is False)
-        otherwise = None if few is False else Call("logical_not", (few,), DType.BOOL)
-        launches += [replace(one, when=_all(otherwise, one.when)) for one in made.launches]
+        launches += [_only(one, opposite(few)) for one in made.launches]
         kernel = made
     return kernel, launches
 

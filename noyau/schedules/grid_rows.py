@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from noyau.dtypes import DType
+from noyau.ir.conditions import Asked, all_of
 from noyau.ir.dims import Dim
-from noyau.ir.loops import Alloc, Axis, Call, Expr, Fold, If, Kernel, Launch, Let, Load, Loop, Statement, Store
+from noyau.ir.loops import Alloc, Axis, Call, Fold, If, Kernel, Launch, Let, Load, Loop, Statement, Store
 from noyau.ir.operators import OPERATORS
 from noyau.ir.walk import every_expression, substitute
 from noyau.schedules.folds import expand_folds
@@ -26,7 +27,6 @@ from noyau.schedules.grid_tiles import (
     Taken,
     Tile,
     all_at_most,
-    all_of,
     cells_of,
     covered,
     cut,
@@ -70,8 +70,8 @@ def rows(kernel: Kernel, body: Statements, *, share: bool = True) -> Kernel:
         launches += [replace(launches[0], body=body) for body in later]
     fits = _fits(inner, most=_kept(inner, passed))
     if not choices.exhausted and fits is not False and _have_in_common(loops, inner):
-        aligned = [each for each in (fits, lead.is_idle) if not isinstance(each, bool)]
-        launches.append(choices.launch(_two_around(loops, stored_last(inner)), all_of(aligned) or True))
+        aligned = all_of((fits, lead.is_idle))
+        launches.append(choices.launch(_two_around(loops, stored_last(inner)), aligned))
     if not choices.exhausted and fits is not False:
         kept = whole(inner if folds_in(*inner) else stored_last(inner), lead)
         side = cut(replace(loops[-1], body=(*lead.lets, *kept)), _beside(inner), Axis.THREADS)
@@ -116,7 +116,7 @@ def is_of_row(load: Load, fold: Fold) -> bool:
     return len(names - {variable for variable, _ in fold.loops}) > 0
 
 
-def _fits(inner: Statements, most: int) -> Expr | bool:
+def _fits(inner: Statements, most: int) -> Asked:
     return all_at_most(extents_of_tiles(inner), most) if in_one_tile(inner) else False
 
 

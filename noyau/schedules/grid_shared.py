@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from noyau.dtypes import DType
+from noyau.ir.conditions import Asked, all_of, opposite
 from noyau.ir.dims import Dim, product
 from noyau.ir.loops import (
     Axis,
@@ -32,7 +33,6 @@ from noyau.schedules.grid_tiles import (
     Lead,
     Tile,
     all_at_most,
-    all_of,
     ceiling,
     cells_of,
     extents_of_tiles,
@@ -51,18 +51,14 @@ FEW = 128  # rows, of which a program each would leave most of a GPU idle
 SHORT = 8192  # cells of a row that one program takes less time for than a launch does
 
 
-def can_share(loops: Sequence[Loop], inner: Statements) -> Expr | bool:
+def can_share(loops: Sequence[Loop], inner: Statements) -> Asked:
     """Whether rows are to be shared: long ones of which there are few, as sizes known now, or a bool of sizes, say."""
     extents = list(dict.fromkeys(extents_of_tiles(inner)))
     if len(extents) != 1 or not in_one_tile(inner) or not any(_is_fold(s) for s in inner):
         return False
     few = all_at_most((product(loop.extent for loop in loops),), FEW)
     fits, short = all_at_most(extents, SHARE.number * PIECES), all_at_most(extents, SHORT)
-    if few is False or fits is False or short is True:
-        return False
-    wanted = [condition for condition in (few, fits) if not isinstance(condition, bool)]
-    wanted += [] if isinstance(short, bool) else [Call("logical_not", (short,), DType.BOOL)]
-    return all_of(wanted) or True
+    return all_of((few, fits, opposite(short)))
 
 
 def _is_fold(statement: Statement) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from noyau.dtypes import DType
 from noyau.ir.algebra import Symbolic
+from noyau.ir.conditions import Asked, all_of, at_most, opposite, when
 from noyau.ir.dims import Dim, DimLike, Op, Shape, product
 from noyau.ir.loops import (
     Alloc,
@@ -79,9 +80,9 @@ class Lead:
         return ZERO if self.let is None else Dim.of(self.let.name)
 
     @property
-    def is_idle(self) -> Expr | bool:
+    def is_idle(self) -> Asked:
         """Whether each row begins at a multiple of 16 bytes anyway: known now, or a bool of the sizes."""
-        return all_of(Call("equal", (Index(odd), Index(ZERO)), DType.BOOL) for odd in self.odd) or True
+        return all_of(Call("equal", (Index(odd), Index(ZERO)), DType.BOOL) for odd in self.odd)
 
     @property
     def lets(self) -> Statements:
@@ -330,25 +331,11 @@ def extents_of_tiles(body: Statements) -> Iterator[Dim]:
         yield fold.loops[-1][1]
 
 
-def all_at_most(extents: Iterable[Dim], most: int) -> Expr | bool:
+def all_at_most(extents: Iterable[Dim], most: int) -> Asked:
     """Whether extents are at most a number: known now, or a bool of the sizes; False where one depends on a loop."""
-    conditions: list[Expr] = []
-    for extent in dict.fromkeys(extents):
-        if any(name.startswith("#") for name in extent.names):
-            return False
-        if extent.constant is None:
-            conditions.append(Call("less_equal", (Index(extent), Index(Dim.of(most))), DType.BOOL))
-        elif extent.constant > most:
-            return False
-    return all_of(conditions) or True
-
-
-def all_of(conditions: Iterable[Expr]) -> Expr | None:
-    """Whether all hold; None of none."""
-    joined: Expr | None = None
-    for condition in conditions:
-        joined = condition if joined is None else Call("logical_and", (joined, condition), DType.BOOL)
-    return joined
+    wanted = list(extents)
+    depends = any(name.startswith("#") for extent in wanted for name in extent.names)
+    return not depends and all_of(at_most(extent, Dim.of(most)) for extent in wanted)
 
 
 def in_one_tile(inner: Statements) -> bool:
@@ -367,15 +354,14 @@ class Choices:
     before: list[Expr] = field(default_factory=list)
     exhausted: bool = False  # one runs at any sizes
 
-    def launch(self, body: Statements, own: Expr | bool) -> Launch:
+    def launch(self, body: Statements, own: Asked) -> Launch:
         """The next one; True: where none before it runs."""
-        conditions: list[Expr] = [Call("logical_not", (one,), DType.BOOL) for one in self.before]
+        conditions = [*map(opposite, self.before), own]
         if isinstance(own, bool):
             self.exhausted = True
         else:
             self.before.append(own)
-            conditions.append(own)
-        return Launch(body, all_of(conditions))
+        return Launch(body, when(all_of(conditions)))
 
 
 def renamed(fold: Fold, other: Fold) -> Fold:

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import reduce
 
-from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
+from noyau.ir.conditions import all_of, at_most, when
 from noyau.ir.dims import Dim, product
 from noyau.ir.loops import (
     Alloc,
     Axis,
-    Call,
     Expr,
     Fold,
-    Index,
     Kernel,
     Launch,
     Let,
@@ -69,8 +66,8 @@ def short_rows(kernel: Kernel, *, kept: bool = True) -> Launch | None:
     dear = bool(folds) and any(map(_is_dear, inner)) and _reads_one(inner, rows)
     most = MAP_CELLS if run else DEAR_CELLS if dear else CELLS
     try:
-        when = _are_few(_lengths(inner), rows[-1].extent, most)
-        return Launch(run or _beside(rows, inner, kept=kept), when)
+        few = _are_few(_lengths(inner), rows[-1].extent, most)
+        return Launch(run or _beside(rows, inner, kept=kept), few)
     except UnsupportedError:
         return None
 
@@ -113,14 +110,8 @@ def _are_few(lengths: Sequence[Dim], rows: Dim, most: int) -> Expr | None:
     long = any((length.constant or 0) > most for length in lengths) or len(asked) > 1
     if long or (rows.constant or SIDE_BY_SIDE) < SIDE_BY_SIDE or any("#" in str(dim) for dim in (*asked, rows)):
         raise UnsupportedError("its rows are long, or few, or of several lengths")
-    few = [_at_most(dim, Dim.of(most)) for dim in asked]
-    if rows.constant is None and few:
-        few.append(_at_most(Dim.of(SIDE_BY_SIDE), rows))
-    return reduce(lambda left, right: Call("logical_and", (left, right), DType.BOOL), few) if few else None
-
-
-def _at_most(left: Dim, right: Dim) -> Expr:
-    return Call("less_equal", (Index(left), Index(right)), DType.BOOL)
+    few = [at_most(dim, Dim.of(most)) for dim in asked]
+    return when(all_of((*few, at_most(Dim.of(SIDE_BY_SIDE), rows)))) if few else None
 
 
 def _beside(rows: Sequence[Loop], body: Statements, *, kept: bool) -> Statements:
