@@ -31,7 +31,9 @@ int cuGetProcAddress_v2(void) { return 500; }
 def told(case, **environment):
     """What a case of hostile.py prints."""
     command = [sys.executable, "-W", "ignore", "-m", "tests.runtimes.torch.hostile", case]
-    run = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120)
+    run = subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120, check=False
+    )
     assert run.returncode == 0, run.stderr[-2000:]
     return run.stdout.splitlines()
 
@@ -50,7 +52,7 @@ def test_a_kernel_that_traps_loses_the_context_and_every_call_says_so():
 def test_launches_beyond_limits_name_them_and_nothing_is_lost():
     require(
         told("limits"),
-        r"DeviceError: repeated\[along_y\]: a launch has 65536 programs along y, and CUDA takes 65535; give it a part .*",
+        r"DeviceError: repeated\[along_y\]: a launch has 65536 programs along y, and CUDA takes 65535; give .*",
         r"DeviceError: squared: a launch asks for \d+ bytes of shared memory a program, and cuda:0 has \d+; give .*",
         r"DeviceError: kept: a launch asks for 2048 threads a program, and cuda:0 has 1024; give .*",
         SUM,
