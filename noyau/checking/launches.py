@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, product
 
-from noyau.checking.adversarial import cells, fits
+from noyau.checking.adversarial import cells, fits, usual_sizes
+from noyau.ir.binding import bind, require
 from noyau.ir.conditions import Sizes, conditions_of, runs
 from noyau.ir.graph import Graph
 from noyau.ir.loops import Call, Expr, Index, Kernel
@@ -17,22 +18,29 @@ _FEW = (2, 1)  # of what need not be long: two show where a second row begins
 
 def covering(
     kernels: Iterable[Kernel],
-    usual: Sizes,
     graph: Graph,
+    tried: Sequence[Sizes],
     called: Sizes | None = None,
     most: int = MOST_CELLS,
-    tried: Sequence[Sizes] = (),
 ) -> list[dict[str, int]]:
-    """For each launch that runs where a graph is called with some sizes, or for each at all, and not at its usual ones,
-    nor at those that are `tried` anyway, the sizes of fewest cells at which it does, each two, a number that it is
-    compared with, or the next one; or one, where the launch takes more than `most` cells otherwise. None for one that
-    takes as many however that is."""
-    found: list[dict[str, int]] = []
+    """For each launch that runs where a graph is called with some sizes, or for each at all, and at none of those that
+    are `tried` anyway, the sizes of fewest cells at which it does, each two, a number that it is compared with, or the
+    next one; or one, where the launch takes more than `most` cells otherwise. None for one that takes as many however
+    that is."""
+    usual, found = usual_sizes(graph, {}), list[dict[str, int]]()
     asked = (when for kernel in kernels for when in conditions_of(kernel) if called is None or runs(when, called))
     for when in asked:
-        if not any(runs(when, sizes) for sizes in (usual, *tried, *found)):
+        if not any(runs(when, sizes) for sizes in (*tried, *found)):
             found += islice(_running(when, usual, graph, most), 1)
     return found
+
+
+def sizes_in(graph: Graph, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
+    """The sizes of a graph whose inputs have these shapes. InputError where they do not fit."""
+    inputs = graph.inputs
+    sizes = bind([node.shape for node in inputs], shapes, [node.output for node in inputs])
+    require(graph.demands, sizes)
+    return sizes
 
 
 def _running(when: Expr, usual: Sizes, graph: Graph, most: int) -> Iterator[dict[str, int]]:

@@ -6,15 +6,15 @@ import contextlib
 import inspect
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice, permutations
 from types import MappingProxyType
 
 import numpy as np
 
 from noyau.checking.adversarial import NORMAL, CaseMaker, Pattern, cells, fits, schedule, shrunk, spell, usual_sizes
 from noyau.checking.certificate import Certificate
-from noyau.checking.launches import covering
+from noyau.checking.launches import covering, sizes_in
 from noyau.checking.native import certify_native
 from noyau.checking.values import Case
 from noyau.descriptions import Description
@@ -27,22 +27,29 @@ from noyau.signatures.binding import bind
 from noyau.signatures.making import Maker, in_dtypes, made_by, sizes_of
 
 Array = np.ndarray
+Sizes = Mapping[str, int]
 ENOUGH_S = 0.1  # after which no further case is begun
 MOST = 8
 CELLS = 1 << 13  # of the largest array
+RENAMED = 24  # ways in which sizes may be those of other names
 MADE = 1 << 20  # of what a maker of inputs is asked for beyond its usual sizes
-NO_SIZES: Mapping[str, int] = MappingProxyType({})
+NO_SIZES: Sizes = MappingProxyType({})
 EDGES = (33, 1, 16, 5)  # of all sizes: beyond a block of lanes, one, a whole block, a few
 
 
 def smoke(description: Description, built: Built, seed: int = 0) -> Certificate:
     """The certificate of a built program against the op's reference in float64, on a few small inputs that lie in
-    memory as it takes them; first on those of sizes at which launches run that do not run at the usual ones."""
+    memory as it takes them; first on those of sizes at which launches run that do not run at the first ones."""
     generated, wanted = built.generated, built.generated.wanted
     judged_by = graph_of(description.reference, wanted.instance, wanted.constants)
-    small = islice(_until(ENOUGH_S, _cases(description, generated, seed)), MOST)
-    cases = chain(_of_launches(description, generated, seed), small)
+    small = _cases(description, generated, seed)
     with np.errstate(all="ignore"):
+        first = list(islice(small, 1))
+        missed = sizes_missed(
+            generated, [sizes_in(generated.graph, [array.shape for array in case.inputs]) for case in first]
+        )
+        longer = _of_launches(description, generated, seed, missed)
+        cases = chain(longer, first, islice(_until(ENOUGH_S, small), MOST - 1))
         return certify_native(judged_by, built, cases, name=generated.called, spelt=lambda: generated.graph)
 
 
@@ -66,29 +73,39 @@ def _cases(description: Description, generated: Generated, seed: int) -> Iterato
         yield Case(label, tuple(laid))
 
 
-def _of_launches(description: Description, generated: Generated, seed: int) -> Iterator[Case]:
-    """Inputs of sizes at which launches run that do not run at usual ones: on a GPU, where these are large, those that
-    the call has; of an op's own maker, where it takes such sizes."""
-    graph, wanted, kernels = generated.graph, generated.wanted, generated.program.kernels
-    usual = usual_sizes(graph, {})
+def sizes_missed(generated: Generated, tried: Sequence[Sizes]) -> list[dict[str, int]]:
+    """Sizes at which launches run that do not at those that are tried: on a GPU, where these are large, those that the
+    call has."""
+    graph, kernels = generated.graph, generated.program.kernels
     if generated.language in ON_GPU:
-        missed = covering(kernels, usual, graph, wanted.sizes)
-    else:
-        missed = covering(kernels, usual, graph, most=CELLS, tried=sizes_at_edges(graph, usual, CELLS))
+        return covering(kernels, graph, tried, generated.wanted.sizes)
+    return covering(kernels, graph, tried, most=CELLS)
+
+
+def _of_launches(description: Description, generated: Generated, seed: int, missed: Iterable[Sizes]) -> Iterator[Case]:
+    """Inputs of sizes at which launches run that do not run otherwise; of an op's own maker, where it takes such."""
     for sizes in missed:
         found = _drawn(generated, seed, [(sizes, NORMAL)])
         if description.inputs is not None:
-            found = _made_at(description, generated, seed, sizes)
+            found = made_at(description, generated.wanted, generated.graph, sizes, seed, generated)
         for label, arrays in found:
-            yield Case(label, tuple(lie(array, wanted.layout(at)) for at, array in enumerate(arrays)))
+            yield Case(label, tuple(lie(array, generated.wanted.layout(at)) for at, array in enumerate(arrays)))
 
 
-def _made_at(
-    description: Description, generated: Generated, seed: int, sizes: Mapping[str, int]
+def made_at(
+    description: Description, wanted: Wanted, graph: Graph, sizes: Sizes, seed: int = 0, of: Generated | None = None
 ) -> Iterator[tuple[str, list[Array]]]:
-    """What the op's maker makes of some sizes; nothing where it does not take them."""
-    with contextlib.suppress(Exception):  # of a user's function
-        yield from islice(made_inputs(description, generated.wanted, seed, generated, sizes), 1)
+    """What the op's maker makes of some sizes, also where it has other names for them; of as many of these as it knows
+    by name where it makes none of all; nothing where it does not take them."""
+    takes = sizes_of(description.inputs) if description.inputs is not None else []
+    others, free = [size for name, size in sizes.items() if name not in takes], [n for n in takes if n not in sizes]
+    renamed = (dict(zip(names, others, strict=False)) for names in permutations(free, min(len(others), len(free))))
+    for more in [*(islice(renamed, RENAMED) if others else ()), None]:
+        with contextlib.suppress(Exception):  # of a user's function
+            for label, arrays in islice(made_inputs(description, wanted, seed, of, {**sizes, **(more or {})}), 1):
+                if more is None or sizes.items() <= sizes_in(graph, [array.shape for array in arrays]).items():
+                    yield label, arrays
+                    return
 
 
 def _drawn(

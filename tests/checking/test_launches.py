@@ -17,7 +17,7 @@ def made(rows="rows", columns="n") -> tuple[Kernel, dict[str, int]]:
 
 def covered(called, rows="rows", columns="n", most=MOST_CELLS):
     kernel, usual = made(rows, columns)
-    return covering([kernel], usual, softmax(rows, columns), called, most)
+    return covering([kernel], softmax(rows, columns), [usual], called, most)
 
 
 def test_the_launches_of_a_call_run_at_some_sizes():
@@ -33,14 +33,15 @@ def test_rows_of_several_axes_are_one_along_some_where_they_are_long():
     g.map("subtract", x, g.expand(g.reduce("max", x), shape))
     kernel, usual = on_gpu(lower(g.graph(), "kernel")), usual_sizes(g.graph(), {})
     called = {"batch": 8, "rows": 512, "n": 50257}
-    assert covering([kernel], usual, g.graph(), called) == [{"batch": 2, "rows": 1, "n": 524289}]
+    assert covering([kernel], g.graph(), [usual], called) == [{"batch": 2, "rows": 1, "n": 524289}]
 
 
 def test_without_a_call_every_launch_is_covered_that_no_other_sizes_run():
     assert covered(None) == [{"rows": 2, "n": 8193}, {"rows": 2, "n": 524289}]
     kernel, usual = made()
     tried = [{"rows": 1, "n": 10000}]
-    assert covering([kernel], usual, softmax(), tried=tried) == [{"rows": 2, "n": 524289}]
+    assert covering([kernel], softmax(), [usual, *tried]) == [{"rows": 2, "n": 524289}]
+    assert covering([kernel], softmax(), tried) == [{"rows": 2, "n": 2}, {"rows": 2, "n": 524289}]
 
 
 def test_launches_that_take_too_much_are_left_out():

@@ -10,7 +10,7 @@ import pytest
 import noyau
 from noyau.dispatching.layouts import INNER, STRIDED, Layout, Order, lie
 from noyau.dispatching.running import build
-from noyau.dispatching.smoke import made_inputs, sizes_asked, smoke
+from noyau.dispatching.smoke import made_at, made_inputs, sizes_asked, smoke
 from noyau.schedules import grid_rows, grid_shared
 from tests.dispatching.ops import generated, linear_op, numbers, scale_op, softmax_op
 
@@ -97,8 +97,22 @@ def test_a_maker_is_asked_for_sizes_of_long_rows_and_need_not_take_them(takes, m
     called = replace(made, wanted=replace(made.wanted, sizes={"rows": 400, "n": 50}))
     asked.clear()
     assert smoke(shares.description, build(called)).ok
-    assert asked[0] == (2, 9)
-    assert asked[1] == (2, 5)
+    assert asked[:3] == [(2, 5), (2, 9), (2, 5)]
+
+
+def test_a_maker_that_has_other_names_for_sizes_is_asked_for_them():
+    def inputs(rng, width=4, height=3):
+        return (rng.random((height, 2 * width), np.float32),)
+
+    op = noyau.op("f32[rows, n] -> f32[rows, n]", inputs=inputs)(lambda x: x + 1)
+    made = generated(op, numbers(4, 6))
+
+    def shapes(**sizes):
+        return [arrays[0].shape for _, arrays in made_at(op.description, made.wanted, made.graph, sizes)]
+
+    assert shapes(rows=5, n=8) == [(3, 8)]  # one of them alone, under no name that is known
+    assert shapes(rows=5) == [(5, 8)]
+    assert shapes(height=7) == [(7, 8)]
 
 
 def test_what_is_wrong_does_not_pass():

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator, Sequence
-from itertools import chain, islice
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -15,18 +16,20 @@ from noyau import __version__
 from noyau.builders import records
 from noyau.builders.cache import digest
 from noyau.builders.records import today
+from noyau.checking.launches import sizes_in
 from noyau.checking.native import certify_native
 from noyau.checking.values import Case
 from noyau.dispatching.generating import CPU, Generated, Wanted, languages_on, printed, program_in
 from noyau.dispatching.layouts import Layout, laid_out, layout_of, lie
 from noyau.dispatching.records import machine_of
 from noyau.dispatching.running import Built, build
+from noyau.dispatching.smoke import sizes_missed
 from noyau.errors import BuildError, CheckError, MissingExtraError, OutputError, UnsupportedError
 from noyau.ir.graph import Graph
 from noyau.lowering.names import identifier
 from noyau.runtimes.numpy.doors import MISS, Argument
 from noyau.runtimes.torch.arrays import seen
-from noyau.runtimes.torch.drawing import MOST, Draw, draw_graph
+from noyau.runtimes.torch.drawing import MOST, Draw, Sizes, draw_graph
 from noyau.runtimes.torch.entries import Entry, through_program
 from noyau.runtimes.torch.faking import results_of_graph
 from noyau.runtimes.torch.hosting import host
@@ -49,7 +52,7 @@ class GraphKernels:
     def __init__(self, graph: Graph, called: str, draw: Draw) -> None:
         self.graph, self.called, self.draw = graph, called, draw
         self.doors: tuple[Entry, ...] = ()
-        self.made: dict[tuple[Any, ...], Built] = {}
+        self.made: dict[tuple[Any, ...], list[Built]] = {}
         self.lock = threading.Lock()
 
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
@@ -71,7 +74,7 @@ class GraphKernels:
             require_free(self.called)
         tensors = [(each if layout_of(seen(each)) is not None else each.clone()).to(device) for each in tensors]
         layouts = tuple(layout_of(seen(each)) or Layout() for each in tensors)
-        built = self.built(layouts, device)
+        built = self.built(layouts, device, sizes_in(self.graph, [each.shape for each in tensors]))
         pairs = zip(self.graph.inputs, layouts, strict=True)
         ends = [Argument(node.dtype, len(node.shape), layout) for node, layout in pairs]
         door = through_program(built, ends, self.called)
@@ -82,20 +85,23 @@ class GraphKernels:
         results = host(built)(*tensors)  # it tells why
         return results[0] if len(results) == 1 else tuple(results)
 
-    def built(self, layouts: tuple[Layout, ...], device: str = CPU) -> Built:
-        """The kernels for inputs that lie so, certified, once."""
+    def built(self, layouts: tuple[Layout, ...], device: str, sizes: Sizes) -> Built:
+        """The kernels for inputs that lie so, certified, once: on a GPU, once for sizes that have the same launches."""
         with self.lock:
-            if (layouts, device) not in self.made:
-                self.made[layouts, device] = certified(self.first(layouts, device), self.draw)
-            return self.made[layouts, device]
+            made = self.made.setdefault((layouts, device), [])
+            found = next((each for each in made if each.generated.certified_at(sizes)), None)
+            if found is None:
+                found = certified(self.first(layouts, device, sizes), self.draw)
+                made.append(found)
+            return found
 
-    def first(self, layouts: tuple[Layout, ...], device: str) -> Built:
+    def first(self, layouts: tuple[Layout, ...], device: str, sizes: Sizes) -> Built:
         """Those of the first language that can be built here."""
         faults: list[UnsupportedError | BuildError | MissingExtraError] = []
         languages = languages_on(device)
         for language in languages:
             try:
-                return build(generated_of(self.graph, self.called, layouts, language, device))
+                return build(generated_of(self.graph, self.called, layouts, language, device, sizes))
             except (UnsupportedError, BuildError, MissingExtraError) as error:
                 faults.append(error)
         told = "; ".join(f"{language}: {error}" for language, error in zip(languages, faults, strict=True))
@@ -103,11 +109,14 @@ class GraphKernels:
         raise kind(f"{self.called} cannot be built ({told})") from faults[0]
 
 
-def generated_of(graph: Graph, called: str, layouts: tuple[Layout, ...], language: str, device: str = CPU) -> Generated:
-    """The kernels of a graph in a language, for inputs that lie so on a device. UnsupportedError for what has none."""
+def generated_of(
+    graph: Graph, called: str, layouts: tuple[Layout, ...], language: str, device: str, sizes: Sizes
+) -> Generated:
+    """The kernels of a graph in a language, for inputs that lie so on a device and a call of these sizes.
+    UnsupportedError for what has none."""
     values = tuple(Value(node.output, node.dtype, node.shape) for node in graph.inputs)
     results = tuple(Value(name, graph[name].dtype, graph[name].shape) for name in graph.outputs)
-    wanted = Wanted(Instance(values, results, ()), layouts=layouts, device=device)
+    wanted = Wanted(Instance(values, results, ()), layouts=layouts, sizes=sizes, device=device)
     memory = laid_out(graph, layouts)
     made = program_in(memory, identifier(called), layouts, language)
     return Generated(called, language, wanted, graph, {}, made, printed(made, language, f"{called}: {wanted.instance}"))
@@ -117,12 +126,13 @@ def certified(built: Built, draw: Draw) -> Built:
     """The same, once it has passed its smoke certificate on this machine. CheckError where it does not."""
     generated = built.generated
     device = generated.wanted.device
-    told = [str(generated.wanted.instance), *map(str, generated.wanted.layouts), *machine_of(device)]
+    launches = str(generated.launches(generated.wanted.sizes))
+    told = [str(generated.wanted.instance), *map(str, generated.wanted.layouts), launches, *machine_of(device)]
     key = digest("smoke of a graph", __version__, generated.language, generated.text, *told)
     if records.recall(key) is not None:
         return built
     with np.errstate(all="ignore"):
-        cases = islice(_cases(generated, draw), MOST if device == CPU else FEW)
+        cases = _cases(generated, draw, MOST if device == CPU else FEW)
         certificate = certify_native(generated.graph, built, cases, name=generated.called)
     if not certificate.ok:
         raise CheckError(f"{generated.called}: its smoke certificate failed: {certificate.summary()}")
@@ -131,10 +141,16 @@ def certified(built: Built, draw: Draw) -> Built:
     return built
 
 
-def _cases(generated: Generated, draw: Draw) -> Iterator[Case]:
-    """What is drawn; where nothing is, for no maker of inputs gives such, any that the graph takes."""
-    drawn = draw()
-    first = next(drawn, None)
-    for number, arrays in enumerate(draw_graph(generated.graph, {}) if first is None else chain([first], drawn)):
-        given = [arrays[node.output] for node in generated.graph.inputs]
-        yield Case(f"drawn {number}", tuple(lie(array, generated.wanted.layout(at)) for at, array in enumerate(given)))
+def _cases(generated: Generated, draw: Draw, most: int) -> Iterator[Case]:
+    """What is drawn, after some of sizes at which launches run that do not run for that; where nothing is drawn, for no
+    maker of inputs gives such, any that the graph takes."""
+    graph, wanted = generated.graph, generated.wanted
+    drawn = list(islice(draw(()), most))
+    if not drawn:
+        draw = partial(draw_graph, graph, {}, {})
+        drawn = list(islice(draw(()), most))
+    usual = [[arrays[node.output] for node in graph.inputs] for arrays in drawn]
+    missed = sizes_missed(generated, [sizes_in(graph, [array.shape for array in arrays]) for arrays in usual])
+    longer = [[arrays[node.output] for node in graph.inputs] for arrays in (draw(missed) if missed else ())]
+    for number, given in enumerate([*longer, *usual]):
+        yield Case(f"drawn {number}", tuple(lie(array, wanted.layout(at)) for at, array in enumerate(given)))

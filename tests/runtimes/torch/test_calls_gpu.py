@@ -5,11 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import noyau
 from noyau import nn
 from noyau.errors import SignatureError, UnsupportedError
 from tests.runtimes.torch import kinds
 
 torch = pytest.importorskip("torch")
+
+from noyau.dispatching.torch_calls import tensor_calls  # noqa: E402
+
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device"),
@@ -140,6 +144,24 @@ def test_the_gradient_of_a_loss():
     nn.cross_entropy(x, y).backward()
     torch.nn.functional.cross_entropy(wide, y).backward()
     assert torch.allclose(x.grad, wide.grad, atol=1e-7)
+
+
+@pytest.mark.parametrize("shape", [(3, 50257), (600, 9000), (2, 1 << 20)])
+def test_gradients_of_long_rows_have_certificates_of_their_launches(shape):
+    @noyau.op("float[rows, n] -> float[rows, n]")
+    def soft(x):
+        e = np.exp(x - x.max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True)
+
+    for each in ((5, 7), shape):
+        x, weight = rows(*each).requires_grad_(), rows(*each)
+        (found,) = torch.autograd.grad(soft(x), x, weight)
+        (want,) = torch.autograd.grad(torch.softmax(x.double(), -1), x, weight.double())
+        assert float((found - want).norm() / want.norm()) < 1e-5
+    kernels = tensor_calls(soft.calls).plan((x,), {}).backward.kernels
+    (made,) = kernels.made.values()
+    sizes = {"rows": shape[0], "n": shape[1]}
+    assert [each.generated.certified_at(sizes) for each in made] == [False, True]
 
 
 def test_autocast():

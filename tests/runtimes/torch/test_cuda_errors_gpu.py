@@ -20,11 +20,19 @@ LOST = (
     r"runs on the GPU until the process is started again\. To find the kernel, .*"
 )
 SUM = r"2\.0"
-OLD_DRIVER = """
+OLD_DRIVER = r"""
+#include <string.h>
 int cuInit(unsigned flags) { return 0; }
 int cuDriverGetVersion(int *version) { *version = 11040; return 0; }
-int cuGetProcAddress(void) { return 500; }
-int cuGetProcAddress_v2(void) { return 500; }
+int cuGetProcAddress(const char *name, void **found, int version, unsigned long long flags) {
+  *found = strcmp(name, "cuDriverGetVersion") ? 0 : (void *)cuDriverGetVersion;
+  if (!strcmp(name, "cuInit")) *found = (void *)cuInit;
+  return *found ? 0 : 500;
+}
+int cuGetProcAddress_v2(const char *name, void **found, int version, unsigned long long flags, void *status) {
+  if (!strcmp(name, "cuGetProcAddress")) { *found = (void *)cuGetProcAddress_v2; return 0; }
+  return cuGetProcAddress(name, found, version, flags);
+}
 """
 
 
@@ -69,12 +77,18 @@ def test_without_a_device_there_is_one_reason():
     require(told("absent", CUDA_VISIBLE_DEVICES=""), f"BuildError: {want}; TRITON_INTERPRET=1.*", "CheckError: .*", SUM)
 
 
-def test_a_driver_that_is_too_old_is_named(tmp_path):
+@pytest.mark.parametrize(
+    ("driver", "reason"),
+    [
+        ("int cuInit(unsigned flags) { return 0; }", "Found no NVIDIA driver on your system"),
+        (OLD_DRIVER, r"The NVIDIA driver on your system is too old \(found version 11040\)"),
+    ],
+    ids=["none", "too old"],
+)
+def test_a_driver_that_is_missing_or_too_old_is_named(driver, reason, tmp_path):
     compiler = shutil.which("cc") or pytest.skip("no compiler makes a driver")
-    (tmp_path / "driver.c").write_text(OLD_DRIVER)
+    (tmp_path / "driver.c").write_text(driver)
     subprocess.run([compiler, "-shared", "-fPIC", "-o", tmp_path / "libcuda.so.1", tmp_path / "driver.c"], check=True)
     found = told("absent", LD_LIBRARY_PATH=f"{tmp_path}:{os.environ.get('LD_LIBRARY_PATH', '')}")
-    want = (
-        r"BuildError: no CUDA device can be used by torch .*: The NVIDIA driver on your system is too old \(.* 11040\)"
-    )
-    require(found, f"{want}; TRITON_INTERPRET=1.*", "CheckError: .*", SUM)
+    want = f"BuildError: no CUDA device can be used by torch .*: {reason}; TRITON_INTERPRET=1.*"
+    require(found, want, "CheckError: .*", SUM)

@@ -204,7 +204,7 @@ def test_a_backward_that_fails_its_certificate_is_not_run(monkeypatch):
     x = torch.randn(5, 3, requires_grad=True)
     wanted = Wanted(energy.instance([DType.F32], [2]))
     graph = traced(energy.description.reference, wanted)
-    wrong = GraphKernels(graph, "wrong", lambda: iter([{"x": np.full((2, 2), np.nan, np.float32)}]))
+    wrong = GraphKernels(graph, "wrong", lambda asked: iter([{"x": np.full((2, 2), np.nan, np.float32)}]))
     monkeypatch.setattr("noyau.runtimes.torch.graphs.certify_native", lambda *_, **__: _Failed())
     monkeypatch.setattr("noyau.runtimes.torch.graphs.records.recall", lambda key: None)
     with pytest.raises(CheckError, match=r"wrong\[c\]: its smoke certificate failed: it is wrong"):
