@@ -230,12 +230,12 @@ class Caller(Sizes):
                 most = extents[0] if len(extents) == 1 else f"max({', '.join(extents)})"
                 yield f"{name} = min({tile.number}, triton.next_power_of_2(max(1, {most})))"
             case "pieces":
-                whole = next(covered_by(tile, launch))
+                whole = length_of(tile, launch)
                 rows = product(loop.extent for loop in on_threads(launch.body)[1][:-1])
                 share = f"triton.next_power_of_2(triton.cdiv({self.dim(rows * whole)}, at_once({self.first()})))"
                 yield f'{name} = tiles.get("{name}", min({tile.number}, max({tile.number // 4}, {share})))'
             case "grows":
-                whole = next(covered_by(tile, launch), None) or row_length(launch)
+                whole = length_of(tile, launch)
                 part = f" // {MOST_AT_ONCE // tile.number}" if tile.number < MOST_AT_ONCE else ""
                 size = smaller(tile, tiles, f"block_of({self.dim(whole * max(1, tile.number // MOST_AT_ONCE))}){part}")
                 yield f'{name} = tiles.get("{name}", max(1, {size}{self.twice(tile, launch, tiles)}))'
@@ -253,7 +253,7 @@ class Caller(Sizes):
         if not tile.twice:
             return ""
         led = "ALIGN == 1 and " if any(other.how == "aligns" for other in tiles) else ""
-        return f" * (2 if {led}{self.dim(next(covered_by(tile, launch)))} >= {tile.twice} else 1)"
+        return f" * (2 if {led}{self.dim(length_of(tile, launch))} >= {tile.twice} else 1)"
 
     def warps(self, printer: Printer) -> str:
         pieces = [tile for tile in printer.tiles if tile.how == "pieces"]
@@ -342,6 +342,11 @@ def row_length(launch: Launch) -> Dim:
     """How long the rows are that lanes of several cells each cover."""
     found = (covered_by(tile, launch) for tile in tiles_in(launch.body))
     return next((extent for extents in found for extent in extents), Dim.of(1))
+
+
+def length_of(tile: Tile, launch: Launch) -> Dim:
+    """How long what a tile of a launch covers is; the rows, where its loops are of full tiles alone."""
+    return next(covered_by(tile, launch), None) or row_length(launch)
 
 
 def covered_by(tile: Tile, launch: Launch) -> Iterator[Dim]:

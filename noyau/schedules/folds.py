@@ -77,7 +77,7 @@ def state_of(fold: Fold, name: str, *, wide: bool) -> State:
     dtypes = MONOIDS[fold.monoid].states(fold.value.dtype)
     if wide and (fold.monoid, dtypes) == ("sum", (DType.F32,)):
         dtypes = (DType.F64,)
-    return State(fold.monoid, tuple(f"{name}_{part}" for part in PARTS.get(fold.monoid, (fold.monoid,))), dtypes)
+    return State(fold.monoid, tuple(f"{name}.{part}" for part in PARTS.get(fold.monoid, (fold.monoid,))), dtypes)
 
 
 def expand_folds(statements: Statements, lanes: int, *, wide: bool = True, rests: bool = True) -> Statements:
@@ -107,7 +107,7 @@ def total_of(fold: Fold, name: str, lanes: int, *, wide: bool = True, rests: boo
     if lanes == 1 or _is_short(fold):
         state = state_of(fold, name, wide=wide and lanes == 1)
         return lanes_of(fold, state, lanes, name, rests=apart), state
-    total, part, zero = state_of(fold, name, wide=True), state_of(fold, f"{name}_lanes", wide=False), Dim.of(0)
+    total, part, zero = state_of(fold, name, wide=True), state_of(fold, f"{name}.lanes", wide=False), Dim.of(0)
     extent, step, block = fold.loops[0][1], _step(fold, BLOCK), f"#block_{name}"
 
     def piece(placed: Fold) -> Statements:

@@ -27,7 +27,7 @@ def rows_before(kernel: Kernel) -> tuple[Kernel, list[Statements]] | None:
     if not folds_of(fold.body):
         return None
     shape = tuple(extent for _, extent in fold.loops)
-    scratch = Buffer(f"{let.name}_values", fold.value.dtype, shape, Role.SCRATCH)
+    scratch = Buffer(f"{let.name}.values", fold.value.dtype, shape, Role.SCRATCH)
     cell = (sum((Dim.of(var) * k for (var, _), k in zip(fold.loops, strides_of(shape), strict=True)), Dim.of(0)),)
     loops = [Loop(variable, extent, Axis.SERIAL, ()) for variable, extent in fold.loops]
     rows = nested(loops, (*fold.body, Store((scratch.name,), cell, (fold.value,))))
@@ -50,7 +50,7 @@ def full(kernel: Kernel, *, lanes: int = 32, block: int = BLOCK, rests: bool = T
     after = (*(s for s in launch.body[:at] if isinstance(s, Loop | Store)), *launch.body[at + 1 :])
     rest: Statements = ()
     if not all(isinstance(s, Store) or is_light(s) for s in after):
-        scratch, cell = Buffer(f"{let.name}_result", let.value.dtype, (Dim.of(1),), Role.SCRATCH), (Dim.of(0),)
+        scratch, cell = Buffer(f"{let.name}.result", let.value.dtype, (Dim.of(1),), Role.SCRATCH), (Dim.of(0),)
         kernel = replace(kernel, buffers=(*kernel.buffers, scratch))
         rest = drop_unused((*before, replace(let, value=Load(scratch.name, cell, scratch.dtype)), *after))
         after = (Store((scratch.name,), cell, (Var(let.name, scratch.dtype),)),)

@@ -183,7 +183,7 @@ def _added(both: Both, forward: Mapping[tuple[str, tuple[Dim, ...]], Expr]) -> l
         inner = (*both.before, *fold.body, state.store(Dim.of(both.cells.var), lifted, merge=True))
         row, column = Dim.of(both.around.var), Dim.of(both.cells.var)
         placed = substitute(inner, {fold.loops[0][0]: row, both.across.var: column})
-        own = {s.name: f"{s.name}_of_cell" for s in inner if isinstance(s, Let) and s.name in taken}
+        own = {s.name: f"{s.name}.of_cell" for s in inner if isinstance(s, Let) and s.name in taken}
         made.append(rewrite(_called(placed, own), partial(_known, forward=forward, names=own)))
     return made
 
@@ -238,7 +238,7 @@ def _in_one_pass(kernel: Kernel, both: Both) -> tuple[Kernel, list[Launch]]:
     for state in both.states:
         before += [Alloc(n, d, (kept.size,), Space.THREAD) for n, d in zip(state.names, state.dtypes, strict=True)]
         before.append(Loop(str(lane), kept.size, Axis.LANES, (state.empty(lane),)))
-        left.append(State(state.monoid, tuple(f"{n}_of_part" for n in state.names), state.dtypes))
+        left.append(State(state.monoid, tuple(f"{n}.of_part" for n in state.names), state.dtypes))
         store = left[-1].store(part * extent + lane, state.load(lane), merge=False)
         after.append(covered(Loop(str(lane), extent, Axis.LANES, (store,)), kept))
     first = Launch(on_grid([parts], (*before, rounds, *after)))
@@ -272,7 +272,7 @@ def _in_two_passes(kernel: Kernel, both: Both) -> tuple[Kernel, list[Launch]]:
     loops = [s for s in both.of_row if isinstance(s, Loop)]
     late = {s.name: s.value.dtype for s in (*found.lets, *found.after) if isinstance(s, Let)}
     saved = {name: late[name] for name in sorted(names_in(loops) & late.keys())}
-    left = {name: Load(f"{name}_of_row", (row,), dtype) for name, dtype in saved.items()}
+    left = {name: Load(f"{name}.of_row", (row,), dtype) for name, dtype in saved.items()}
     kernel = replace(kernel, buffers=(*kernel.buffers, *(_line(both, load) for load in left.values())))
     stores = tuple(Store((load.buffer,), (row,), (Var(name, load.dtype),)) for name, load in left.items())
     first = drop_unused((*(s for s in both.of_row if not isinstance(s, Loop)), *stores))
@@ -353,7 +353,7 @@ def _cells(kernel: Kernel, both: Both, block: Statements, *, once: bool) -> tupl
         for k, ((name, _), state) in enumerate(zip(both.folds, both.states, strict=True))
     ]
     inner = (*in_one_pass([(*one.before, one.passed) for one in taken]), *(s for one in taken for s in one.after))
-    left = [State(s.monoid, tuple(f"{n}_of_cells" for n in s.names), s.dtypes) for s in both.states]
+    left = [State(s.monoid, tuple(f"{n}.of_cells" for n in s.names), s.dtypes) for s in both.states]
     if once:
         return kernel, [_tiles(both, [], (*inner, *_finished(both)))]
     cell = Dim.of("#part") * extent + column

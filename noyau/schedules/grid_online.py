@@ -137,7 +137,7 @@ def in_one_pass(pair: Pair, side: Tile, group: Tile = GROUP, lead: Dim = ZERO) -
         return (*state.memory(1), state.empty(ZERO), passed, *results(pair, state))
     step = side.size * group.size
     tile, state, parts = of_tile(pair, group, Dim.of(number) * step + Dim.of(lane) * group.size, lead)
-    lanes = State(state.monoid, tuple(f"{name}_lanes" for name in state.names), state.dtypes)
+    lanes = State(state.monoid, tuple(f"{name}.lanes" for name in state.names), state.dtypes)
     own = Loop(lane, side.size, Axis.LANES, (*tile, lanes.store(Dim.of(lane), parts, merge=True)))
     passed = Loop(number, ceiling(extent + lead, step), Axis.SERIAL, (own,))
     memory = tuple(Alloc(n, d, (side.size,), Space.THREAD) for n, d in zip(lanes.names, lanes.dtypes, strict=True))
@@ -150,7 +150,7 @@ def of_tile(pair: Pair, tile: Tile, start: Dim, lead: Dim) -> tuple[Statements, 
     """What computes both folds over the tile that begins at `start`; the state of which they are parts; these."""
     first, second = pair.folds
     variable, extent = second.loops[0]
-    here, taken = f"{pair.first.name}_here", f"{pair.second.name}_here"
+    here, taken = f"{pair.first.name}.here", f"{pair.second.name}.here"
     (moved,) = substitute((Let(here, first),), {first.loops[0][0]: Dim.of(variable)})
     assert isinstance(moved, Let) and isinstance(moved.value, Fold)
     own = folded(replace(moved.value, loops=second.loops), here, tile, start, lead)
@@ -177,16 +177,16 @@ def pairs_in(inner: Statements) -> list[Pair]:
 def _exponentials(pair: Pair, here: str, count: Dim) -> tuple[Let, State, tuple[Expr, ...]]:
     """What is taken off in a tile: its largest value, but not an infinity; the state, and its first part."""
     call, like, most = Symbolic().call, Symbolic().like, Var(here, F32)
-    off = Let(f"{here}_shift", call("where", call("equal", most, like(-inf, most)), like(0.0, most), most))
-    names = (f"{pair.first.name}_top", f"{pair.second.name}_scaled")
+    off = Let(f"{here}.shift", call("where", call("equal", most, like(-inf, most)), like(0.0, most), most))
+    names = (f"{pair.first.name}.top", f"{pair.second.name}.scaled")
     return off, State("logsumexp", names, (F32, F32)), (most,)
 
 
 def _moments(pair: Pair, here: str, count: Dim) -> tuple[Let, State, tuple[Expr, ...]]:
     """What is taken off in a tile: its mean; the state, and its first two parts."""
     cells, some = (Call("cast", (Index(dim),), F32) for dim in (count, maximum(Dim.of(1), count)))
-    off = Let(f"{here}_mean", Symbolic().call("divide", Var(here, F32), some))
-    names = tuple(f"{pair.second.name}_{part}" for part in ("count", "mean", "spread"))
+    off = Let(f"{here}.mean", Symbolic().call("divide", Var(here, F32), some))
+    names = tuple(f"{pair.second.name}.{part}" for part in ("count", "mean", "spread"))
     return off, State("variance", names, (F32, F32, F32)), (cells, Var(off.name, F32))
 
 

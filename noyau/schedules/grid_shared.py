@@ -118,7 +118,7 @@ def _piece_of(
         merge, left = _met(state, state, parts, axes)
         return tile, (*merge, *results(pair, state)), left
     assert isinstance(let.value, Fold)
-    tile, state = gathered_in(let.value, f"{let.name}_own", SHARE, lead=lead.cells, start=start)
+    tile, state = gathered_in(let.value, f"{let.name}.own", SHARE, lead=lead.cells, start=start)
     total = state_of(let.value, let.name, wide=True)
     merge, left = _met(state, total, state.load(ZERO), axes)
     return tile, (*merge, Let(let.name, total.result(ZERO, let.value.dtype), let.origin)), left
@@ -128,7 +128,7 @@ def _met(own: State, total: State, parts: tuple[Expr, ...], axes: Sequence[Loop]
     """The state of a piece, left in scratch; what merges those of all pieces of the row after that."""
     *around, pieces = axes
     shape, other = tuple(axis.extent for axis in (pieces, *around)), f"#piece_{total.names[0]}"
-    left = State(own.monoid, tuple(f"{n}_of_piece" for n in total.names), own.dtypes)
+    left = State(own.monoid, tuple(f"{n}.of_piece" for n in total.names), own.dtypes)
     row = sum((Dim.of(axis.var) * product(shape[at + 2 :]) for at, axis in enumerate(around)), ZERO)
     casts = tuple(
         value if value.dtype is dtype else Call("cast", (value,), dtype)

@@ -30,7 +30,7 @@ def full(kernel: Kernel, body: Statements) -> tuple[Kernel, Statements]:
     after = (*(s for s in body[:at] if isinstance(s, Loop | Store)), *body[at + 1 :])
     rest: Statements = ()
     if not all(isinstance(s, Store) or is_light(s) for s in after):
-        scratch, cell = Buffer(f"{let.name}_result", let.value.dtype, (Dim.of(1),), Role.SCRATCH), (Dim.of(0),)
+        scratch, cell = Buffer(f"{let.name}.result", let.value.dtype, (Dim.of(1),), Role.SCRATCH), (Dim.of(0),)
         kernel = replace(kernel, buffers=(*kernel.buffers, scratch))
         rest = drop_unused((*before, replace(let, value=Load(scratch.name, cell, scratch.dtype)), *after))
         after = (Store((scratch.name,), cell, (Var(let.name, scratch.dtype),)),)

@@ -243,7 +243,7 @@ class Taken:
 
 
 def taken_in(cells: Cells, state: State, name: str, tile: Tile) -> Taken:
-    lane, lanes = Dim.of(f"#lane_{name}"), State(state.monoid, tuple(f"{n}_lanes" for n in state.names), state.dtypes)
+    lane, lanes = Dim.of(f"#lane_{name}"), State(state.monoid, tuple(f"{n}.lanes" for n in state.names), state.dtypes)
     variable, extent = cells.loops[-1]
     number, count = f"{variable}t", ceiling(extent + cells.lead, tile.size)
     before, at = _tile_of_round(number, count, cells.turned)
@@ -290,7 +290,7 @@ def partial(
     axes = [chunks, *around]
     shape = tuple(loop.extent for loop in axes)
     cell = sum((Dim.of(a.var) * product(shape[k + 1 :]) for k, a in enumerate(axes)), ZERO)
-    left = State(part.monoid, tuple(f"{n}_of_chunk" for n in part.names), part.dtypes)
+    left = State(part.monoid, tuple(f"{n}.of_chunk" for n in part.names), part.dtypes)
     first = replace(whole, after=(*whole.after, left.store(cell, part.load(ZERO), merge=False)))
     second = merged_parts(fold, name, left.load(cell), chunks, tiles[1])
     scratch = tuple(Buffer(n, d, shape, Role.SCRATCH) for n, d in zip(left.names, left.dtypes, strict=True))

@@ -77,7 +77,7 @@ def _half(let: Let, around: Sequence[Loop], size: int, lanes: int, variable: str
     loops, left = total_of(fold, let.name, lanes, wide=wide, rests=rests)
     axes = [*around[:-1], block, *around[-1:]]
     shape = tuple(loop.extent for loop in axes)
-    scratch = State(left.monoid, tuple(f"{name}_of_block" for name in left.names), left.dtypes)
+    scratch = State(left.monoid, tuple(f"{name}.of_block" for name in left.names), left.dtypes)
     where = sum((Dim.of(loop.var) * step for loop, step in zip(axes, strides_of(shape), strict=True)), Dim.of(0))
     total, zero = state_of(let.value, let.name, wide=True), Dim.of(0)
     merge = replace(block, body=(total.store(zero, scratch.load(where), merge=True),))

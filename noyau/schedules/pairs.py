@@ -86,7 +86,7 @@ def _paired(loop: Loop) -> Statements:
 
 def _renamed(body: Statements) -> Statements:
     """The statements with names of their own for their Lets."""
-    names = {s.name: f"{s.name}_odd" for s in body if isinstance(s, Let)}
+    names = {s.name: f"{s.name}.odd" for s in body if isinstance(s, Let)}
     renamed = rewrite(body, partial(_read_as, names))
     return tuple(replace(s, name=names[s.name]) if isinstance(s, Let) else s for s in renamed)
 

@@ -46,7 +46,7 @@ def _in_row(body: Statements, let: Let, extent: Dim) -> Statements:
         case (*before, Loop(axis=Axis.THREADS) as loop):
             return (*before, replace(loop, body=_in_row(loop.body, let, extent)))
         case _:
-            name = f"kept_{let.name}"
+            name = f"kept.{let.name}"
             changed = keep(body, frozenset({let.origin[0]} if let.origin else ()), name)
             return body if changed == body else (memory(name, let.value, extent), *changed)
 

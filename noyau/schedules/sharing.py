@@ -24,7 +24,7 @@ def privatise(loop: Loop, memory: Sequence[Buffer | Alloc], space: Space) -> Loo
 
     UnsupportedError where the loop does anything else with that memory."""
     names, cells = tuple(part.name for part in memory), product(memory[0].shape)
-    own, cell = {name: f"own_{name}" for name in names}, (Dim.of(f"#own_{names[0]}"),)
+    own, cell = {name: f"own.{name}" for name in names}, (Dim.of(f"#own_{names[0]}"),)
     stores = [s for s in every_statement(loop.body) if isinstance(s, Store) and set(s.buffers) & set(names)]
     loads = {expr.buffer for expr in every_expression(loop.body) if isinstance(expr, Load)}
     (monoid,) = {s.merge for s in stores} if len({s.merge for s in stores}) == 1 else (None,)

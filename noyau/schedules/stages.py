@@ -99,7 +99,7 @@ def _in_tiles(loop: Loop, lengths: Sequence[int]) -> Statements:
         at = sum(map(len, stages))
         stages.append(tile.body[at : at + length])
     kept = _kept(stages)
-    memory = tuple(Alloc(f"{let.name}_stage", let.value.dtype, (Dim.of(TILE),), Space.REGISTER) for let in kept)
+    memory = tuple(Alloc(f"{let.name}.stage", let.value.dtype, (Dim.of(TILE),), Space.REGISTER) for let in kept)
     made = [
         replace(tile, axis=Axis.LANES, body=_stage(stages[:number], stage, kept, Dim.of(tile.var)))
         for number, stage in enumerate(stages)
@@ -128,12 +128,12 @@ def _stage(before: Sequence[Statements], stage: Statements, kept: Sequence[Let],
         if _is_loaded(statement):
             given.append(statement)
         elif isinstance(statement, Let) and statement in kept:
-            left = Load(f"{statement.name}_stage", (cell,), statement.value.dtype)
+            left = Load(f"{statement.name}.stage", (cell,), statement.value.dtype)
             given.append(replace(statement, value=left))
     own: list[Statement] = []
     for statement in stage:
         own.append(statement)
         if isinstance(statement, Let) and statement in kept:
             value = Var(statement.name, statement.value.dtype)
-            own.append(Store((f"{statement.name}_stage",), (cell,), (value,)))
+            own.append(Store((f"{statement.name}.stage",), (cell,), (value,)))
     return drop_unused((*given, *own))

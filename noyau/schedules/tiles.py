@@ -77,7 +77,7 @@ def _remembered(body: Statements) -> Statements:
             if _is_needed_apart(statement.name, left):
                 if statement.name.startswith("#"):
                     raise UnsupportedError(f"an index that is computed, {statement.name[1:]}, is needed in two loops")
-                cell = Load(f"{statement.name}_cell", (Dim.of(0),), statement.value.dtype)
+                cell = Load(f"{statement.name}.cell", (Dim.of(0),), statement.value.dtype)
                 made.append(Alloc(cell.buffer, cell.dtype, (Dim.of(1),), Space.REGISTER))
                 memory.add(cell.buffer)
                 left = list(rewrite(left, partial(_read_again, statement.name, cell)))

@@ -7,10 +7,12 @@ import shutil
 import subprocess
 from dataclasses import replace
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from noyau.dispatching import running
 from noyau.errors import GraphError
 from noyau.languages import c
 from noyau.languages.c_tables import TYPES
@@ -18,7 +20,10 @@ from noyau.languages.names import RESERVED, Scopes, fitting, wish_of
 from noyau.lowering.nest import lower
 from noyau.schedules.choosing import schedule
 from tests.batching import build_many
+from tests.dispatching.ops import generated
 from tests.languages.kernels import GOLDEN, kernel_of, renamed
+from tests.languages.words import PLAIN, arrays, ops_of
+from tests.languages.words import WORDS as OP_WORDS
 from tests.nests import COPY, kernel
 from tests.nodes import F32
 from tests.schedules.groups import inputs_of
@@ -172,3 +177,23 @@ def test_a_size_of_any_name_is_bound_once():
     text = c.source(replace(made, launches=()))
     assert "const int64_t a_b = shapes[0][0];" in text
     assert "const int64_t a_b_2 = shapes[0][1];" in text
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return results(PLAIN, "c")
+
+
+@pytest.mark.parametrize("language", ["c", "numba"])
+@settings(max_examples=2, deadline=None, derandomize=True)
+@given(words=st.permutations(OP_WORDS))
+def test_whatever_parameters_and_sizes_of_an_op_are_called_results_are_the_same(plain, language, words):
+    for got, wanted in zip(results(words[:6], language), plain, strict=True):
+        np.testing.assert_array_max_ulp(got, wanted, 4)
+
+
+def results(names, language):
+    """What the ops of these names give in a language."""
+    return [
+        made for op in ops_of(names) for made in running.build(generated(op, *arrays(), language=language))(*arrays())
+    ]

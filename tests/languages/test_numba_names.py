@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import keyword
+from dataclasses import replace
 
 import pytest
 
+from noyau.languages import numba
 from noyau.languages.numba_names import RESERVED, Variables
+from tests.languages.kernels import GOLDEN, MORE
+from tests.languages.numba_kernels import kernel_of
+from tests.languages.words import numbered, own_words
 from tests.nests import COPY, kernel
 from tests.nodes import F32
 
@@ -41,3 +46,14 @@ def test_no_variable_has_the_name_of_a_function_of_the_kernel():
     made = kernel(COPY, inputs=(("k", F32, ["k_0"]),), outputs=(("y", F32, ["k_0"]),))
     names = Variables(made)
     assert [names.value("k"), names.atom("k_0")] == ["v_k", "v_k_0"]
+
+
+def test_no_variable_has_the_name_of_anything_else_in_a_text(monkeypatch):
+    """Whatever the functions of a kernel name that is not a variable of it, is a name that no variable gets."""
+    monkeypatch.setattr(Variables, "fresh", numbered)
+    texts = [numba.source(replace(kernel_of(name), name="made")) for name in (*GOLDEN, *MORE)]
+    monkeypatch.undo()
+    names = Variables(replace(kernel(COPY), name="made"))
+    words = own_words(texts)
+    assert {"np", "status", "begin"} <= words
+    assert {word for word in words if names.bind(word, word) == word} == set()

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, indices
 from noyau.ir.graph import View
-from noyau.ir.loops import Axis, Fold, Role
-from noyau.ir.walk import every_expression
+from noyau.ir.loops import Alloc, Axis, Fold, Let, Role
+from noyau.ir.walk import every_expression, every_statement
 from noyau.ir.wellformed import check
 from noyau.schedules.choosing import Options, nan_apart, reads_along, schedule
+from noyau.schedules.grid import on_gpu
 from noyau.schedules.steps import flatten, loads_of, stride_of
 from tests.checking.groups import F32, Group, embedding, layer_norm, quantise, rms_norm, softmax, swiglu
 from tests.schedules.groups import (
@@ -128,3 +131,21 @@ def test_options_say_how_many_lanes():
         names = [loop for loop in loops(made) if loop.startswith("#lane")]
         assert names.count(names[0]) == 2 + 1 + lanes.bit_length() - 2  # empty, strip, tail, halves
     assert replace(Options(), lanes=8) == Options(8, True)
+
+
+def own_names(kernel):
+    """Of what a kernel keeps values in: its buffers, its memory, its Lets."""
+    inside = [s for launch in kernel.launches for s in every_statement(launch.body)]
+    return {buffer.name for buffer in kernel.buffers} | {s.name for s in inside if isinstance(s, Let | Alloc)}
+
+
+@pytest.mark.parametrize("strategy", [schedule, partial(schedule, options=Options(kept=False)), on_gpu])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_what_a_schedule_makes_has_a_name_that_no_value_of_a_graph_may_have(name, strategy):
+    """Inputs called x_sum, kept_x or x_2_lanes are none of a schedule's own memory: that has dots, and indices a #."""
+    kernel = lowered(GRAPHS[name])
+    try:
+        made = own_names(strategy(kernel)) - own_names(kernel)
+    except UnsupportedError:
+        pytest.skip("no strategy")
+    assert {each for each in made if "." not in each and not each.startswith("#")} == set()

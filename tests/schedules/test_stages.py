@@ -67,7 +67,7 @@ def test_a_tile_goes_through_one_stage_after_the_other_and_keeps_only_what_is_co
     made = schedule(lowered(bias_gelu()), Options(stages=True, short=False, around_bytes=0))
     (tiles,) = [s for s in every_statement(made.launches[0].body) if isinstance(s, Loop) and s.var.endswith("g")]
     assert [type(s).__name__ for s in tiles.body] == ["Let", "Alloc", "Alloc", "Loop", "Loop"]
-    assert len([name for name in memory(made) if name.endswith("_stage")]) == 2
+    assert len([name for name in memory(made) if name.endswith(".stage")]) == 2
 
 
 def test_a_dear_function_at_once_and_one_alone_are_no_stages():

@@ -118,7 +118,7 @@ def test_what_two_loops_need_of_memory_is_kept_for_each_cell():
         store("y", call("add", load("t", 0), Var("root", F32)), ROW),
     )
     made = check(kernel(side_by_side(loop("#i", "n", *body), 4)))
-    assert [s.name for s in every_statement(made.launches[0].body) if isinstance(s, Alloc)] == ["s", "t", "root_cell"]
+    assert [s.name for s in every_statement(made.launches[0].body) if isinstance(s, Alloc)] == ["s", "t", "root.cell"]
     x = np.arange(10, dtype=np.float32)
     np.testing.assert_array_equal(run(made, [x])[0], -9 * x)
 
