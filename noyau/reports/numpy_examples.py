@@ -184,6 +184,7 @@ INDEXING: Mapping[str, Example] = {
     "a[[0, 2]], a[k]": lambda a, k: a[[0, 2]].sum() + a[k],
     "a[k, j], several broadcast together": lambda a, k: a[k, k[:, None] % 4],
     "a[:, k, None]": lambda a, k: a[:, k, None],
+    "np.eye(5)[k], TABLE[k]": lambda k: np.eye(5)[k],
     "a[v > 0].sum() and mean, max, any...": lambda a: a[a > 0].sum() + a[a > 0].mean(),
     "out[1:] = a[:-1]": lambda a: _shifted(a),
     "out[::2, 1] += 1": lambda a: _stepped(a),

@@ -29,7 +29,7 @@ VIEWS = frozenset(  # functions whose result may share memory with their argumen
 OWN_METHODS = frozenset("reshape transpose permute_dims swapaxes moveaxis squeeze real".split())  # which scalars have
 READ_ONLY = frozenset({"broadcast_to", "diagonal"})
 ARRAYS = frozenset(  # functions whose results are arrays, also without axes, which may be changed in place
-    "zeros_like ones_like empty_like full_like where select copy array asarray asanyarray tensordot roll".split()
+    "zeros_like ones_like empty_like full_like where select copy array asarray asanyarray astype tensordot roll".split()
 )
 MAYBE = frozenset({"reshape", "ravel", "ascontiguousarray"})  # a view or a copy, as the memory lies
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.arrays import FUNCTIONS, METHODS, Traced
+from noyau.frontends.numpy.arrays import FUNCTIONS, METHODS, UFUNCS, Traced
 from noyau.frontends.numpy.indexing import Key, flat_places, is_mask, masked_key, parsed, unmasked
 from noyau.frontends.numpy.tape import Tape
 from noyau.frontends.numpy.ufuncs import as_node, mapped, traced
@@ -83,9 +83,9 @@ def write_where(array: Traced, mask: Any, value: Any) -> None:
     write(array, mapped(tape, "where", tape.expand(wide, array.node.shape), given, array.node))
 
 
-def scattered_at(monoid: str, array: Traced, key: Any, value: Any) -> None:
-    """ufunc.at: each of several cells with one place counts. UnsupportedError where NumPy computes in a wider dtype and
-    rounds after each of them."""
+def scattered_at(monoid: str, array: Traced, key: Any, value: Any, *, taken_away: bool = False) -> None:
+    """ufunc.at: each of several cells with one place counts; `taken_away`: a sum of negative values. UnsupportedError
+    where NumPy computes in a wider dtype and rounds after each of them."""
     tape, dtype = array.tape, array.node.dtype
     plan = parsed(array, unmasked(key))
     given = traced(tape, value).node
@@ -93,6 +93,8 @@ def scattered_at(monoid: str, array: Traced, key: Any, value: Any) -> None:
         told = f"{given.dtype.value} into {dtype.value}, which NumPy rounds after each cell"
         raise UnsupportedError(f"it merges {told}; cast it before")
     given = tape.cast(given, dtype)
+    if taken_away:
+        given = UFUNCS["negative"](Traced(tape, given)).node
     write(array, _scattered(tape, Traced(tape, array.node), plan, given, monoid))
 
 

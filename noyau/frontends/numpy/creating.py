@@ -13,6 +13,7 @@ from noyau.frontends.numpy.arrays import FUNCTIONS, Traced, call
 from noyau.frontends.numpy.functions import where
 from noyau.frontends.numpy.shapes import shape_given
 from noyau.frontends.numpy.sizes import Number, sized
+from noyau.frontends.numpy.tables import as_table
 from noyau.frontends.numpy.tape import Tape, dtype_from
 from noyau.frontends.numpy.ufuncs import has_traced, traced
 from noyau.ir.dims import Dim, Shape, index_name, product
@@ -148,7 +149,7 @@ def made_by(tape: Tape, name: str, plain: Callable[..., Any]) -> Callable[..., A
         if name in ALWAYS:
             return ALWAYS[name](tape, *args, **kwargs)
         if not has_traced([*args, *kwargs.values()]):
-            return plain(*args, **kwargs)
+            return as_table(plain(*args, **kwargs))
         if name in WHERE_SYMBOLIC:
             return WHERE_SYMBOLIC[name](tape, *args, **kwargs)
         return call(name, *args, **kwargs) if name in FUNCTIONS else plain(*args, **kwargs)

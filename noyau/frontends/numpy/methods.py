@@ -33,7 +33,7 @@ def _at(monoid: str, name: str) -> Callable[..., Any]:
     def call(a: Any, indices: Any, b: Any) -> None:
         if not isinstance(a, Traced):
             raise UnsupportedError(f"np.{name}.at writes into an array that was there before the call")
-        scattered_at(monoid, a, indices, b)
+        scattered_at(monoid, a, indices, b, taken_away=name == "subtract")
 
     return call
 
@@ -46,12 +46,8 @@ _BINARY = [name for name, made in vars(np).items() if isinstance(made, np.ufunc)
 UFUNCS.update(
     {f"{name}.outer": _outer(name) for name in _BINARY if name in UFUNCS and name not in ("matmul", "vecdot")}
 )
-UFUNCS.update(
-    {
-        f"{name}.at": _at(monoid, name)
-        for name, monoid in {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}.items()
-    }
-)
+_MERGED = {"add": "sum", "subtract": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
+UFUNCS.update({f"{name}.at": _at(monoid, name) for name, monoid in _MERGED.items()})
 METHODS["sort"] = METHODS["partition"] = _updated
 REFUSED.update(
     {

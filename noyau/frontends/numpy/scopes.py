@@ -16,6 +16,7 @@ from noyau.frontends.numpy.arrays import FUNCTIONS, Traced, call
 from noyau.frontends.numpy.creating import ALWAYS, WHERE_SYMBOLIC, made_by
 from noyau.frontends.numpy.own import OWN, OWN_MODULE, own
 from noyau.frontends.numpy.sizes import Number, TracedSize, calculated, sized
+from noyau.frontends.numpy.tables import as_table
 from noyau.frontends.numpy.tape import Tape
 from noyau.ir.dims import maximum
 from noyau.ir.symbols import dim_of, is_whole
@@ -84,7 +85,7 @@ class Scope:
             case _ if _is_op(value):
                 return self.replaced(value.reference)
             case _:
-                return _Array if value is np.ndarray else value
+                return _Array if value is np.ndarray else as_table(value)
 
     def function(self, function: FunctionType) -> Callable[..., Any]:
         """A function of the user, taken apart when it is called first."""

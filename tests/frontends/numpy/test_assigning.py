@@ -86,6 +86,27 @@ def test_places_that_are_looked_up():
     found(scattered, x(5, 3), np.array([4, 0, -2, 2]), x(4, 3))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.int16, np.uint32])
+def test_values_are_taken_away_where_places_are_met_again(dtype):
+    def scattered(a, k, v):
+        out = a.copy()
+        np.subtract.at(out, k, v)
+        np.subtract.at(out, (k, 0), 2)
+        return out
+
+    found(scattered, x(5, 3, dtype=dtype), np.array([4, 0, 4, 2]), x(4, 3, dtype=np.int8).astype(np.uint8) % 7)
+
+
+def test_an_array_of_no_axes_is_changed_in_another_dtype():
+    def changed(a):
+        made = np.where(a.sum() > 0, 1.0, 2.0).astype(np.float32)
+        same = made
+        made += 1
+        return same, made
+
+    found(changed, x(3))
+
+
 def test_scalars_are_not_changed():
     def rebound(a):
         total = a.sum()
@@ -196,6 +217,7 @@ CONSTANT = np.zeros(3, np.float32)
         (lambda a: np.put(a, 0, 1), "np.put is not among the functions"),
         (lambda a: a.copy().__setitem__(0, np.ones((2, 3))), "a value of 2 axes does not fit into 1"),
         (lambda a: np.putmask(a.copy(), a > 0, np.ones(2)), "np.putmask is traced for one number"),
+        (lambda a: np.subtract.at(a > 0, [0], True), "The numpy boolean negative"),
         (lambda a: np.add.at(CONSTANT, [0], a[0]), "np.add.at writes into an array that was there before"),
     ],
 )
