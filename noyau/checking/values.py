@@ -151,15 +151,15 @@ class Trial:
                     yield {name: beside(run[name], own[name], truth[name]) for name in self.graph.outputs}
 
     def refused(self, case: Case, refusal: InputError) -> Outcome:
-        """What becomes of inputs that the graph itself refuses. Where NumPy only has no value for them, as for the
-        maximum of nothing, a kernel may have any."""
+        """What becomes of inputs that the graph itself refuses. Where Python or NumPy only has no value for them, as
+        for the maximum of nothing or a quotient by 0, a kernel may have any."""
         try:
             self.kernel(tuple(np.copy(array, order="C") for array in case.inputs))
         except InputError:
             return Outcome(case.label, case.captured)
         except NoyauError as error:
             return self.failed(case, f"ended with {type(error).__name__}: {error}")
-        if isinstance(refusal.__cause__, ValueError):
+        if isinstance(refusal.__cause__, ValueError | ArithmeticError):
             return Outcome(case.label, case.captured)
         return self.failed(case, f"accepted what it must refuse: {refusal}")
 

@@ -8,6 +8,8 @@ import pytest
 from noyau.checking import values
 from noyau.checking.values import FIRST_RUNS, MOVED_RUNS, Case, certify
 from noyau.errors import InputError
+from noyau.ir.dims import shape_of
+from noyau.ir.graph import Graph, Input, Node, Opaque
 from tests.checking import groups, kernels
 from tests.checking.groups import F32, Group
 
@@ -95,3 +97,16 @@ def test_what_is_looked_up_for_nothing_may_be_refused():
     assert not certify(
         graph, refusing, [Case("ids", (np.ones((11, 3), np.float32), np.array([1], np.int64)))], name="k"
     ).ok
+
+
+@pytest.mark.parametrize("error", [ValueError, ZeroDivisionError])
+def test_what_numpy_or_python_has_no_value_for_may_be_anything(error):
+    def quotient(*arrays):
+        try:
+            raise error("of nothing")
+        except error as fault:
+            raise InputError(str(fault)) from fault
+
+    value = Node("y", Opaque("quotient", quotient), ("x",), F32, shape_of(["n"]))
+    graph = Graph((Node("x", Input(), (), F32, shape_of(["n"])), value), ("y",))
+    assert certify(graph, lambda inputs: [inputs[0]], [Case("it", (np.ones(3, np.float32),))], name="k").ok

@@ -235,6 +235,7 @@ def _average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fal
         if w.ndim != 1 or axis is None:
             raise UnsupportedError("np.average takes weights of the array's shape, or along one axis")
         w = call("reshape", w, [-1 if k == axis_of(axis, a.ndim) else 1 for k in range(a.ndim)])
+    a.tape.demand_at_most(1, product(a.node.shape[k] for k in axes_of(axis, a.ndim)))  # of no cells NumPy has none
     dtype = np.result_type(a.dtype, w.dtype) if a.dtype.kind == "f" else np.result_type(a.dtype, w.dtype, "f8")
     total = call("sum", call("broadcast_to", w, a.shape), axis, keepdims=keep, dtype=dtype)
     made = call("sum", UFUNCS["multiply"](a, w, dtype=dtype), axis, keepdims=keep) / total

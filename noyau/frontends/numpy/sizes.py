@@ -250,6 +250,7 @@ def _is_number(value: Any) -> bool:
 def calculated(ufunc: np.ufunc, *operands: Any) -> Traced:
     """A function of Python's numbers, at least one of them of a tape: whole where Python's result is. With an int64 of
     NumPy among them, a scalar of NumPy."""
+    _demand_divisor(ufunc, operands)
     known = [each.number() if isinstance(each, TracedSize) else each for each in operands]
     numbers = [each for each in known if isinstance(each, Number)]
     broken = any(isinstance(each, float) or (isinstance(each, Number) and each.weak is float) for each in known)
@@ -262,3 +263,16 @@ def calculated(ufunc: np.ufunc, *operands: Any) -> Traced:
     if any(isinstance(each, TracedSize) and each.strong for each in operands):
         return Traced(tape, made.node, scalar=True)
     return Number(tape, made.node, names)
+
+
+def _demand_divisor(ufunc: np.ufunc, operands: tuple[Any, ...]) -> None:
+    """Python divides no number by a size of 0: calls with one are told apart. NumPy's int64 may be divided by it."""
+    if any(isinstance(each, TracedSize) and each.strong for each in operands):
+        return
+    inverted = ufunc is np.power and isinstance(operands[1], int | float) and operands[1] < 0
+    divisor = operands[0] if inverted else operands[-1] if ufunc in _DIVIDING else None
+    if isinstance(divisor, TracedSize) and not divisor.tape.at_most(1, divisor.dim, usual=True):
+        divisor.tape.demand_at_most(divisor.dim, -1)
+
+
+_DIVIDING = (np.divide, np.floor_divide, np.remainder)

@@ -65,6 +65,7 @@ def test_places_and_running_results():
         (lambda a: a.sum((0, 0)), r"the axes \(0, 0\) name one twice"),
         (lambda a: a.sum(True), "the axis True is outside of 2 axes"),
         (lambda a: a.mean(dtype=np.int32), "np.mean is traced in floats, not in i32"),
+        (lambda a: np.average(a[:, :0], 1, weights=a[:, :0]), "it needs 1 to be at most 0"),
         (lambda a: np.average(a, weights=a[0]), "np.average takes weights of the array's shape, or along one axis"),
         (lambda a: np.cumsum(a, out=a), "np.cumsum is traced without out="),
     ],

@@ -77,6 +77,27 @@ def test_a_comparison_is_a_demand():
 
 
 @pytest.mark.parametrize(
+    "function",
+    [
+        lambda a: a * (1 / a.shape[0]),
+        lambda a: a * a.shape[0] ** -0.5,
+        lambda a: a * (a.shape[1] / a.shape[0]),
+        lambda a: a * (2.5 % a.shape[0]),
+    ],
+)
+def test_a_quotient_by_a_size_of_0_is_none(function):
+    agrees(function, x(3, 4))
+    assert [str(each) for each in found(function, x(3, 4)).assumed] == ["1 <= x0_0"]
+    with pytest.raises(UnsupportedError, match="it needs x0_0 to be at most -1"):
+        trace_shapes(function, {"x0": (DType.F32, (0, 4))}, {})
+
+
+def test_sizes_that_are_divided_by_may_be_below_0():
+    found(lambda a: a * (1 / (a.shape[0] - 5)), x(3, 4))
+    found(lambda a: a * (np.prod(a.shape) / a.shape[0]), x(0, 4))  # of NumPy's int64
+
+
+@pytest.mark.parametrize(
     ("function", "told"),
     [
         (lambda a: a * int(a.shape[0]), "s2 is asked for its number, and it has none yet"),
