@@ -108,7 +108,8 @@ def _are_few(lengths: Sequence[Dim], rows: Dim, most: int) -> Expr | None:
     it depends on a size. UnsupportedError where it is surely not so, or depends on more."""
     asked = list(dict.fromkeys(length for length in lengths if length.constant is None))
     long = any((length.constant or 0) > most for length in lengths) or len(asked) > 1
-    if long or (rows.constant or SIDE_BY_SIDE) < SIDE_BY_SIDE or any("#" in str(dim) for dim in (*asked, rows)):
+    count = SIDE_BY_SIDE if rows.constant is None else rows.constant  # known to be 0, too
+    if long or count < SIDE_BY_SIDE or any("#" in str(dim) for dim in (*asked, rows)):
         raise UnsupportedError("its rows are long, or few, or of several lengths")
     few = [at_most(dim, Dim.of(most)) for dim in asked]
     return when(all_of((*few, at_most(Dim.of(SIDE_BY_SIDE), rows)))) if few else None

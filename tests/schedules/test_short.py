@@ -120,6 +120,8 @@ def test_rows_that_are_known_to_be_short_have_one_launch():
     [
         softmax(columns=DEAR_CELLS + 1),
         softmax(rows=SIDE_BY_SIDE - 1),
+        softmax(rows=0),
+        scaled(rows=0),
         reduced("sum", "n", axes=(0,)),
         rotary(),
         transposed(0, 2, 1),
