@@ -44,6 +44,7 @@ from noyau.runtimes.torch.registering import Operator, register
 from noyau.runtimes.torch.tensors import (
     arrays_of,
     device_of,
+    in_memory,
     is_negated,
     is_recorded,
     is_unwatched,
@@ -130,7 +131,7 @@ class TensorCalls:
     def run(self, given: tuple[Any, ...], constants: Constants) -> Any:
         """The results on plain tensors, of which nothing is recorded: by the way of an earlier call, else the whole."""
         if is_negated(given):
-            given = tuple(each.resolve_neg() if isinstance(each, torch.Tensor) else each for each in given)
+            given = tuple(map(in_memory, given))
         if not runs_as_written():
             for door in self.others.get(frozen(constants), ()) if constants else self.plain:
                 made = door(given)
@@ -218,7 +219,7 @@ class TensorCalls:
         if any(map(lies_on_gpu, given)):
             given = tuple(require_torch(self.called).tensors_of(self.names, given))
         require_taken(self.called, self.names, given)
-        return given
+        return tuple(map(in_memory, given))
 
     def promoted(self, given: Given) -> tuple[Any, ...]:
         """The arguments, under autocast in the widest of their float dtypes."""

@@ -41,7 +41,9 @@ class DeviceDoor:
         are_tensors = True
         for each in arguments:
             if type(each) in _PLAIN:
-                kinds.append((each.get_device(), each.dtype, each.shape, each.stride(), not each.data_ptr() & _ALIGNED))
+                place = each.data_ptr()  # 0 of no cells, and of zeros that torch keeps no memory for
+                whole = not place & _ALIGNED if place else None
+                kinds.append((each.get_device(), each.dtype, each.shape, each.stride(), whole))
             else:
                 are_tensors = False
                 kinds.append(type(each))
@@ -113,7 +115,8 @@ class DeviceDoor:
             return None
         if not isinstance(each, torch.Tensor):
             return self.scalar(end, each)
-        if type(each) not in _PLAIN or each.is_neg() or (each.device != self.device and each.dim()):
+        is_there = each.device == self.device or not each.dim()
+        if type(each) not in _PLAIN or each.is_neg() or each._is_zerotensor() or not is_there:
             return None
         there = array_of(each.cpu()) if end.equals is not None else shown(each)
         return None if plain.read(end, there) is None else each.detach().to(self.device)

@@ -46,12 +46,14 @@ static int read_tensor(const argument_end *end, py *object, void **data, int64_t
     if (!view_tensor(object, &view) || view.rank != end->rank) return 0;
     if ((view.code << 8 | view.bits) != kind_of(end->onnx)) return 0;
     intptr_t extents[MOST_RANK], strides[MOST_RANK];
-    int32_t axes[MOST_RANK];
+    int32_t axes[MOST_RANK], cells_there = 1;
     for (int32_t axis = 0; axis < view.rank; axis++) {
+        cells_there &= view.shape[axis] != 0;
         extents[axis] = view.shape[axis];
         strides[axis] = view.strides[axis] * end->item;
         axes[axis] = axis;
     }
+    if (cells_there && !view.data) return 0; /* zeros that torch keeps no memory for */
     const array_fields cells = {(char *)view.data + view.byte_offset, view.rank, extents, strides, NULL, NULL, 0};
     if ((uintptr_t)cells.data % (uintptr_t)end->item) return 0;
     return read_cells(end, &cells, is_packed(&cells, axes, end->item), data, dims);

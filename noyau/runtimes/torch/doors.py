@@ -113,7 +113,7 @@ def is_plain(tensor: Any) -> bool:
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return False
     dense = tensor.device.type == "cpu" and tensor.layout is torch.strided
-    return dense and not tensor.is_neg() and tensor.dtype in TO_TORCH.values()
+    return dense and not tensor.is_neg() and not tensor._is_zerotensor() and tensor.dtype in TO_TORCH.values()
 
 
 def pooled(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:

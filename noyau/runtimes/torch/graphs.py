@@ -33,7 +33,7 @@ from noyau.runtimes.torch.drawing import MOST, Draw, Sizes, draw_graph
 from noyau.runtimes.torch.entries import Entry, through_program
 from noyau.runtimes.torch.faking import results_of_graph
 from noyau.runtimes.torch.hosting import host
-from noyau.runtimes.torch.tensors import device_of
+from noyau.runtimes.torch.tensors import device_of, in_memory, is_negated
 from noyau.signatures.types import Instance, Value
 
 Tensors = Sequence[torch.Tensor]
@@ -56,11 +56,13 @@ class GraphKernels:
         self.lock = threading.Lock()
 
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        if is_negated(tensors):
+            tensors = tuple(map(in_memory, tensors))
         for door in self.doors:
             found = door(tensors)
             if found is not MISS:
                 return found
-        return self.anew([tensor.resolve_neg() for tensor in tensors])
+        return self.anew(list(map(in_memory, tensors)))
 
     def anew(self, tensors: Tensors) -> torch.Tensor | tuple[torch.Tensor, ...]:
         """By a door that is kept from now on."""

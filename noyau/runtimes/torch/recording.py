@@ -10,6 +10,7 @@ from functools import cached_property, partial
 from typing import Any
 
 import torch
+from torch._C._functorch import is_legacy_batchedtensor  # of autograd.grad(is_grads_batched=True)
 from torch._functorch.autograd_function import enable_single_level_autograd_function
 
 from noyau.derivatives.deriving import Derived, derive, gradient_name
@@ -132,7 +133,7 @@ class GraphOperator:
         self.lock = threading.RLock()
 
     def __call__(self, *tensors: torch.Tensor) -> Any:
-        if not is_unwatched(tensors):
+        if not is_unwatched(tensors) or any(map(is_legacy_batchedtensor, tensors)):
             return self.overload(*tensors)
         return recorded_directly(self.plan(tensors), tensors) if is_recorded(tensors) else self.kernels(*tensors)
 

@@ -52,6 +52,14 @@ def is_negated(given: Sequence[Any]) -> bool:
     return False
 
 
+def in_memory(each: Any) -> Any:
+    """An argument whose cells are as memory has them: in place of a view that negates them, or of zeros that have no
+    memory, a copy."""
+    if not isinstance(each, torch.Tensor):
+        return each
+    return each.clone() if each._is_zerotensor() else each.resolve_neg()
+
+
 def has_tangent(given: Sequence[Any]) -> bool:
     """Whether a tensor carries a forward-mode derivative."""
     if forward_ad._current_level < 0:
@@ -108,8 +116,9 @@ def fault_of(name: str, tensor: torch.Tensor) -> str:
 
 
 def arrays_of(given: Sequence[Any]) -> list[Any]:
-    """The cells of tensors as arrays, views that negate and what lies on another device as copies; numbers stay."""
-    return [array_of(each.resolve_neg().cpu()) if isinstance(each, torch.Tensor) else each for each in given]
+    """The cells of tensors as arrays, copied where they lie on another device or are not in memory as they are; numbers
+    stay."""
+    return [array_of(in_memory(each).cpu()) if isinstance(each, torch.Tensor) else each for each in given]
 
 
 def dtype_of(tensor: torch.Tensor) -> DType:

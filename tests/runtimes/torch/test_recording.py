@@ -113,6 +113,34 @@ def test_forward_and_backward_are_as_near_to_float64_as_the_certificate_asks(op,
     assert found.ok, found.summary()
 
 
+@pytest.mark.parametrize("name", ["softmax", "rmsnorm", "embedding"])
+def test_many_gradients_at_once(name):
+    """As torch.autograd.functional.jacobian(vectorize=True) asks for them too."""
+    op, inputs = CALLS[name]
+    made = op(*inputs)
+    many = torch.randn(5, *made.shape, dtype=made.dtype)
+    together = torch.autograd.grad(made, inputs, many, is_grads_batched=True, retain_graph=True)
+    for at, one in enumerate(many):
+        alone = torch.autograd.grad(made, inputs, one, retain_graph=True)
+        assert all(torch.allclose(every[at], each) for every, each in zip(together, alone, strict=True))
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["first", "known"])
+@pytest.mark.parametrize(
+    "gradient",
+    [lambda: torch.randn(3, 4, dtype=torch.complex64).conj().imag, lambda: torch._efficientzerotensor((3, 4))],
+    ids=["negated", "zeros without memory"],
+)
+def test_gradients_that_are_not_in_memory_as_they_are(gradient, first):
+    op = noyau.op("float[rows, n] -> float[rows, n]")(lambda x: np.tanh(x))
+    x, given = torch.randn(3, 4, requires_grad=True), gradient()
+    made = op(x)
+    if not first:
+        torch.autograd.grad(made, x, torch.ones(3, 4), retain_graph=True)
+    (found,) = torch.autograd.grad(made, x, given)
+    assert torch.allclose(found, given.clone() * (1 - x.detach().tanh() ** 2), atol=1e-6)
+
+
 def test_only_what_is_asked_for_is_computed():
     x, weight = torch.randn(2, 3), torch.randn(3, requires_grad=True)
     rmsnorm(x, weight).sum().backward()
