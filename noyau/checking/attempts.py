@@ -46,7 +46,8 @@ _DTYPES = {
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One set of inputs, `made_of` something in words: `make` gives those of other sizes too, None where there are
-    none. `graph` is the reference as one Opaque, `spelt` the same traced."""
+    none. `graph` is the reference as one Opaque, `spelt` the same traced. `needed`: the first of its ranks, which is
+    tried however late it is, for a kernel that was checked runs on arrays of these ranks."""
 
     instance: Instance
     graph: Graph
@@ -54,6 +55,7 @@ class Attempt:
     made_of: str
     sizes: Sizes
     make: Make
+    needed: bool = False
 
     @property
     def label(self) -> str:
@@ -62,15 +64,24 @@ class Attempt:
 
 
 def attempts(op: Op[..., Any], wanted: Sizes, seed: int, accepts: Callable[[Instance], bool]) -> Iterator[Attempt]:
-    """The attempts for a kernel: `accepts` says which instances it takes; `wanted` are usual sizes."""
+    """The attempts for a kernel, the first of each ranks before others: `accepts` says which instances it takes;
+    `wanted` are usual sizes."""
     if op.signature is None:
         raise SignatureError(f"{op.name} has no signature, so its kernels cannot be checked; give it one")
     if op.inputs is not None:
         yield from _by_maker(op, op.signature, wanted, seed, accepts)
         return
-    for number, (instance, integers) in enumerate(_instances(op, op.signature, wanted, accepts)):
-        count = MOST if number == 0 else FEW
-        yield from islice(_by_signature(op, instance, integers, wanted, seed), count)
+    ranks, begun = set[tuple[int, ...]](), list[Iterator[Attempt]]()
+    for instance, integers in _instances(op, op.signature, wanted, accepts):
+        some = islice(_by_signature(op, instance, integers, wanted, seed), FEW if ranks else MOST)
+        if instance.ranks in ranks:
+            yield from chain(*begun, some)
+            begun = []
+        else:
+            ranks.add(instance.ranks)
+            begun.append(some)
+            yield from (replace(each, needed=True) for each in islice(some, 1))
+    yield from chain(*begun)
 
 
 def usual_case(op: Op[..., Any]) -> tuple[Instance, list[Array], str]:
@@ -142,8 +153,8 @@ def _instances(
     chosen = [usual, *({**usual, f: dtype} for f in families for dtype in _DTYPES[f][1:])]
     seen = set()
     for dtypes in chosen:
-        for axes in (AXES if dtypes is usual else AXES[:1]) if has_rest else (1,):
-            for integer in INTEGERS if sizing_integers(signature) else (1,):
+        for integer in INTEGERS if sizing_integers(signature) else (1,):
+            for axes in (AXES if dtypes is usual else AXES[:1]) if has_rest else (1,):
                 integers = {name: wanted.get(name, integer) for name in sizing_integers(signature)}
                 made = _instance(signature, dtypes, axes, {**known, **integers})
                 if made is not None and (made, integer) not in seen and accepts(made):

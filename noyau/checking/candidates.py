@@ -13,7 +13,6 @@ import numpy as np
 
 from noyau.checking.certificate import Certificate
 from noyau.checking.watched import Watch, by_hand
-from noyau.dtypes import DType
 from noyau.errors import NoyauError
 from noyau.handwritten.apart import Apart
 from noyau.handwritten.c_parameters import roles_of
@@ -84,7 +83,7 @@ class Candidate(Protocol):
         """How it is run with every access watched, or why it is not; None where nobody asks."""
         ...
 
-    def passed(self, dtypes: Sequence[Sequence[DType]], certificate: Certificate) -> None:
+    def passed(self, instances: Sequence[Instance], certificate: Certificate) -> None:
         """What becomes of it once nothing is wrong."""
         ...
 
@@ -196,9 +195,8 @@ class ByHand:
                     message = message.removeprefix(prefix)
         return message
 
-    def passed(self, dtypes: Sequence[Sequence[DType]], certificate: Certificate) -> None:
-        for each in dict.fromkeys(map(tuple, dtypes)):
-            remember(self.kernel, self.reference, each, certificate.to_json())
+    def passed(self, instances: Sequence[Instance], certificate: Certificate) -> None:
+        remember(self.kernel, self.reference, instances, certificate.to_json())
 
     def notes(self) -> list[str]:
         way = self.apart.triton if self.language == "triton" else self.apart.way

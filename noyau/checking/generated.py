@@ -21,7 +21,6 @@ from noyau.checking.watched import Watch
 from noyau.dispatching.generating import GENERATED, ON_GPU, Generated, Wanted, generate
 from noyau.dispatching.keys import Key, fitted, key_of, wanted_by
 from noyau.dispatching.running import Built, build
-from noyau.dtypes import DType
 from noyau.errors import BuildError, UnsupportedError
 from noyau.handwritten.apart import last_first
 from noyau.handwritten.guarding import End, Guards, How
@@ -144,7 +143,7 @@ class FromReference:
         given = fitted(bound.arrays, found.generated.wanted.layouts)
         return watch_generated(found, given, self.op.name, self.name, size)
 
-    def passed(self, dtypes: Sequence[Sequence[DType]], certificate: Certificate) -> None:
+    def passed(self, instances: Sequence[Instance], certificate: Certificate) -> None:
         """Nothing: what is generated has a certificate of its own where it is called."""
 
     def notes(self) -> list[str]:

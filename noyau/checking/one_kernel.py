@@ -93,10 +93,12 @@ class OneKernel:
         return watched(run, some, partial(self.inputs, tried=Tried(), runs=False), min(WATCHED_S, self.budget_s / 2))
 
     def tried(self, sizes: Sizes, seed: int) -> Tried:
-        """Every attempt, until enough is wrong or the time is used up."""
-        tried, end_s, first = Tried(), time.monotonic() + self.budget_s, None
+        """Every attempt, until enough is wrong or the time is used up; then those alone that are needed."""
+        tried, end_s, first, is_late = Tried(), time.monotonic() + self.budget_s, None, False
         for number, attempt in enumerate(attempts(self.op, sizes, seed, self.accepts)):
             began_s = time.monotonic()
+            if self.is_enough(tried) or (is_late and not attempt.needed):
+                break
             arrays = self.inputs(attempt, attempt.sizes, tried)
             if arrays is None:
                 continue
@@ -106,12 +108,11 @@ class OneKernel:
                 tried.instances[attempt.instance] = None
             right = self.judge(attempt, "contiguous", arrays, number, tried)
             first = first or (attempt if right and any(array.size for array in arrays) else None)
-            if is_new and right:
+            if is_new and right and not is_late:
                 self.judge_layouts(attempt, arrays, number, tried, end_s)
             now_s = time.monotonic()
             is_short = number == 0 or (number < FEWEST and now_s - began_s < LONG_S * 10)
-            if self.is_enough(tried) or (now_s > end_s and not is_short):
-                break
+            is_late = now_s > end_s and not is_short
         if first is not None and not self.is_enough(tried):
             for larger in grown(first):
                 self.judge_large(larger, tried, end_s)
@@ -292,7 +293,7 @@ class OneKernel:
         certificate = Certificate(candidate.called, tuple(tried.outcomes), order_independent=alike)
         if not any(finding.severity == "error" for finding in findings):
             if certificate.ok:
-                candidate.passed([instance.dtypes for instance in tried.instances], certificate)
+                candidate.passed(tuple(tried.instances), certificate)
             else:
                 failure = certificate.failures[0]
                 findings.append(replace(self.finding(kind_of(failure), failure.given, str(failure)), cell=failure.cell))

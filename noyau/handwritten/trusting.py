@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from noyau.builders import cache, cc
-from noyau.dtypes import DType
 from noyau.errors import BuildError, NoyauError
 from noyau.handwritten.calling import CALLED_HERE, CALLED_THERE, built
 from noyau.handwritten.kernels import HandKernel
@@ -17,6 +16,7 @@ from noyau.references import Reference
 from noyau.signatures.types import Instance
 
 _SUFFIX = ".json"
+MANY_AXES = 2  # for `*batch`: a kernel that takes so many takes any number
 _SEEN: set[str] = set()  # keys that were found on disk; what is checked stays so for as long as a process lasts
 
 
@@ -34,28 +34,55 @@ def ineligible(
         missed = [name for name in untaken if name not in taken and kernel.usage.args is None]
         if missed:
             return f"it does not take the constant {missed[0]}, which is not at its default"
-    if not kernel.usage.trust and not is_checked(kernel, reference, instance.dtypes):
-        return "it has not been checked yet as it is: noyau.check(op) does that, or attach it with trust=True"
+    if not kernel.usage.trust and not is_checked(kernel, reference, instance):
+        return _unchecked(kernel, reference, instance)
     return _unbuilt(kernel, instance, constants) if kernel.language in ("c", "triton") else ""
 
 
-def is_checked(kernel: HandKernel, reference: Reference, dtypes: Sequence[DType]) -> bool:
-    """Whether a check passed on this very text and machine, with inputs of these dtypes."""
-    key = _key(kernel, reference, dtypes)
-    if key not in _SEEN and cache.lookup(key, _SUFFIX) is not None:
-        _SEEN.add(key)
-    return key in _SEEN
+def is_checked(kernel: HandKernel, reference: Reference, instance: Instance) -> bool:
+    """Whether a check passed on this very text and machine, with inputs of these dtypes, and with as many axes."""
+    return all(_is_known(kernel, reference, fact) for fact in _facts(kernel, instance))
 
 
-def remember(kernel: HandKernel, reference: Reference, dtypes: Sequence[DType], certificate: Mapping[str, Any]) -> None:
-    """Note that a check passed; where the cache cannot be written, for this process alone."""
-    key = _key(kernel, reference, dtypes)
-    _SEEN.add(key)
+def remember(
+    kernel: HandKernel, reference: Reference, instances: Iterable[Instance], certificate: Mapping[str, Any]
+) -> None:
+    """Note that a check with these dtypes and ranks passed; where the cache cannot be written, for this process
+    alone."""
 
     def write(path: Path) -> None:
         path.write_text(json.dumps(certificate), "utf-8")
 
-    cache.store(key, _SUFFIX, write)
+    for fact in dict.fromkeys(fact for instance in instances for fact in _facts(kernel, instance)):
+        key = _key(kernel, reference, fact)
+        _SEEN.add(key)
+        cache.store(key, _SUFFIX, write)
+
+
+def _facts(kernel: HandKernel, instance: Instance) -> list[str]:
+    """What a check shows of a kernel by running it on such inputs, in words: that it was checked at all; their dtypes;
+    and how many axes stand for each `*batch`, any number beyond MANY_AXES being one. What was shown of dtypes with some
+    ranks, and of ranks with some dtypes, holds for both."""
+    pairs = zip(kernel.target.inputs, instance.inputs, strict=True)
+    axes = {len(value.shape) - len(term.fixed) for term, value in pairs if term.rest is not None}
+    ranks = [f"{MANY_AXES} axes and more" if each >= MANY_AXES else f"{each} axes" for each in sorted(axes)]
+    return ["", ", ".join(dtype.value for dtype in instance.dtypes), *(f"{each} for * or ..." for each in ranks)]
+
+
+def _unchecked(kernel: HandKernel, reference: Reference, instance: Instance) -> str:
+    """Why a kernel that is not checked for an instance may not run."""
+    missing = [fact for fact in _facts(kernel, instance) if not _is_known(kernel, reference, fact)]
+    if not missing or not missing[0]:
+        return "it has not been checked yet as it is: noyau.check(op) does that, or attach it with trust=True"
+    told = " and ".join(missing)
+    return f"noyau.check has not run it with {told}: give it more time with budget_s=, or attach it with trust=True"
+
+
+def _is_known(kernel: HandKernel, reference: Reference, fact: str) -> bool:
+    key = _key(kernel, reference, fact)
+    if key not in _SEEN and cache.lookup(key, _SUFFIX) is not None:
+        _SEEN.add(key)
+    return key in _SEEN
 
 
 def _unbuilt(kernel: HandKernel, instance: Instance, constants: Mapping[str, Any]) -> str:
@@ -71,15 +98,14 @@ def _unbuilt(kernel: HandKernel, instance: Instance, constants: Mapping[str, Any
     return ""
 
 
-def _key(kernel: HandKernel, reference: Reference, dtypes: Sequence[DType]) -> str:
-    """What identifies a check: kernel, what is said of it, reference, signature, dtypes, machine."""
+def _key(kernel: HandKernel, reference: Reference, fact: str) -> str:
+    """What identifies a check that showed something: kernel, what is said of it, reference, signature, machine."""
     usage = kernel.usage
     said: list[Any] = [usage.launch, usage.args, usage.init, dict(usage.constants), usage.returns, usage.updates]
     said += [dict(usage.options), kernel.target.signature, dict(reference.constants)]
     texts = [_told(each) for each in said]
     compiler = _compiler(kernel.language)
-    names = ",".join(dtype.value for dtype in dtypes)
-    parts = [kernel.language, kernel.entry, kernel.text, *texts, _told(reference.function), names]
+    parts = [kernel.language, kernel.entry, kernel.text, *texts, _told(reference.function), fact]
     return cache.digest("checked", *parts, cc.level(), compiler)
 
 

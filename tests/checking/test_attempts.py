@@ -48,7 +48,10 @@ def test_the_same_seed_makes_the_same_inputs_and_other_sizes_can_be_asked_for():
 
 
 def test_families_take_each_dtype_and_rests_several_ranks():
-    instances = {each.instance for each, _ in made(op_of("float[*rows, n] -> float[*rows, n]"))}
+    found = [each for each, _ in made(op_of("float[*rows, n] -> float[*rows, n]"))]
+    assert [each.instance.ranks for each in found[:3]] == [(2,), (1,), (3,)]
+    assert [at for at, each in enumerate(found) if each.needed] == [0, 1, 2]
+    instances = {each.instance for each in found}
     assert {(i.dtypes, i.ranks) for i in instances} >= {
         ((DType.F32,), (1,)),
         ((DType.F32,), (2,)),

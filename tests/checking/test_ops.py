@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import time
 from functools import partial
 
 import numpy as np
@@ -76,7 +77,26 @@ def test_a_right_kernel_is_right_and_then_runs(softmax):
     assert {"x: f32[5, 3]", "x: f32[5, 33]", "x: f32[5, 1]", "x: f32[0, 3]", "x: f32[33]", "x: f32[5, 3, 7]"} <= set(
         shapes
     )
-    assert is_checked(softmax.kernels["softmax"], softmax.description.reference, [DType.F32])
+    assert is_checked(softmax.kernels["softmax"], softmax.description.reference, softmax.instance([DType.F32], [2]))
+
+
+def test_each_rank_is_tried_however_late_it_is(empty_cache):
+    """Whether a kernel for rows passes does not hang on how long it takes."""
+
+    @noyau.op("f32[*rows, n] -> f32[*rows, n]")
+    def doubled(x):
+        return 2 * x
+
+    @doubled.kernel
+    def by_rows(x, out):
+        time.sleep(0.05)
+        for row in range(x.shape[0]):
+            for at in range(x.shape[1]):
+                out[row, at] = 2 * x[row, at]
+
+    found = check(doubled, budget_s=0.01, generated=False)
+    assert found.findings[0].message.startswith("wrong: it raised IndexError")
+    assert "x: f32[1]" in found.findings[0].message
 
 
 @pytest.mark.parametrize(
@@ -114,7 +134,7 @@ def test_what_is_wrong_is_named_at_the_smallest_size(softmax, before, after, kin
     assert one.kind == kind
     assert re.search(told, one.message), one.message
     assert one.remedy
-    assert not is_checked(softmax.kernels["softmax"], softmax.description.reference, [DType.F32])
+    assert not is_checked(softmax.kernels["softmax"], softmax.description.reference, softmax.instance([DType.F32], [2]))
 
 
 def test_a_kernel_that_hangs_is_ended_once(softmax):

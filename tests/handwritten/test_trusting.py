@@ -9,7 +9,6 @@ from noyau.handwritten.trusting import ineligible, is_checked, remember
 from tests.handwritten.written import attached, op_of
 
 TEXT = "void f(const float *x, float *out, long n) { for (long i = 0; i < n; ++i) out[i] = x[i]; }"
-F32 = (DType.F32,)
 
 
 @pytest.fixture
@@ -18,17 +17,21 @@ def op(empty_cache, monkeypatch):
     return op_of("float[n] -> float[n]")
 
 
-def reason(op, kernel, dtype=DType.F32, **constants) -> str:
-    return ineligible(kernel, op.description.reference, op.instance([dtype], [1]), constants)
+def instance(op, dtype=DType.F32, rank=1):
+    return op.instance([dtype], [rank])
+
+
+def reason(op, kernel, dtype=DType.F32, rank=1, **constants) -> str:
+    return ineligible(kernel, op.description.reference, instance(op, dtype, rank), constants)
 
 
 def test_a_kernel_runs_once_it_was_checked_as_it_is(op, monkeypatch):
     kernel = attached(op, TEXT)
     assert "has not been checked yet as it is: noyau.check(op) does that" in reason(op, kernel)
-    remember(kernel, op.description.reference, F32, {"ok": True})
+    remember(kernel, op.description.reference, [instance(op)], {"ok": True})
     assert reason(op, kernel) == ""
     monkeypatch.setattr(trusting, "_SEEN", set())
-    assert is_checked(kernel, op.description.reference, F32)  # from the disk
+    assert is_checked(kernel, op.description.reference, instance(op))  # from the disk
 
 
 @pytest.mark.parametrize(
@@ -41,17 +44,31 @@ def test_a_kernel_runs_once_it_was_checked_as_it_is(op, monkeypatch):
     ],
 )
 def test_what_else_is_another_kernel(op, other):
-    remember(attached(op, TEXT), op.description.reference, F32, {})
+    remember(attached(op, TEXT), op.description.reference, [instance(op)], {})
     text = other.pop("text")
     kernel = attached(op, text, name="other", **other)
-    assert not is_checked(kernel, op.description.reference, F32)
+    assert not is_checked(kernel, op.description.reference, instance(op))
 
 
 def test_another_reference_or_dtype_is_another_check(op):
     kernel = attached(op, TEXT)
-    remember(kernel, op.description.reference, F32, {})
-    assert not is_checked(kernel, op.description.reference, (DType.F64,))
-    assert not is_checked(kernel, op_of("float[n] -> float[n]", "x, *, eps=0").description.reference, F32)
+    remember(kernel, op.description.reference, [instance(op)], {})
+    assert not is_checked(kernel, op.description.reference, instance(op, DType.F64))
+    assert not is_checked(kernel, op_of("float[n] -> float[n]", "x, *, eps=0").description.reference, instance(op))
+    assert "noyau.check has not run it with f64: give it more time" in reason(op, kernel, DType.F64)
+
+
+def test_a_kernel_runs_on_as_many_axes_as_it_was_checked_with(empty_cache, monkeypatch):
+    """What loops over two axes gives other numbers, or reads elsewhere, on three."""
+    monkeypatch.setattr(trusting, "_SEEN", set())
+    op = op_of("float[*batch, n] -> float[*batch, n]")
+    op.kernel(lambda x, out: None, name="rows")
+    kernel = op.kernels["rows"]
+    remember(kernel, op.description.reference, [instance(op, rank=2), instance(op, DType.F64, 1)], {})
+    assert reason(op, kernel, rank=2) == reason(op, kernel, DType.F64, 2) == reason(op, kernel, rank=1) == ""
+    assert "has not run it with 2 axes and more for * or ...:" in reason(op, kernel, rank=3)
+    remember(kernel, op.description.reference, [instance(op, rank=3)], {})
+    assert reason(op, kernel, rank=3) == reason(op, kernel, rank=7) == ""
 
 
 def test_a_trusted_kernel_needs_no_check_but_fits(op):
@@ -75,5 +92,5 @@ def test_a_function_is_known_by_its_text(op):
     op.kernel(np.positive, name="ufunc", returns=True)
     op.kernel(scope["made"], returns=False)
     for kernel in op.kernels.values():
-        remember(kernel, op.description.reference, F32, {})
-        assert is_checked(kernel, op.description.reference, F32)
+        remember(kernel, op.description.reference, [instance(op)], {})
+        assert is_checked(kernel, op.description.reference, instance(op))
