@@ -146,7 +146,7 @@ def test_the_gradient_of_a_loss():
     assert torch.allclose(x.grad, wide.grad, atol=1e-7)
 
 
-@pytest.mark.parametrize("shape", [(3, 50257), (600, 9000), (2, 1 << 20)])
+@pytest.mark.parametrize("shape", [(3, 50257), (200, 20011), (2, 1 << 20)])
 def test_gradients_of_long_rows_have_certificates_of_their_launches(shape):
     @noyau.op("float[rows, n] -> float[rows, n]")
     def soft(x):
