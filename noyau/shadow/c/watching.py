@@ -64,7 +64,7 @@ def _run(case: Case, call: Call, program: Program, number: int, maps: list[Map] 
     ends = runs[0].arrays
     changed = [] if ends is None else _changed(call, ends, told)
     outputs = None if ends is None else tuple(ends[place] for place in call.outputs)
-    wasted = _wasted(runs[0], call, told)
+    wasted = _wasted(runs[0], call, told) if callable(kernel.usage.launch) else []
     return Watched(
         (*found, *changed, *wasted), sum(each.accesses for each in runs), allowed, launches_noted(runs), outputs
     )

@@ -53,7 +53,8 @@ def watch(case: Case, maps: list[Map] | None = None) -> Watched:
     findings, allowed = findings_of(launch.recorder.shadow.seen(), launch.route, kernel.target.op, kernel.name, size)
     findings += _unwritten(launch, {each.name for each in given if not each.is_set}, kernel, size)
     function, name = kernel.function or _nothing, kernel.name
-    findings += advised(launch, function, kernel.target.op, name, kernel.place, size, is_whole=False)
+    if callable(kernel.usage.launch):  # else its grid is for sizes that this one is not
+        findings += advised(launch, function, kernel.target.op, name, kernel.place, size, is_whole=False)
     if maps is not None and traced is not None:
         maps.append(map_of(kernel.called, launch, traced))
     notes, results = (f"launched: {launch.configuration}", *launch.notes), run.results(before, outputs)

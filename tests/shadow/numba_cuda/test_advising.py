@@ -37,6 +37,7 @@ def waiting(x, out):
 
 twice.kernel(strided, name="a_block_for_each", launch=lambda n: (n, 64))
 twice.kernel(strided, name="a_thread_for_each", launch=lambda n: ((n + 63) // 64, 64))
+twice.kernel(strided, name="of_any_size", launch=(128, 64))
 twice.kernel(waiting, name="of_blocks", launch=lambda n: (n, 64))
 
 
@@ -50,6 +51,7 @@ def test_a_block_for_each_cell():
     assert told("a_block_for_each", 3) == []
     assert told("a_thread_for_each", 20) == []
     assert told("of_blocks", 20) == []
+    assert told("of_any_size", 20) == []  # a grid stride, tried on fewer cells than it is for
 
 
 @pytest.mark.parametrize("name", TUTORIALS)
