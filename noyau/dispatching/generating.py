@@ -18,7 +18,7 @@ from noyau.frontends.numpy.tracing import follow
 from noyau.ir.conditions import conditions_of, runs
 from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Node, Scatter, View, constant
 from noyau.ir.loops import Kernel
-from noyau.languages import c, numba, triton
+from noyau.languages import c, numba, numba_names, triton, triton_names
 from noyau.lowering.names import identifier
 from noyau.references import Reference
 from noyau.schedules.choosing import USUAL, Options
@@ -33,6 +33,7 @@ PRINTED = (*GENERATED, *ON_GPU)  # languages that programs are printed in
 CPU = "cpu"
 MERGED = ("sum", "prod", "max", "min")  # what torch merges in memory on a GPU, in any order
 SCHEDULES: Mapping[str, Scheduling] = MappingProxyType({"c": USUAL, "numba": numba.SCHEDULE, "triton": on_gpu})
+_TAKEN = {"numba": numba_names.RESERVED, "triton": triton_names.RESERVED}
 _PRINTERS = {"c": c.together, "numba": numba.together, "triton": triton.together}
 NONE: Mapping[str, Any] = MappingProxyType({})
 
@@ -115,9 +116,15 @@ def generate(
         raise UnsupportedError(f"{description.name}: {language} has no float8 here yet; cast outside of the op")
     layouts = [wanted.layout(at) for at in range(len(wanted.instance.inputs))]
     memory = laid_out(graph, layouts)
-    made = program_in(memory, identifier(description.name), layouts, language, options)
+    made = program_in(memory, _called(description.name, language), layouts, language, options)
     text = printed(made, language, f"{description.name}: {wanted.instance}")
     return Generated(description.name, language, wanted, graph, specialised, made, text)
+
+
+def _called(name: str, language: str) -> str:
+    """What a kernel of an op is called: as the op, unless a text of the language has another use for that."""
+    made = identifier(name)
+    return f"v_{made}" if made in _TAKEN.get(language, ()) else made
 
 
 def generate_usual(description: Description, instance: Instance, language: str) -> Generated:

@@ -21,6 +21,14 @@ def test_the_text_stands_alone_and_names_the_users_values():
     assert made.called == "softmax[c]"
 
 
+@pytest.mark.parametrize("language", ["numba", "triton"])
+@pytest.mark.parametrize("name", ["min", "type", "match"])
+def test_a_kernel_has_no_name_that_its_text_uses(name, language):
+    op = noyau.op("f32[n] -> f32[n]", name=name)(lambda x: np.minimum(x, 0))
+    assert f"def v_{name}(" in op.source(language)
+    assert op.description.name == name
+
+
 def test_the_same_op_gives_the_same_bytes():
     assert generated(softmax_op(), numbers(3, 4)).text == generated(softmax_op(), numbers(2, 9)).text
 
