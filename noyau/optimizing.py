@@ -40,6 +40,7 @@ from noyau.runtimes.onnxruntime import open_session, version
 from noyau.runtimes.putting_back import fitting
 from noyau.runtimes.saving import save
 from noyau.seeing import Seen, capturing_of, look
+from noyau.timing.brief import allowed_s
 from noyau.timing.conditions import conditions
 from noyau.timing.onnxruntime_workers import Workers
 
@@ -107,6 +108,7 @@ def optimize(path: str | Path, wishes: Wishes = Wishes(), say: Say = log.info) -
     `say` is told of each step. ModelError for a file that is no model, or that onnxruntime does not run; InputError for
     wishes or inputs that do not fit; BuildError where there is no compiler; MissingExtraError without onnxruntime."""
     check(wishes)
+    wishes = replace(wishes, budget_s=allowed_s(wishes.budget_s))
     deadline = Deadline(wishes.within_s)
     say(f"reading {Path(path).name}")
     original = open_model(Path(path))

@@ -60,6 +60,11 @@ class Candidate(Protocol):
     def in_pieces(self) -> bool: ...
 
     @property
+    def is_replayed(self) -> bool:
+        """Whether each run is the same: thread after thread, on arrays of its own, whatever is asked of a run."""
+        ...
+
+    @property
     def skipped(self) -> str:
         """Why it cannot be tried here, or nothing."""
         ...
@@ -136,7 +141,7 @@ class ByHand:
     def layouts(self) -> tuple[str, ...]:
         if self.language == "triton":  # torch has no strides below 0
             return tuple(name for name in LAYOUTS if name != "flipped") if asks_strides(self.kernel) else ()
-        return tuple(LAYOUTS) if self.is_run and self.language != "c" else ()
+        return tuple(LAYOUTS) if not self.is_replayed and self.language != "c" else ()
 
     @property
     def skipped(self) -> str:
@@ -152,9 +157,9 @@ class ByHand:
         )
 
     @property
-    def is_run(self) -> bool:
-        """Whether it runs here, other than with every access watched."""
-        return self.language in CALLED_HERE or self.language == "triton"
+    def is_replayed(self) -> bool:
+        """Whether it runs here only with every access watched."""
+        return self.language not in CALLED_HERE and self.language != "triton"
 
     def open(self, instance: Instance) -> None:
         if self.language == "c":
@@ -163,7 +168,7 @@ class ByHand:
             from noyau.handwritten.triton_arrays import opened
 
             opened(self.kernel, instance, self.reference.constants)
-        elif self.is_run:
+        elif not self.is_replayed:
             FunctionKernel(self.kernel, instance, self.reference.constants)
 
     def takes(self, instance: Instance, arrays: Sequence[Array], *, runs: bool = True) -> bool:
@@ -175,7 +180,7 @@ class ByHand:
 
     def run(self, instance: Instance, arrays: Sequence[Array], how: How) -> list[Array]:
         try:
-            if not self.is_run:
+            if self.is_replayed:
                 return list(watch(Case(self.kernel, instance, arrays, self.reference.constants)).outputs or ())
             return self.apart.run(self.kernel, instance, arrays, how)
         except NoyauError as error:
@@ -205,7 +210,7 @@ class ByHand:
         configs = len(configs_of(self.kernel.function))
         packed += [f"with each of {configs} configurations in turn"] if configs else []
         threads = [f"with {', '.join(map(str, self.threads))} threads"] if self.threads else []
-        watched = [] if self.is_run else ["run as a GPU would, on this machine"]
+        watched = ["run as a GPU would, on this machine"] if self.is_replayed else []
         return [*alone, *packed, *threads, *watched]
 
 

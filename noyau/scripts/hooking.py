@@ -14,6 +14,7 @@ from noyau.checking.bare import OBSERVERS
 from noyau.checking.findings import KernelCheck
 from noyau.scripts.records import Session
 from noyau.shadow.records import Watched
+from noyau.timing.brief import briefly
 
 _COMPILES = "Triton was imported before and compiles: its launches are not watched; set TRITON_INTERPRET=1 and restart"
 
@@ -31,6 +32,7 @@ def hooked(session: Session, launch: Any, text: str) -> Iterator[None]:
         session.add(check.name, check.language, place, ", ".join(check.shapes), watched)
 
     with ExitStack() as undone:
+        undone.enter_context(briefly())
         OBSERVERS.append(judged)
         undone.callback(OBSERVERS.remove, judged)
         if find_spec("numba") is not None:

@@ -16,6 +16,7 @@ class Kernel:
 
     def __init__(self, result, threads=()):
         self.result, self.threads, self.in_pieces, self.seen = result, threads, False, []
+        self.is_replayed = False
 
     def run(self, instance, arrays, how):
         self.seen.append(how)
@@ -34,6 +35,15 @@ def test_two_runs_differ_in_threads_and_in_what_is_around():
     assert found.alike
     assert why_unlike(found, [X]) is None
     assert thorough(found, [X]) is None
+
+
+def test_what_gives_the_same_in_each_run_is_run_once():
+    kernel = Kernel(lambda how, turn: X * turn)
+    kernel.is_replayed = True
+    found = TwoRuns(kernel, None)
+    assert found([X])[0].tolist() == X.tolist()
+    assert found.alike and thorough(found, [X]) is None
+    assert len(kernel.seen) == 1
 
 
 def test_what_is_called_for_pieces_is_run_in_pieces():

@@ -7,6 +7,7 @@ import pytest
 from noyau.scripts import hooking
 from noyau.scripts.hooking import hooked
 from noyau.scripts.records import Session
+from noyau.timing.brief import allowed_s
 
 
 def notes(monkeypatch, text, missing=()):
@@ -37,3 +38,9 @@ def test_triton_that_compiles_is_not_watched(monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     (told,) = notes(monkeypatch, "import triton", ("numba",))
     assert told.startswith("Triton was imported before and compiles: its launches are not watched; set TRITON_INTERP")
+
+
+def test_clocks_are_brief_while_a_script_is_watched():
+    with hooked(Session("s.py"), None, ""):
+        assert allowed_s(2.0) == 0.0
+    assert allowed_s(2.0) == 2.0
