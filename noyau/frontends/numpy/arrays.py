@@ -11,7 +11,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.tape import Tape
-from noyau.ir.dims import Shape, index_name, indices
+from noyau.ir.dims import Dim, Shape, index_name, indices, strides_of
 from noyau.ir.graph import Node, View
 from noyau.ir.symbols import Size
 
@@ -23,23 +23,25 @@ ATTRIBUTES: dict[str, Handler] = {}
 REFUSED: dict[str, str] = {}  # names of functions, methods and modules, and why they are not traced
 VIEWS = frozenset(  # functions whose result may share memory with their argument
     """getitem transpose permute_dims matrix_transpose swapaxes moveaxis rollaxis reshape ravel squeeze expand_dims
-    broadcast_to flip flipud fliplr rot90 asarray asanyarray ascontiguousarray atleast_1d atleast_2d atleast_3d real
-    diagonal linalg.matrix_transpose""".split()
+    broadcast_to flip flipud fliplr rot90 atleast_1d atleast_2d atleast_3d real diagonal
+    linalg.matrix_transpose""".split()
 )
 OWN_METHODS = frozenset("reshape transpose permute_dims swapaxes moveaxis squeeze real".split())  # which scalars have
 READ_ONLY = frozenset({"broadcast_to", "diagonal"})
 ARRAYS = frozenset(  # functions whose results are arrays, also without axes, which may be changed in place
     "zeros_like ones_like empty_like full_like where select copy array asarray asanyarray astype tensordot roll".split()
 )
-MAYBE = frozenset({"reshape", "ravel", "ascontiguousarray"})  # a view or a copy, as the memory lies
+MAYBE = frozenset({"reshape", "ravel", "in_order"})  # a view or a copy, as the memory lies
 
 
 class Memory:
     """Cells that several arrays may see, and how often they were written. `owner`: whose they are, where they may not
-    be written."""
+    be written. `packed`: whether they are known to lie in C order, as those of new arrays of one axis do; others lie as
+    what they were computed of."""
 
     def __init__(self, node: Node, owner: str = "") -> None:
         self.node, self.owner, self.version = node, owner, 0
+        self.packed = not owner and len(node.shape) <= 1
 
     def write(self, node: Node) -> None:
         self.node, self.version = node, self.version + 1
@@ -84,8 +86,23 @@ class Traced(NDArrayOperatorsMixin):
         self.memory = other.memory
         self.index = tuple(dim.replace(seen) for dim in other.index)
         self._seen = self.memory.version
-        self.sure = other.sure and (name not in MAYBE or (name == "reshape" and _is_plain(other._shape, self._shape)))
+        plain = name == "reshape" and _is_plain(other._shape, self._shape)
+        self.sure = other.sure and (name not in MAYBE or plain or (name != "in_order" and other.gaps() == []))
         self.fixed = f"what np.{name} gives is read-only" if name in READ_ONLY else other.fixed
+
+    def gaps(self) -> list[tuple[Dim, Dim]] | None:
+        """The axes whose neighbours lie further apart than those of packed cells: their extents, and by how much; none
+        where its cells lie in C order. None where that is not known."""
+        steps = strides_of(self.memory.node.shape)
+        place = sum((at * step for at, step in zip(self.index, steps, strict=True)), Dim.of(0))
+        made = []
+        for axis, (extent, packed) in enumerate(zip(self._shape, strides_of(self._shape), strict=True)):
+            gap = place.replace({index_name(axis): Dim.of(index_name(axis)) + 1}) - place - packed
+            if any(name.startswith("#") for name in gap.names):
+                return None
+            if extent.constant != 1 and gap != Dim.of(0):
+                made.append((extent, gap))
+        return made if self.memory.packed else None
 
     def as_array(self) -> Traced:
         """Itself, or of a scalar an array of no axes."""

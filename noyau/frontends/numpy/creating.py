@@ -30,15 +30,17 @@ def _dims(shape: Any) -> Shape:
 def full(tape: Tape, shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C", **said: Any) -> Traced:
     """np.full: cells of one value, or of one that is broadcast."""
     value = traced(tape, fill_value, None if dtype is None else dtype_from(dtype))
-    return Traced(tape, tape.expand(value.node, _dims(shape)))
+    made = Traced(tape, tape.expand(value.node, _dims(shape)))
+    made.memory.packed = made.memory.packed or order == "C"
+    return made
 
 
 def zeros(tape: Tape, shape: Any, dtype: Any = float, order: Any = "C", **said: Any) -> Traced:
-    return full(tape, shape, 0, float if dtype is None else dtype)
+    return full(tape, shape, 0, float if dtype is None else dtype, order)
 
 
 def ones(tape: Tape, shape: Any, dtype: Any = None, order: Any = "C", **said: Any) -> Traced:
-    return full(tape, shape, 1, float if dtype is None else dtype)
+    return full(tape, shape, 1, float if dtype is None else dtype, order)
 
 
 def counted(tape: Tape, index: Dim, shape: Shape, dtype: Any = np.int64) -> Traced:

@@ -13,10 +13,10 @@ from noyau.frontends.numpy.arrays import ATTRIBUTES, FUNCTIONS, METHODS, UFUNCS,
 from noyau.frontends.numpy.joining import common_dtype
 from noyau.frontends.numpy.reductions import array_of, axis_of, is_given
 from noyau.frontends.numpy.shapes import shape_given
-from noyau.frontends.numpy.tape import dtype_from
+from noyau.frontends.numpy.tape import Tape, dtype_from
 from noyau.frontends.numpy.ufuncs import as_node, beyond, mapped, refuse, traced
 from noyau.ir.dims import Dim, index_name
-from noyau.ir.graph import Iota
+from noyau.ir.graph import Iota, Node
 from noyau.ir.symbols import dim_of
 
 
@@ -90,24 +90,64 @@ def _astype(x: Any, dtype: Any, order: Any = "K", casting: Any = "unsafe", **sai
     wanted = dtype_from(dtype)
     if not np.can_cast(x.dtype, wanted.numpy, casting):
         raise UnsupportedError(f"a cast of {x.dtype} to {wanted.numpy} is not {casting!r}; NumPy refuses it too")
-    return x if said.get("copy") is False and wanted is x.node.dtype else Traced(x.tape, x.tape.cast(x.node, wanted))
+    if said.get("copy") is False and wanted is x.node.dtype:
+        return _in_order(x, order)
+    return _new(x.tape, x.tape.cast(x.node, wanted), order)
 
 
-def _copy(a: Any, *args: Any, **said: Any) -> Traced:
+def _copy(a: Any, order: Any = "K", **said: Any) -> Traced:
     a = array_of(a)
-    return Traced(a.tape, a.node)
+    return _new(a.tape, a.node, order)
 
 
-def _as_array(a: Any, dtype: Any = None, *args: Any, **said: Any) -> Any:
-    """np.asarray: the array itself where its dtype is as wanted."""
+def _new(tape: Tape, node: Node, order: Any) -> Traced:
+    """An array that is new, whose cells lie in an order."""
+    made = Traced(tape, node)
+    made.memory.packed = made.memory.packed or order == "C"
+    return made
+
+
+def _as_array(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, **said: Any) -> Any:
+    """np.asarray: the array itself where its dtype and its order are as wanted."""
+    return _array(a, dtype, copy=copy, order=order)
+
+
+def _array(a: Any, dtype: Any = None, *, copy: Any = True, order: Any = "K", ndmin: int = 0, **said: Any) -> Any:
     a = array_of(a)
-    return a if dtype is None or np.dtype(dtype) == a.dtype else _astype(a, dtype)
-
-
-def _array(a: Any, dtype: Any = None, *, copy: Any = True, ndmin: int = 0, **said: Any) -> Any:
-    a = array_of(a)
-    made = Traced(a.tape, a.node) if dtype is None and copy else _astype(a, dtype or a.dtype, copy=copy is True)
+    wanted = a.dtype if dtype is None else dtype
+    if copy is False and np.dtype(wanted) != a.dtype:
+        raise UnsupportedError("np.array with copy=False makes no array of another dtype; NumPy refuses it too")
+    made = _astype(a, wanted, order, copy=copy is True)
     return made[(None,) * max(ndmin - made.ndim, 0) + (Ellipsis,)] if ndmin else made
+
+
+def _as_contiguous(a: Any, dtype: Any = None, **said: Any) -> Traced:
+    return _in_order(call("atleast_1d", _as_array(a, dtype)), "C")
+
+
+def _in_order(a: Traced, order: Any) -> Traced:
+    """The array itself where its cells lie in an order, as an array of them where they do not; where that is not known,
+    what is either."""
+    gaps = a.gaps() if order == "C" or a.ndim < 2 else None
+    if order not in ("C", "F") or gaps == []:
+        return a
+    made = Traced(a.tape, a.node)
+    if gaps is None:
+        made.look_at(a, "in_order")
+    elif not _has_several(a, gaps):
+        return a
+    return made
+
+
+def _has_several(a: Traced, gaps: Sequence[tuple[Dim, Dim]]) -> bool:
+    """Whether an array has cells, and several along an axis whose neighbours lie further apart than packed ones."""
+
+    def more(room: Dim) -> bool:
+        return a.tape.at_most(1, room, usual=True)
+
+    return all(more(extent) for extent in a.node.shape) and any(
+        more(extent - 1) and (more(gap) or more(-gap)) for extent, gap in gaps
+    )
 
 
 def _like(name: str, value: Any) -> Callable[..., Any]:
@@ -224,7 +264,7 @@ FUNCTIONS.update(
         "copy": _copy,
         "asarray": _as_array,
         "asanyarray": _as_array,
-        "ascontiguousarray": lambda a, *args, **said: call("atleast_1d", _as_array(a, *args, **said)),
+        "ascontiguousarray": _as_contiguous,
         "array": _array,
         "zeros_like": _like("zeros_like", 0),
         "ones_like": _like("ones_like", 1),
@@ -248,5 +288,11 @@ FUNCTIONS.update(
         "can_cast": lambda a, to, casting="safe": np.can_cast(a.dtype, to, casting),
     }
 )
-METHODS.update({"conj": UFUNCS["conjugate"], "conjugate": UFUNCS["conjugate"]})
+METHODS.update(
+    {
+        "copy": lambda a, order="C": a._like(call("copy", a, order)),
+        "conj": UFUNCS["conjugate"],
+        "conjugate": UFUNCS["conjugate"],
+    }
+)
 ATTRIBUTES.update({"real": lambda a: call("real", a)})

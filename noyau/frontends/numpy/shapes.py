@@ -26,7 +26,7 @@ def shape_given(given: Sequence[Any]) -> list[Any]:
 def _reshape(a: Any, *shape: Any, order: str = "C", **said: Any) -> Traced:
     a = array_of(a)
     given = said.pop("newshape", None) if said.get("shape") is None else said.pop("shape")
-    refuse("reshape", {k: v for k, v in said.items() if k != "copy"})
+    refuse("reshape", said)
     if order != "C":
         raise UnsupportedError("np.reshape is traced in C order alone")
     wanted = shape_given(shape if given is None else (given,))

@@ -262,3 +262,91 @@ def test_numbers_that_a_narrow_array_holds_are_merged():
         return out
 
     found(function, x(4, dtype=np.uint16))
+
+
+def written(made):
+    """A function that writes into what `made` makes of an array of its own, and then into that, and gives both."""
+
+    def function(a):
+        own = np.zeros(a.shape, a.dtype)
+        own[...] = a
+        other = made(own)
+        other[:1] = 9
+        own[-1] += 1
+        return own, other * 1
+
+    return function
+
+
+def source_written(made):
+    """A function that writes into an array of its own after `made` has made something of it, and gives both."""
+
+    def function(a):
+        own = np.zeros(a.shape, a.dtype)
+        own[...] = a
+        other = made(own)
+        own[-1] += 1
+        return own, other * 1
+
+    return function
+
+
+COPIES_AND_VIEWS = {
+    "ascontiguousarray of every second": lambda t: np.ascontiguousarray(t[::2]),
+    "ascontiguousarray of what is": lambda t: np.ascontiguousarray(t),
+    "ascontiguousarray of the first": lambda t: np.ascontiguousarray(t[1:]),
+    "ascontiguousarray of transposed": lambda t: np.ascontiguousarray(t.T),
+    "ascontiguousarray turned": lambda t: np.ascontiguousarray(t[::-1]),
+    "asarray": np.asarray,
+    "asarray of every second": lambda t: np.asarray(t[::2]),
+    "asarray in order": lambda t: np.asarray(t[::2], order="C"),
+    "asarray copied": lambda t: np.asarray(t, copy=True),
+    "array": np.array,
+    "array, not copied": lambda t: np.array(t[::2], copy=False),
+    "array, copied if need be": lambda t: np.array(t, copy=None),
+    "array of another dtype": lambda t: np.array(t, np.float64, copy=None),
+    "astype": lambda t: t.astype(t.dtype),
+    "astype, not copied": lambda t: t[::2].astype(t.dtype, copy=False),
+    "astype in order": lambda t: t[::2].astype(t.dtype, order="C", copy=False),
+    "flatten": lambda t: t.flatten(),
+    "copy": lambda t: t[::2].copy(),
+    "atleast_2d": lambda t: np.atleast_2d(t),
+}
+FLAT = {
+    "reshape": lambda t: t.reshape(-1),
+    "ravel": lambda t: t.ravel(),
+    "ravel of a part": lambda t: t[1:].ravel(),
+    "a copy flattened": lambda t: t.T.copy().ravel(),
+}
+
+
+@pytest.mark.parametrize("made", COPIES_AND_VIEWS.values(), ids=COPIES_AND_VIEWS)
+@pytest.mark.parametrize("shape", [(6,), (5, 4), (1, 3), (1,)], ids=str)
+def test_what_numpy_copies_is_a_copy_and_what_it_views_a_view(made, shape):
+    found(written(made), x(*shape))
+    found(source_written(made), x(*shape))
+
+
+@pytest.mark.parametrize("made", FLAT.values(), ids=FLAT)
+@pytest.mark.parametrize("shape", [(6,), (5, 4), (1, 3)], ids=str)
+def test_what_is_new_and_packed_is_a_view_when_it_is_flattened(made, shape):
+    found(source_written(made), x(*shape))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda t: np.ascontiguousarray(t * 2),
+        lambda t: np.ascontiguousarray((t * 2)[::2]),
+        lambda t: np.asarray(t * 2, order="F"),
+        lambda t: (t * 2).ravel(),
+        lambda t: t[::2].reshape(-1),
+        lambda t: t.reshape(-1, copy=True),
+        lambda t: np.asfortranarray(t),
+        lambda t: np.require(t, requirements="C"),
+    ],
+)
+def test_where_nobody_knows_how_cells_lie_nothing_is_written(made):
+    """Of an array that is computed they lie as those of what it was computed of."""
+    with pytest.raises(UnsupportedError):
+        found(written(made), x(4, 6))
