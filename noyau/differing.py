@@ -73,7 +73,7 @@ class Run:
         return next((value for value in self.values if not value.ok), None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Apart(Record):
     """What was found of two models; prints itself. `notes`: where the inputs come from, and what was not compared."""
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from noyau.descriptions import Description
 from noyau.dispatching.calls import ReferenceWarning
-from noyau.dispatching.explaining import Explanation
+from noyau.dispatching.explaining import Explanation, as_written
 from noyau.dispatching.generating import PRINTED, Generated, generate_usual
 from noyau.dispatching.torch_calls import OnTensors, are_tensors, is_traced, lies_on_gpu, traced
 from noyau.dispatching.unsigned import calls_of
@@ -182,8 +182,10 @@ class Op(OnTensors, Generic[P, R]):
         SignatureError as a call."""
         arguments, constants = self.arguments(args, kwargs)
         if are_tensors(arguments):
-            return self.explained_on_tensors(arguments, constants)
-        return self.calls.explain(arguments, constants, self.known(constants))
+            found = self.explained_on_tensors(arguments, constants)
+        else:
+            found = self.calls.explain(arguments, constants, self.known(constants))
+        return as_written(found) if runs_as_written() else found
 
     def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """The inputs in order, and the constants that are given. SignatureError where their number or their names do

@@ -86,6 +86,10 @@ class Optimized:
     report: Report
     judged: tuple[Judged, ...]
 
+    def __repr__(self) -> str:
+        kept = sum(one.kept for one in self.judged)
+        return f"<{self.report.model} with {kept} of {len(self.judged)} kernels; .report tells of them>"
+
     def save(self, path: str | Path) -> None:
         """Write OUT.onnx, and OUT.so beside it where there are kernels; OutputError where that cannot be."""
         save(self.model, self.library, path_of(path, "save() takes"), self.folder)

@@ -21,6 +21,7 @@ from noyau.paths.enclosing import cut_of
 from noyau.paths.ends import Between
 from noyau.planning import Plan, Planned, no_such, plan, spell
 from noyau.reports.wrapping import hanging
+from noyau.reports.writing import plain
 from noyau.runtimes.provenance import library_state
 from noyau.runtimes.putting_back import fitting
 from noyau.runtimes.saving import library_path
@@ -67,6 +68,12 @@ class Shown:
         for where, reason in left:
             yield from hanging(printable(reason), options.max_width, "  ", "    ")
             yield from hanging(printable(where), options.max_width, "      ", style="dim")
+
+    def __str__(self) -> str:
+        return plain(self)
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def _refused(self) -> Iterator[tuple[str, str]]:
         """Each reason of a group without a kernel once, after what it holds for."""

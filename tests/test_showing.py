@@ -57,6 +57,11 @@ def test_no_line_is_wider_than_the_terminal(exporter, width):
     assert all(len(line) <= width and line == line.rstrip() for line in lines if line not in names)
 
 
+def test_a_session_shows_it_as_it_prints(shown):
+    assert repr(shown) == str(shown)
+    assert str(shown).startswith("model.onnx: 8 of 10 operators in 2 kernels\n")
+
+
 @pytest.mark.parametrize("kind", BARE)
 def test_a_model_without_kernels(kind, tmp_path):
     text = printed(show(written(BARE[kind], tmp_path)))

@@ -168,7 +168,7 @@ class At:
         return {**told, "calls": race.series.calls[at], "samples_s": list(race.series.seconds[at])}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Benched(Record):
     """Candidates timed side by side, at each of some sizes; prints itself. `threads`: of each pool that is loaded;
     `gpu`: the one that they ran on, with its clocks before and after, None where that was the processor."""

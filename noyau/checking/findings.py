@@ -194,6 +194,9 @@ class Checked:
             lines.append(f"{self.op}: allowed by request: {self.tolerance:g} * max(1, |want|)")
         return "\n".join(lines)
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def raise_if_bad(self) -> None:
         """CheckError with the first finding, unless `ok`."""
         for finding in (error for kernel in self.kernels for error in kernel.errors):

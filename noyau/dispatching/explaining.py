@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from noyau.builders.records import today
@@ -34,6 +34,9 @@ class Explanation:
         lines += [f"  {kernel} may not: {why}" for kernel, why in self.rejected]
         return "\n".join(lines)
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def to_json(self) -> dict[str, Any]:
         """The record, for `json.dumps`."""
         return {"schema_version": 1, **asdict(self)}
@@ -44,7 +47,8 @@ def explained(choosing: Choosing, chosen: Chosen, cells: int) -> Explanation:
     wanted, choice, rejected = chosen.wanted, chosen.at(cells), dict(chosen.rejected)
     others = list(choosing.candidates(wanted, key_of(wanted), rejected, tried=True))
     eligible = [(each.kernel, each.reason) for each in others if each.kernel != choice.kernel]
-    rejected.pop(choice.kernel, None)
+    for name in (choice.kernel, *dict(eligible)):  # what may run by now, as it has been checked since
+        rejected.pop(name, None)
     return Explanation(
         choosing.description.name,
         _told(chosen),
@@ -55,6 +59,15 @@ def explained(choosing: Choosing, chosen: Chosen, cells: int) -> Explanation:
         tuple(eligible),
         tuple(rejected.items()),
     )
+
+
+def as_written(found: Explanation) -> Explanation:
+    """The explanation of the same call within `noyau.reference()`."""
+    why = "everything runs as it is written here: within noyau.reference()"
+    others = [found.kernel, *(name for name, _ in found.eligible)]
+    rejected = [*((name, why) for name in others if name != REFERENCE), *found.rejected]
+    runs = {"kernel": REFERENCE, "language": "numpy", "why": why, "since": today()}
+    return replace(found, **runs, eligible=(), rejected=tuple(rejected))
 
 
 def explained_without_signature(description: Description, trusted: HandKernel | None, reason: str) -> Explanation:

@@ -63,6 +63,9 @@ class Tuned:
         left = [f"{name} was not timed: {reason}" for name, reason in self.left_out.items()]
         return "\n".join([*(f"{each}\n" for each in self.benched), *lines, *left])
 
+    def __repr__(self) -> str:
+        return str(self)
+
 
 def tune(
     op: Op[..., Any],

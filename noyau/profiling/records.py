@@ -191,7 +191,7 @@ class At:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Profile(Record):
     """Where the time of a model goes; prints itself. `nodes`: of the file; `top`: rows of a table that are shown."""
 

@@ -161,7 +161,7 @@ class NotFused:
         return {"nodes": list(self.nodes), "reason": self.reason}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Report(Record):
     """What became of a model; prints itself. `ceiling`: the most that fusing could gain for the whole model, were each
     kernel at its floor (Amdahl). `inputs`: a line on each input, where it came from or how it was made up.

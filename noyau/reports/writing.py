@@ -43,6 +43,10 @@ class Record(ABC):
     def __str__(self) -> str:
         return plain(self)
 
+    def __repr__(self) -> str:
+        """As it prints: what a session or a notebook shows of a result."""
+        return str(self)
+
 
 def write_json(record: Mapping[str, Any], path: Path) -> None:
     """Write a record as JSON, whole or not at all; OutputError where the folder is missing, read-only or full."""

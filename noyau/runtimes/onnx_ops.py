@@ -58,6 +58,15 @@ class OnnxOp:
     texts: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     certificates: tuple[Certificate, ...] = ()
 
+    def __str__(self) -> str:
+        ways = [f"  with the kernel {name} for onnxruntime" for name in self.texts]
+        opset = next(each.version for each in self.model.opset_import if not each.domain)
+        known = [f"    {each.summary()}" for each in self.certificates]
+        return "\n".join([f"{self.name}: a model of opset {opset}", *ways, *known])
+
+    def __repr__(self) -> str:
+        return str(self)
+
     def save(self, path: str | Path) -> None:
         """Write OUT.onnx, and OUT.so beside it where there are kernels; OutputError where that cannot be."""
         save(self.model, self.library, path_of(path, "save() takes"), None)

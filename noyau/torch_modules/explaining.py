@@ -29,7 +29,7 @@ from noyau.torch_modules.running import eager
 _MOST = 4  # names after one reason
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Explained(Record):
     """What noyau sees in a module, before anything is built; prints itself. `breaks`: why dynamo ended a graph, and
     where."""

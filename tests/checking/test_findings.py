@@ -79,6 +79,7 @@ def test_a_finding_names_file_and_line():
 def test_a_check_prints_a_line_for_each_kernel():
     good = KernelCheck("gpu", "cuda", None, (), skipped="it is in cuda")
     found = Checked("op", "op.py:3", (KernelCheck("k", "python", None, (finding(),)), good))
+    assert repr(found) == str(found)
     assert not found.ok
     first, second = str(found).splitlines()
     assert first.startswith("op[k]: unwritten: wrong: it never wrote; let the loop reach the last cells, or give ")

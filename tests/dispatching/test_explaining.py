@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import noyau
 from noyau.errors import SignatureError
 from tests.dispatching.ops import linear_op, numbers, scale_op, softmax_op
 
@@ -31,3 +32,27 @@ def test_the_record():
 def test_inputs_that_do_not_fit():
     with pytest.raises(SignatureError, match=r"linear: x: f32\[2, 3\] binds m=2, k=3; weight: f32\[4, 5\]"):
         linear_op().explain(numbers(2, 3), numbers(4, 5), numbers(5))
+
+
+def test_what_was_checked_since_is_told_once():
+    op = scale_op()
+
+    @op.kernel
+    def checked(x, by, out, *, shift=0.0):
+        out[...] = x * by + shift
+
+    assert "checked may not: it has not been checked yet" in str(op.explain(numbers(8), 2.0))
+    assert noyau.check(op, generated=False).ok
+    told = op.explain(numbers(8), 2.0)
+    assert ("checked", "it was checked") in told.eligible
+    assert dict(told.rejected) == {}
+    assert repr(told) == str(told)
+
+
+def test_within_a_reference_nothing_else_runs():
+    op = scale_op()
+    with noyau.reference():
+        told = op.explain(numbers(8), 2.0)
+    assert (told.kernel, told.language) == ("reference", "numpy")
+    assert dict(told.rejected)["c"] == told.why == "everything runs as it is written here: within noyau.reference()"
+    assert op.explain(numbers(8), 2.0).kernel == "c"

@@ -21,6 +21,11 @@ def test_writing_makes_one_file_and_writing_again_replaces_it(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_session_shows_a_report_as_it_prints():
+    assert repr(REPORT) == str(REPORT)
+    assert REPORT.model in repr(REPORT)
+
+
 def test_the_same_report_gives_the_same_bytes(tmp_path):
     for name in ("one", "two"):
         REPORT.write(tmp_path / name)

@@ -128,6 +128,14 @@ def test_a_file_and_its_library(tmp_path):
     assert done.stdout.strip() == "[[0.25, 0.25, 0.25, 0.25]] False"
 
 
+def test_it_prints_what_it_is():
+    first, kernel, known = str(to_onnx(softmax)).splitlines()
+    assert first == "softmax: a model of opset 18"
+    assert kernel.startswith("  with the kernel softmax_")
+    assert known.startswith("    right on ")
+    assert repr(to_onnx(softmax, kernel=None)) == first
+
+
 def test_an_op_says_so_itself(tmp_path):
     made = softmax.to_onnx(tmp_path / "softmax.onnx", kernel=None, dims={"n": 4})
     assert [value.name for value in onnx.load(tmp_path / "softmax.onnx").graph.input] == ["x"]

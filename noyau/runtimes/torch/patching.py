@@ -71,6 +71,9 @@ class Patched:
     def __str__(self) -> str:
         return "\n".join([f"{len(self.swapped)} modules call ops of noyau", *map(str, (*self.swapped, *self.left))])
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __enter__(self) -> Patched:
         return self
 
