@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import errno
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 
 class NoyauError(Exception):
@@ -10,7 +14,12 @@ class NoyauError(Exception):
 
 
 class UnsupportedError(NoyauError, NotImplementedError):
-    """Something is asked for that a language, a strategy or a runtime does not have."""
+    """Something is asked for that a language, a strategy or a runtime does not have. `at`: whether it is so at sizes,
+    where that hangs on what was asked of those of a call."""
+
+    def __init__(self, told: str = "", at: Callable[[Mapping[str, int]], bool] | None = None) -> None:
+        super().__init__(told)
+        self.at = at
 
 
 class SignatureError(NoyauError, TypeError):

@@ -97,8 +97,9 @@ class Calls:
             return made
         choice = chosen.at(_largest(bound))
         if choice.made is None:
+            made = self.finished(self.written(bound, known), bound, out)
             self.warn(chosen)
-            return self.finished(self.written(bound, known), bound, out)
+            return made
         return self.finished(run(choice, wanted, fitted(bound.arrays, wanted.layouts)), bound, out)
 
     def all(self, constants: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -4,21 +4,21 @@ passed its smoke certificate, else an attached one that was checked, else the re
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
-from threading import Lock, Timer
+from threading import Timer
 from time import monotonic
 from types import MappingProxyType
+from typing import TypeAlias
 
 from noyau.builders import records
 from noyau.builders.records import today
 from noyau.descriptions import Description
 from noyau.dispatching.generating import Wanted, generate
-from noyau.dispatching.keys import Key, key_of
+from noyau.dispatching.keys import Key, Once, key_of
 from noyau.dispatching.records import Winner, bounds, recalled, smoke_key, text_digest, usual_text
 from noyau.dispatching.running import Built, build
 from noyau.dispatching.smoke import smoke
@@ -31,6 +31,8 @@ from noyau.timing.comparing import spell_s
 REFERENCE = "reference"
 USUAL: Mapping[str, int] = MappingProxyType({})  # sizes of tiles
 ALOUD_S = 5.0  # after which a first call says what it is doing
+TRIES = 4  # failures of a key, each at sizes of its own, before no other sizes are tried
+AtSizes: TypeAlias = Callable[[Mapping[str, int]], bool]
 
 
 class NoRoom(str):
@@ -76,29 +78,27 @@ class Chosen:
 
 @dataclass(slots=True)
 class Choosing:
-    """The choices of an op, made once a key: one lock a key, and what failed is not tried again. A forked child has
-    locks of its own, for who held one of its parent's will not let go there. `programs`: in the order they were made,
-    each with the sizes that it was made for, which are more than one where a reference asks for their numbers; `asked`:
-    which ones it last asked for."""
+    """The choices of an op, made once a key, and what failed is not tried again. `programs`: in the order they were
+    made, each with what tells at which sizes it holds, and why there is none likewise; `asked`: for which sizes a
+    reference last asked."""
 
     description: Description
     chosen: dict[Key, list[Chosen]] = field(default_factory=dict)
-    programs: dict[tuple[Key, str], list[tuple[Mapping[str, int], Built | str]]] = field(default_factory=dict)
+    programs: dict[tuple[Key, str], list[tuple[AtSizes, Built | str]]] = field(default_factory=dict)
     asked: dict[Key, tuple[str, ...]] = field(default_factory=dict)
-    locks: dict[tuple[int, Key], Lock] = field(default_factory=dict)
+    once: Once = field(default_factory=Once)
 
     def choose(self, wanted: Wanted) -> Chosen:
         """What runs for a key, and where the reference asked for sizes, for these."""
         key = key_of(wanted)
-        found = self.known(key, wanted)
-        if found is None:
-            with self.locks.setdefault((os.getpid(), key), Lock()):
-                found = self.known(key, wanted)
-                if found is None:
-                    with aloud(self.description, lambda: self.asked.get(key, ())):
-                        found = self.decided(wanted, key)
-                    now = monotonic()
-                    self.chosen[key] = [*(each for each in self.chosen.get(key, ()) if each.until > now), found]
+        return self.once.made(key, lambda: self.known(key, wanted), lambda: self.anew(key, wanted))
+
+    def anew(self, key: Key, wanted: Wanted) -> Chosen:
+        """The choice for a key, which is known from now on."""
+        with aloud(self.description, lambda: self.asked.get(key, ())):
+            found = self.decided(wanted, key)
+        now = monotonic()
+        self.chosen[key] = [*(each for each in self.chosen.get(key, ()) if each.until > now), found]
         return found
 
     def known(self, key: Key, wanted: Wanted) -> Chosen | None:
@@ -107,9 +107,9 @@ class Choosing:
         return next((c for c in self.chosen.get(key, ()) if c.until > now and self.holds(c, key, wanted)), None)
 
     def holds(self, chosen: Chosen, key: Key, wanted: Wanted) -> bool:
-        """Whether what was traced for other sizes is right for these."""
-        made = [self.remembered(chosen.wanted, key, language) for language in wanted.languages]
-        return all(each.generated.certified_at(wanted.sizes) for each in made if isinstance(each, Built))
+        """Whether what was found for other sizes, a program or why there is none, is so at these."""
+        tried = [self.found(chosen.wanted, key, language) for language in wanted.languages]
+        return all(at(wanted.sizes) for at, _ in filter(None, tried))
 
     def decided(self, wanted: Wanted, key: Key) -> Chosen:
         """The choice for a key, from what is recorded and what can run."""
@@ -123,7 +123,7 @@ class Choosing:
             return Chosen(wanted, tuple(choices), tuple(rejected.items()))
         told = f"{self.description.name}: {missed[0]} cannot be built now: {missed[1]}"
         again = f"{choices[0][0].kernel} runs instead, and after {AGAIN_S:g} s a call tries again"
-        warnings.warn(f"{told}; {again}", RuntimeWarning, stacklevel=6)
+        warnings.warn(f"{told}; {again}", RuntimeWarning, stacklevel=9)
         return Chosen(wanted, tuple(choices), tuple(rejected.items()), monotonic() + AGAIN_S)
 
     def won(self, wanted: Wanted, key: Key, rejected: dict[str, str]) -> Iterator[tuple[Choice, float]]:
@@ -168,7 +168,7 @@ class Choosing:
         rejected |= {name: why for name, why in bars.items() if why}
         yield from (self.by_hand(each, "it is trusted") for each in free if each.usage.trust)
         for language in wanted.languages:
-            if tried and self.remembered(wanted, key, language) is None:
+            if tried and self.found(wanted, key, language) is None:
                 continue
             made = self.program(wanted, key, language)
             if isinstance(made, Built):
@@ -188,33 +188,44 @@ class Choosing:
     def program(self, wanted: Wanted, key: Key, language: str) -> Built | str:
         """The generated program in a language, built and certified; or why there is none. Tried once, unless there was
         no room."""
-        made = self.remembered(wanted, key, language)
-        if made is None:
-            made = self.tried(wanted, key, language)
-            if not isinstance(made, NoRoom):
-                self.programs.setdefault((key, language), []).append((wanted.sizes, made))
-        return made
+        found = self.found(wanted, key, language)
+        if found is None:
+            found = self.tried(wanted, key, language)
+            if not isinstance(found[1], NoRoom):
+                self.programs.setdefault((key, language), []).append(found)
+        return found[1]
 
-    def remembered(self, wanted: Wanted, key: Key, language: str) -> Built | str | None:
-        """The program that was made before and holds for these sizes, or why there was none for them."""
-        for sizes, made in self.programs.get((key, language), ()):
-            if made.generated.certified_at(wanted.sizes) if isinstance(made, Built) else sizes == wanted.sizes:
-                return made
-        return None
+    def found(self, wanted: Wanted, key: Key, language: str) -> tuple[AtSizes, Built | str] | None:
+        """The program that was made before and holds at these sizes, or why there was none at them."""
+        return next((each for each in self.programs.get((key, language), ()) if each[0](wanted.sizes)), None)
 
-    def tried(self, wanted: Wanted, key: Key, language: str) -> Built | str:
+    def tried(self, wanted: Wanted, key: Key, language: str) -> tuple[AtSizes, Built | str]:
+        """A program and where it holds, or why there is none and where; after some failures, at all sizes."""
+        failed = sum(isinstance(made, str) for _, made in self.programs.get((key, language), ()))
+        at: AtSizes = _everywhere
         try:
             made = generate(self.description, wanted, language)
             self.asked[key] = tuple(made.specialised)
+            at = made.certified_at
             built = build(made)
             fault = passed(self.description, built)
-        except (UnsupportedError, BuildError, MissingExtraError) as error:
-            return str(error)
+        except UnsupportedError as error:
+            at, told = error.at or at, str(error)
+        except (BuildError, MissingExtraError) as error:
+            told = str(error)
         except OutputError as error:
-            return NoRoom(error) if error.lacks_room else str(error)
+            told = NoRoom(error) if error.lacks_room else str(error)
         except NoyauError as error:
-            return f"its smoke certificate could not be made: {error}"
-        return f"its smoke certificate failed: {fault}" if fault else built
+            told = f"its smoke certificate could not be made: {error}"
+        else:
+            if not fault:
+                return at, built
+            told = f"its smoke certificate failed: {fault}"
+        return at if failed + 1 < TRIES else _everywhere, told
+
+
+def _everywhere(sizes: Mapping[str, int]) -> bool:
+    return True
 
 
 @contextlib.contextmanager

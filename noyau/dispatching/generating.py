@@ -14,7 +14,7 @@ from noyau.descriptions import Description
 from noyau.dispatching.layouts import PACKED, Layout, laid_out, strided_names
 from noyau.dispatching.programs import LibraryStep, Program, Scheduling, program
 from noyau.errors import NoyauError, UnsupportedError
-from noyau.frontends.numpy.tracing import follow
+from noyau.frontends.numpy.tracing import follow, holds
 from noyau.ir.conditions import conditions_of, runs
 from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Node, Scatter, View, constant
 from noyau.ir.loops import Kernel
@@ -88,8 +88,7 @@ class Generated:
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
         """Whether it is right for these sizes too."""
-        alike = all(sizes.get(name, number) == number for name, number in self.specialised.items())
-        return alike and all(demand.holds(sizes) for demand in self.graph.demands)
+        return holds(self.specialised, self.graph.demands, sizes)
 
     def certified_at(self, sizes: Mapping[str, int]) -> bool:
         """Whether it is right for these sizes too, and its certificate is of what runs there: on a GPU other launches
@@ -107,7 +106,8 @@ def generate(
 ) -> Generated:
     """The kernels of an op's reference in a language, by its own schedule unless `options` say otherwise.
 
-    UnsupportedError where the reference cannot be traced, with its line, or the language lacks what it needs."""
+    UnsupportedError where the reference cannot be traced, with its line, or the language lacks what it needs, and at
+    which sizes that is so."""
     if language not in PRINTED:
         known = f"{', '.join(PRINTED[:-1])} and {PRINTED[-1]}"
         raise UnsupportedError(f"{description.name}: no kernels are generated in {language!r} yet; {known} are")
@@ -115,8 +115,10 @@ def generate(
     if language in ON_GPU and any(node.dtype.is_float8 for node in graph.nodes):
         raise UnsupportedError(f"{description.name}: {language} has no float8 here yet; cast outside of the op")
     layouts = [wanted.layout(at) for at in range(len(wanted.instance.inputs))]
-    memory = laid_out(graph, layouts)
-    made = program_in(memory, _called(description.name, language), layouts, language, options)
+    try:
+        made = program_in(laid_out(graph, layouts), _called(description.name, language), layouts, language, options)
+    except UnsupportedError as error:
+        raise UnsupportedError(str(error), partial(holds, specialised, graph.demands)) from error
     text = printed(made, language, f"{description.name}: {wanted.instance}")
     return Generated(description.name, language, wanted, graph, specialised, made, text)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import os
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from threading import Lock
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from noyau.signatures.instances import sizing_integers
 from noyau.signatures.types import Signature
 
 Key = tuple[Any, ...]  # what `key_of` gives
+T = TypeVar("T")
 
 
 def wanted_by(signature: Signature, bound: Bound, constants: Mapping[str, Any], device: str = CPU) -> Wanted:
@@ -56,3 +59,21 @@ def fitted(arrays: Sequence[np.ndarray], layouts: Sequence[Layout]) -> list[np.n
 
 def _packed(array: np.ndarray) -> np.ndarray:
     return np.require(array, requirements=["C", "A"])
+
+
+class Once:
+    """What is made once a key, by one thread while others wait: one lock a key. A forked child has locks of its own,
+    for who held one of its parent's will not let go there."""
+
+    def __init__(self) -> None:
+        self._locks: dict[tuple[int, Hashable], Lock] = {}
+
+    def made(self, key: Hashable, known: Callable[[], T | None], make: Callable[[], T]) -> T:
+        """What is known for a key, or else is made now, which makes it known."""
+        found = known()
+        if found is None:
+            with self._locks.setdefault((os.getpid(), key), Lock()):
+                found = known()
+                if found is None:
+                    found = make()
+        return found

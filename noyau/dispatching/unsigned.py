@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from noyau.descriptions import Description
 from noyau.dispatching.calls import Calls, as_given, warn
 from noyau.dispatching.entries import Entry
 from noyau.dispatching.explaining import Explanation, explained_without_signature
-from noyau.dispatching.keys import frozen
+from noyau.dispatching.keys import Once, frozen
 from noyau.dispatching.torch_calls import new_token
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import InputError, SignatureError, UnsupportedError
@@ -62,7 +61,7 @@ class Unsigned:
         self.description, self.token = description, new_token(description.name)
         self.unwarned = threading.Lock()  # whoever takes it warns
         self.kinds: dict[Any, list[Found]] = {}
-        self.locks: dict[tuple[int, Any], threading.Lock] = {}  # as Choosing has them
+        self.once = Once()
 
     def forget(self) -> None:
         """Decide anew at the next call."""
@@ -107,14 +106,13 @@ class Unsigned:
         """The calls of the signature that these arguments have. UnsupportedError where there is none."""
         arrays = self.arrays(args)
         key = (tuple(map(_kind, arrays.values())), frozen(constants))
-        found = self.known(key, arrays)
-        if found is None:
-            with self.locks.setdefault((os.getpid(), key), threading.Lock()):
-                found = self.known(key, arrays)
-                if found is None:
-                    found = self.found(arrays, constants)
-                    self.kinds.setdefault(key, []).append(found)
-        return found.calls
+        return self.once.made(key, lambda: self.known(key, arrays), lambda: self.anew(key, arrays, constants)).calls
+
+    def anew(self, key: Any, arrays: Mapping[str, Array], constants: Mapping[str, Any]) -> Found:
+        """Those of a signature that is found now, which is known from now on. UnsupportedError where there is none."""
+        found = self.found(arrays, constants)
+        self.kinds.setdefault(key, []).append(found)
+        return found
 
     def known(self, key: Any, arrays: Mapping[str, Array]) -> Found | None:
         """Those of a signature that was found before and takes these arrays."""
@@ -122,7 +120,7 @@ class Unsigned:
         return next((found for found in self.kinds.get(key, ()) if found.takes(given)), None)
 
     def found(self, arrays: Mapping[str, Array], constants: Mapping[str, Any]) -> Found:
-        """Those of a signature that is found now. UnsupportedError where there is none."""
+        """Those of the signature that the reference has for these."""
         description = self.description
         known = {**description.reference.constants, **constants}
         given = {name: (_dtype(name, array), array.shape) for name, array in arrays.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -205,3 +206,59 @@ def test_where_no_thread_can_be_started_a_first_call_goes_on(monkeypatch):
 
     monkeypatch.setattr(choosing, "Timer", Timer)
     assert kernel(choose(softmax_op(), numbers(2, 3))) == "c"
+
+
+def rows_of_some(x):
+    return x.max(-1)
+
+
+def short_or_long(x):
+    if x.shape[0] < 3:
+        return np.array([float(v) for v in x], np.float32)  # what is not traced
+    return x * 2
+
+
+@pytest.mark.parametrize(
+    ("function", "signature", "first", "then"),
+    [
+        (rows_of_some, "f32[n, m] -> f32[n]", (3, 0), (3, 4)),
+        (short_or_long, "f32[n] -> f32[n]", (2,), (4,)),
+        (lambda x: x[0] + x[1], "f32[n, m] -> f32[m]", (1, 3), (4, 3)),
+    ],
+)
+def test_what_fails_at_some_sizes_is_tried_at_others_and_not_again_at_those(function, signature, first, then, tries):
+    op = noyau.op(signature)(function)
+    for _ in range(2):
+        assert choose(op, np.ones(first, np.float32)).only.kernel == "reference"
+    assert choose(op, np.ones(then, np.float32)).only.kernel == "c"
+    assert choose(op, np.ones((*then[:-1], 9), np.float32)).only.kernel == "c"
+    assert choose(op, np.ones(first, np.float32)).only.kernel == "reference"
+    assert tries == ["c", "numba", "c"]
+
+
+def test_what_fails_at_many_sizes_is_given_up(tries):
+    @noyau.op("f32[n] -> f32[n]")
+    def never(x):
+        return np.array([float(v) for v in x[: len(x)]], np.float32)
+
+    for n in range(2, 12):
+        assert choose(never, numbers(n)).only.kernel == "reference"
+    assert tries.count("c") == tries.count("numba") == choosing.TRIES
+
+
+def test_a_first_call_that_raises_says_nothing_of_the_reference_and_the_next_one_has_a_kernel():
+    op = noyau.op("f32[n, m] -> f32[n]")(rows_of_some)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match="zero-size array"):
+            op(np.ones((3, 0), np.float32))
+        assert op(np.ones((3, 4), np.float32)).tolist() == [1, 1, 1]
+    assert choose(op, np.ones((3, 4), np.float32)).only.kernel == "c"
+
+
+@pytest.fixture
+def tries(monkeypatch):
+    """The languages of what is generated."""
+    made, real = [], choosing.generate
+    monkeypatch.setattr(choosing, "generate", lambda *given: made.append(given[2]) or real(*given))
+    return made

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import math
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 import noyau
-from noyau.dispatching.keys import fitted, frozen, key_of, wanted_by
+from noyau.dispatching.keys import Once, fitted, frozen, key_of, wanted_by
 from noyau.dispatching.layouts import INNER, PACKED, STRIDED, Layout, Order
 from noyau.signatures.binding import bind
 from tests.dispatching.ops import numbers, softmax_op
@@ -71,3 +74,37 @@ def test_devices_have_keys_of_their_own():
     bound = bind(op.signature, [numbers(3, 4)], {}, op.name)
     keys = {key_of(wanted_by(op.signature, bound, {}, device)) for device in ("cpu", "cuda:0", "cuda:1")}
     assert len(keys) == 3
+
+
+def test_what_is_made_once_a_key_is_made_by_one_thread():
+    once, found, made, begun = Once(), {}, [], threading.Barrier(4)
+
+    def make(key):
+        def now():
+            made.append(key)
+            time.sleep(0.01)
+            found[key] = f"{key} found"
+            return found[key]
+
+        return now
+
+    def call(key):
+        begun.wait()
+        return once.made(key, lambda: found.get(key), make(key))
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(call, "aabb")) == ["a found", "a found", "b found", "b found"]
+    assert sorted(made) == ["a", "b"]
+
+
+def test_what_fails_is_made_again():
+    once, made = Once(), []
+
+    def fails():
+        made.append(1)
+        raise ValueError("no")
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no"):
+            once.made("a", lambda: None, fails)
+    assert len(made) == 2

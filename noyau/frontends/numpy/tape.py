@@ -214,6 +214,8 @@ class Tape:
             case False:
                 raise UnsupportedError(f"shapes do not fit: an extent is {left} and {right} at once")
             case None if None not in known and known[0] != known[1]:
+                self.at_most(left, right)  # what it fails by
+                self.at_most(right, left)
                 told = f"{left} and {right} at once, here {known[0]} and {known[1]}"
                 raise UnsupportedError(f"shapes do not fit: an extent is {told}")
             case None:
@@ -240,6 +242,7 @@ class Tape:
         room = right - left
         number = room.constant if room.constant is not None else self.number_of(room)
         if number is not None and number < 0:
+            self.demands[Demand(right + 1, left, "at most")] = None  # what it fails by
             raise UnsupportedError(f"it needs {left} to be at most {right}")
         if room.constant is None and not never_negative(room):
             self.demands[Demand(left, right, "at most")] = None

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from types import CodeType, FrameType
 from typing import Any
 
@@ -93,16 +94,23 @@ def follow(
         given = [_settled(node, settled) for node in inputs]
         wanted = None if results is None else [_settled(node, settled) for node in results]
         known = {name: size for name, size in (sizes or {}).items() if name not in settled}
-        bounded = any(isinstance(value, int) for value in settled.values())
-        tape = (BoundedTape if bounded else Tape)(known, merging=merging)
+        numbers = {name: value for name, value in settled.items() if isinstance(value, int)}
+        tape = (BoundedTape if numbers else Tape)(known, merging=merging)
         try:
             graph, found, several = _traced(function, given, wanted, constants, tape)
         except Settled as question:
             settled |= question.known
             continue
-        numbers = {name: value for name, value in settled.items() if isinstance(value, int)}
+        except UnsupportedError as error:
+            raise UnsupportedError(str(error), partial(holds, numbers, tuple(tape.demands))) from error.__cause__
         kept = tuple(node for node in given if isinstance(node.kind, Input))
         return Trace(graph, kept, found, numbers, several)
+
+
+def holds(specialised: Mapping[str, int], demands: Sequence[Demand], sizes: Mapping[str, int]) -> bool:
+    """Whether what took sizes as these numbers, and found that they meet demands, finds the same of others."""
+    alike = all(sizes.get(name, number) == number for name, number in specialised.items())
+    return alike and all(demand.holds(sizes) for demand in demands)
 
 
 def trace_shapes(
