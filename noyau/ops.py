@@ -344,15 +344,8 @@ def _made(
     code, title = function.__code__, name or function.__name__
     file = Path(code.co_filename)
     found = {each: _whole(size, f"{title}: sizes={each}") for each, size in sizes.items()}
-    description = Description(
-        title,
-        reference,
-        signature,
-        MappingProxyType(found),
-        inputs,
-        file if file.exists() else None,
-        code.co_firstlineno,
-    )
+    place = (file if file.exists() else None, code.co_firstlineno)
+    description = Description(title, reference, signature, MappingProxyType(found), inputs, *place)
     if signature is not None:
         _require_bound(signature, description)
     if inputs is not None:

@@ -111,12 +111,6 @@ def test_the_session_of_the_result_is_that_of_the_files(either, saved):
     assert_close(runtime.run(session, feeds), answers(saved, feeds, saved.with_suffix(".so")), 0)
 
 
-def test_a_session_shows_it_in_one_line(either):
-    model, made = either
-    kept = sum(one.kept for one in made.judged)
-    assert repr(made) == f"<{model.name} with {kept} of {len(made.judged)} kernels; .report tells of them>"
-
-
 def test_the_report_has_the_fields_that_it_promises(either, saved):
     report = json.loads(json.dumps(either[1].report.to_json(), allow_nan=False))
     names = "schema_version machine model nodes_before nodes_after ceiling kernels end_to_end not_fused inputs"

@@ -50,6 +50,8 @@ def test_32_layers_compile_no_more_kernels_than_2(built, tmp_path):
         kernels = {text for text in built if "noyau_kernel" in text and "RegisterCustomOps" not in text}
         found.append((len(kernels), len(made.judged), sum(one.certificate is not None for one in made.judged)))
         assert all(one.kept for one in made.judged)
+        shown = f"<{made.report.model} with {len(made.judged)} of {len(made.judged)} kernels; .report tells of them>"
+        assert repr(made) == shown  # not the whole model
     (few, kinds, certificates), many = found
     assert many == (few, kinds, certificates)
     places = sum(kernel.places for kernel in made.report.kernels)

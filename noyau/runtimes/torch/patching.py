@@ -68,11 +68,8 @@ class Patched:
     left: tuple[Left, ...]
     model: Module = field(repr=False, compare=False)
 
-    def __str__(self) -> str:
-        return "\n".join([f"{len(self.swapped)} modules call ops of noyau", *map(str, (*self.swapped, *self.left))])
-
     def __repr__(self) -> str:
-        return str(self)
+        return "\n".join([f"{len(self.swapped)} modules call ops of noyau", *map(str, (*self.swapped, *self.left))])
 
     def __enter__(self) -> Patched:
         return self
