@@ -54,7 +54,18 @@ def test_old_modules_make_room(empty_cache, monkeypatch):
     assert file_of("x = 3\n") == paths[3]
 
 
-def test_a_damaged_module_is_written_again(empty_cache):
+def test_modules_that_another_process_removes_are_passed_over(empty_cache, monkeypatch):
+    monkeypatch.setattr(modules, "KEPT", 1)
+    listed = Path.iterdir
+    monkeypatch.setattr(Path, "iterdir", lambda path: [*listed(path), path / "gone"])
+    first = file_of("x = 1\n")
+    last = file_of("x = 2\n")
+    assert not (first.exists() and last.exists())
+    assert file_of("x = 2\n").read_text() == "x = 2\n"
+
+
+@pytest.mark.parametrize("damaged", [b"x = 2\n", b"\xff\xfe"])
+def test_a_damaged_module_is_written_again(empty_cache, damaged):
     path = file_of("x = 1\n")
-    path.write_text("x = 2\n")
+    path.write_bytes(damaged)
     assert file_of("x = 1\n").read_text() == "x = 1\n"
