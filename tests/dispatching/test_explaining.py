@@ -34,7 +34,7 @@ def test_inputs_that_do_not_fit():
         linear_op().explain(numbers(2, 3), numbers(4, 5), numbers(5))
 
 
-def test_what_was_checked_since_is_told_once():
+def test_what_was_checked_since_is_told_once(empty_cache):
     op = scale_op()
 
     @op.kernel
