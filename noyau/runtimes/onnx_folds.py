@@ -137,21 +137,35 @@ def scanned(kind: Scan, operand: Term, dtype: DType, writer: Writer) -> Term:
 
 
 def contracted(equation: str, operands: Sequence[Term], dtype: DType, shape: Shape, writer: Writer) -> Term:
-    """An einsum of two values; MatMul where it is one."""
+    """An einsum of two values; MatMul where it is one, once their axes are in order."""
     if dtype is DType.BOOL:
         raise UnsupportedError(f"the product {equation} of bool has no ONNX operator")
-    wide = [_widened(writer, term) for term in operands]
-    if _is_product(equation):
-        made = writer.emit("MatMul", *(term.name for term in wide))
-    else:
-        made = writer.emit("Einsum", *(term.name for term in wide), equation=equation)
+    given, _, result = equation.replace(" ", "").partition("->")
+    axes, wide = given.split(","), [_widened(writer, term) for term in operands]
+    ordered = _in_order(*axes, result)
+    names = [_turned(writer, *each) for each in zip(wide, axes, ordered, strict=True)]
+    equation = f"{','.join(ordered)}->{result}"
+    is_product = _is_product(*ordered, result)
+    made = writer.emit("MatMul", *names) if is_product else writer.emit("Einsum", *names, equation=equation)
     return writer.cast(Term(made, wide[0].dtype, shape), dtype)
 
 
-def _is_product(equation: str) -> bool:
+def _in_order(first: str, second: str, result: str) -> tuple[str, str]:
+    """The axes of two operands as those of stacks of matrices: what both have and the result keeps, then rows and what
+    is summed over, or that and columns. onnxruntime's Einsum ends the process (by a division by 0) where it has to turn
+    a second operand that has no cells."""
+    stack = "".join(axis for axis in first if axis in second and axis in result)
+    summed = "".join(axis for axis in first if axis in second and axis not in result)
+    rows, columns = ("".join(a for a in one if a not in other) for one, other in ((first, second), (second, first)))
+    return f"{stack}{rows}{summed}", f"{stack}{summed}{columns}"
+
+
+def _turned(writer: Writer, term: Term, axes: str, wanted: str) -> str:
+    return term.name if axes == wanted else writer.emit("Transpose", term.name, perm=[axes.index(a) for a in wanted])
+
+
+def _is_product(first: str, second: str, result: str) -> bool:
     """Whether it is a product of matrices, or of stacks of them that are alike or of which the second is one matrix."""
-    operands, _, result = equation.replace(" ", "").partition("->")
-    first, second = operands.split(",")
     if min(len(first), len(second)) < 2 or len({*first, *second}) != len({*first[:-2]}) + 3:
         return False
     stack, row, column = first[:-2], first[-2], second[-1]

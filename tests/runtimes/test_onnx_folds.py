@@ -97,7 +97,10 @@ def product(equation: str, dtype: DType) -> Graph:
         ("ij,jk->ik", "MatMul"),
         ("bij,bjk->bik", "MatMul"),
         ("bij,jk->bik", "MatMul"),
-        ("ij,kj->ik", "Einsum"),
+        ("ij,kj->ik", "MatMul"),
+        ("jbi,kjb->bik", "MatMul"),
+        ("ij,kj->ki", "Einsum"),
+        ("bcj,cbj->bc", "Einsum"),
         ("i,i->", "Einsum"),
         ("ij,jk->ki", "Einsum"),
         ("ij,ij->ij", "Einsum"),
@@ -112,6 +115,20 @@ def test_products(equation, operator, dtype):
     assert operator in operators(graph)
     for run in RUNS:
         assert judge.wrong("y", results(graph, arrays, run)["y"]) is None
+
+
+@pytest.mark.parametrize(
+    "equation", ["ij,kj->ik", "ij,kj->ki", "j,kj->k", "bij,bkj->bik", "bcj,cbj->bc", "ij,kjb->ikb"]
+)
+@pytest.mark.parametrize("empty", ["j", "jk", "jb"])
+def test_products_of_no_cells_are_0_and_end_no_process(equation, empty):
+    """onnxruntime's Einsum ends it where it turns a second operand without cells."""
+    graph = product(equation, DType.F32)
+    sizes = {axis: 0 if axis in empty else size for axis, size in zip("bcijk", (2, 3, 4, 5, 6), strict=True)}
+    arrays = {n.output: drawn(DType.F32, tuple(sizes[str(dim)] for dim in n.shape)) for n in graph.inputs}
+    for run in RUNS:
+        got = results(graph, arrays, run)["y"]
+        assert np.array_equal(got, np.einsum(equation, *arrays.values()))
 
 
 def test_products_of_truths_are_refused():
