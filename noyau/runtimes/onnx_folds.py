@@ -141,9 +141,9 @@ def contracted(equation: str, operands: Sequence[Term], dtype: DType, shape: Sha
     if dtype is DType.BOOL:
         raise UnsupportedError(f"the product {equation} of bool has no ONNX operator")
     given, _, result = equation.replace(" ", "").partition("->")
-    axes, wide = given.split(","), [_widened(writer, term) for term in operands]
-    ordered = _in_order(*axes, result)
-    names = [_turned(writer, *each) for each in zip(wide, axes, ordered, strict=True)]
+    first, second = given.split(",")
+    ordered, wide = _in_order(first, second, result), [_widened(writer, term) for term in operands]
+    names = [_turned(writer, *each) for each in zip(wide, (first, second), ordered, strict=True)]
     equation = f"{','.join(ordered)}->{result}"
     is_product = _is_product(*ordered, result)
     made = writer.emit("MatMul", *names) if is_product else writer.emit("Einsum", *names, equation=equation)
