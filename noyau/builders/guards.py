@@ -46,7 +46,7 @@ class Guarded:
         room = np.empty(count * dtype.bytes + 2 * GUARD_BYTES + _ALIGNMENT, np.uint8)
         start = -room.ctypes.data % _ALIGNMENT
         around = room[start : start + count * dtype.bytes + 2 * GUARD_BYTES]
-        around.reshape(-1, dtype.bytes)[:] = np.frombuffer(poison, np.uint8)
+        words(around, dtype.bytes)[:] = np.frombuffer(poison, f"u{dtype.bytes}")
         array = around[GUARD_BYTES : len(around) - GUARD_BYTES].view(dtype.numpy).reshape(shape)
         return cls(label, array, around, poison)
 
@@ -92,8 +92,14 @@ class Guarded:
 
     def _is_poison(self, zone: np.ndarray) -> np.ndarray:
         """For each cell of these bytes, as a bool."""
-        found: np.ndarray = (zone.reshape(-1, len(self.poison)) == np.frombuffer(self.poison, np.uint8)).all(1)
+        size = len(self.poison)
+        found: np.ndarray = words(zone, size) == np.frombuffer(self.poison, f"u{size}")
         return found
+
+
+def words(content: np.ndarray, size: int) -> np.ndarray:
+    """Bytes, u8[count * size], as one whole number a cell: two are compared at once."""
+    return content.view(f"u{size}")
 
 
 def poison_of(dtype: DType, which: int) -> bytes:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from noyau.builders.guards import PLAIN, SCRATCH_POISONS, Guarded, poison_of
+from noyau.builders.guards import PLAIN, SCRATCH_POISONS, Guarded, poison_of, words
 from noyau.dtypes import DType, extents_and_strides, from_number
 from noyau.errors import BuildError, CheckError, InputError, UnsupportedError
 
@@ -282,7 +282,7 @@ class _Watch:
         """A piece has ended. CheckError where it changed what another one had."""
         for number, (output, changed) in enumerate(zip(self.outputs, self.changed, strict=True)):
             bits = _bits(output)
-            now, self.before[number] = (bits != self.before[number]).any(axis=1), bits
+            now, self.before[number] = bits != self.before[number], bits
             if (now & changed).any():
                 where = [int(index) for index in np.unravel_index(np.argmax(now & changed), output.shape)]
                 told = f"two pieces of its work change output {number} at {where}"
@@ -291,8 +291,8 @@ class _Watch:
 
 
 def _bits(array: np.ndarray) -> np.ndarray:
-    """A copy of the bytes of each cell, u8[cells, bytes]."""
-    return np.array(array, order="C").reshape(-1).view(np.uint8).reshape(array.size, array.itemsize)
+    """A copy of the cells, each as one whole number."""
+    return words(np.array(array, order="C").reshape(-1), array.itemsize)
 
 
 def has_layout(array: np.ndarray, layout: str) -> bool:

@@ -98,10 +98,17 @@ class RandomRounding(Evaluator):
     def rounded(self, result: np.ndarray, exact: np.ndarray) -> np.ndarray:
         """The result, or the neighbour of it on the other side of the exact one."""
         coins = repeated(self.rng.random(min(result.size, PATTERN)) < 0.5, result.shape)
-        ends = np.where(exact > result, *ENDS[result.dtype])
-        other = np.nextafter(result, ends)
-        finite = np.isfinite(result) & np.isfinite(other) & np.isfinite(exact)
-        return np.where(coins & (exact != result) & finite, other, result)
+        moves = coins & (exact != result) & np.isfinite(result) & np.isfinite(exact)
+        above = exact > result
+        bits = result.view(f"i{result.itemsize}")  # the next number away from 0 is the next in bits too
+        steps = np.where(above == (bits >= 0), np.int8(1), np.int8(-1))
+        made = np.asarray(bits + moves * steps).view(result.dtype)
+        odd = moves & ((result == 0) | np.isinf(made))  # rare
+        if odd.any():
+            ends = np.where(above, *ENDS[result.dtype])
+            other = np.nextafter(result, ends)
+            made = np.where(odd, np.where(np.isfinite(other), other, result), made)
+        return made
 
 
 LONGER: dict[np.dtype[Any], np.dtype[Any]] = {

@@ -306,13 +306,12 @@ class FloatJudge(Judge):
     def see(self, unfused: Array) -> None:
         self.first = unfused if self.first is None else self.first
         run = wide(unfused)
+        finite = np.isfinite(run)
         self.kinds |= kind(run)
-        self.lost |= np.isfinite(self.truth) & ~np.isfinite(run)
-        self.measured |= np.isfinite(run)
-        fresh = ~np.isfinite(self.base) & np.isfinite(run)
-        self.base = np.where(fresh, run, self.base)
+        self.lost, self.measured = self.lost | (np.isfinite(self.truth) & ~finite), self.measured | finite
+        self.base = np.where(finite & ~np.isfinite(self.base), run, self.base)
         away = distance(run, self.base)
-        self.spread = np.where(np.isfinite(away), np.fmax(self.spread, away), self.spread)
+        np.fmax(self.spread, away, out=self.spread, where=np.isfinite(away))
         if self.steps:
             self.nearest = np.fmin(self.nearest, distance(self.value, run))
             self.closest = np.fmin(self.closest, away)
@@ -362,8 +361,10 @@ def wide(array: Array) -> Array:
 
 def kind(values: Array) -> Array:
     """1 for finite, 2 for NaN, 4 for inf, 8 for -inf, as u8."""
-    infinite = np.where(values > 0, 4, 8)
-    return np.where(np.isfinite(values), 1, np.where(np.isnan(values), 2, infinite)).astype(np.uint8)
+    found, odd = np.ones(values.shape, np.uint8), ~np.isfinite(values)
+    if odd.any():
+        found[odd] = np.where(np.isnan(values[odd]), 2, np.where(values[odd] > 0, 4, 8))
+    return found
 
 
 def distance(left: Array, right: Array) -> Array:

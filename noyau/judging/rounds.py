@@ -15,6 +15,7 @@ from noyau.judging.kernels import Judged, right
 from noyau.original import Original
 from noyau.runtimes.capturing import Capturing
 from noyau.seeing import Seen, look_again
+from noyau.timing.brief import is_brief
 
 Say = Callable[[str], None]
 Sizes = dict[str, int]
@@ -52,12 +53,12 @@ class Course:
     notes: list[str] = field(default_factory=list)
 
     def bindings(self) -> list[Sizes]:
-        """The sizes of each round; a user's arrays have theirs."""
+        """The sizes of each round; a user's arrays have theirs. The first alone where clocks are to be brief."""
         fixed = not self.feeds.made_up or not self.feeds.asked.arrays
         imported = self.original.imported
         first, *others = [dict(self.feeds.asked.sizes)] if fixed else bindings(imported, self.dims)
         assert fixed or first == dict(self.feeds.asked.sizes)
-        return [first, *(sizes for sizes in others if self._fits(sizes))]
+        return [first, *(sizes for sizes in others if not is_brief() and self._fits(sizes))]
 
     def _fits(self, sizes: Sizes) -> bool:
         """Whether the largest value has room at sizes that nobody asked for; if not, that is noted."""

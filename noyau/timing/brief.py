@@ -19,6 +19,11 @@ def briefly() -> Iterator[None]:
         _ASKED.remove(asked)
 
 
+def is_brief() -> bool:
+    """Whether somebody asks for that now."""
+    return bool(_ASKED)
+
+
 def allowed_s(budget_s: float) -> float:
     """The seconds of a budget that may be spent."""
-    return 0.0 if _ASKED else budget_s
+    return 0.0 if is_brief() else budget_s

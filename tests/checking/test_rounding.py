@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from noyau.checking.floats import ulp
-from noyau.checking.rounding import LONGER, is_rounded, otherwise_rounded
+from noyau.checking.rounding import LONGER, RandomRounding, is_rounded, otherwise_rounded
 from noyau.dtypes import DType
 from noyau.errors import InputError
 from noyau.ir.evaluation import evaluate
@@ -37,6 +37,28 @@ def test_a_rounded_result_goes_up_or_down_and_never_beyond_its_neighbours(dtype)
         assert low < exact < high
         assert high - low == ulp(dtype, np.abs(column[:1].astype(float)))[0]
         assert 0.3 < np.mean(column == low) < 0.7
+
+
+class Heads:
+    """A coin that moves each result."""
+
+    def random(self, count):
+        return np.zeros(count)
+
+
+@pytest.mark.parametrize("dtype", LONG, ids=lambda dtype: dtype.value)
+@np.errstate(over="ignore")
+def test_a_result_becomes_its_neighbour_on_the_side_of_the_exact_one_where_that_is_finite(dtype):
+    most, tiny = np.finfo(dtype.numpy).max, np.finfo(dtype.numpy).smallest_subnormal
+    result = np.array([1, 1, -1, -1, 0, 0, -0.0, tiny, most, -most, most, np.inf, np.nan, 1, 1], dtype.numpy)
+    sides = np.array([1, -1, 1, -1, 1, -1, 1, -1, 1, -1, -1, -1, 1, 0, np.inf], np.longdouble)
+    exact = result.astype(np.longdouble) + sides * np.longdouble(tiny) * np.longdouble(2.0**-8)
+    exact = np.where(np.abs(result) == 1, result * np.longdouble(1) + sides * np.longdouble(2.0**-60), exact)
+    exact = np.where(np.abs(result) == most, result * (1 + np.sign(result) * sides * np.longdouble(2.0**-60)), exact)
+    neighbours = np.nextafter(result, np.where(sides > 0, np.inf, -np.inf).astype(dtype.numpy))
+    stays = (sides == 0) | ~np.isfinite(neighbours) | ~np.isfinite(exact)
+    found = RandomRounding({}, Heads()).rounded(result, exact)
+    assert found.tobytes() == np.where(stays, result, neighbours).tobytes()
 
 
 @pytest.mark.parametrize("dtype", LONG, ids=lambda dtype: dtype.value)

@@ -6,7 +6,7 @@ import pytest
 
 from noyau.checking.adversarial import cases
 from noyau.checking.certificate import Failure
-from noyau.checking.values import Case, certify, extent_of
+from noyau.checking.values import Case, certify, extent_of, kind
 from noyau.dtypes import DType
 from noyau.errors import CheckError, InputError
 from noyau.ir.evaluation import evaluate
@@ -392,3 +392,8 @@ def test_a_steep_function_of_a_saturated_one_is_accepted(dtype):
     other = np.nextafter(np.tanh(x), np.where(exact > np.tanh(x), 1, 0).astype(dtype.numpy))
     assert judge(g.graph(), np.arcsin(other), x).ok
     assert not judge(g.graph(), np.arcsin(np.tanh(x) * (1 - 1e-5)).astype(dtype.numpy), x).ok
+
+
+def test_a_bit_says_whether_a_value_is_finite_nan_or_which_infinity():
+    assert kind(np.array([1, np.nan, np.inf, -np.inf, 0])).tolist() == [1, 2, 4, 8, 1]
+    assert kind(np.float64(np.nan)).tolist() == 2

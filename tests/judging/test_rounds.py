@@ -15,6 +15,7 @@ from noyau.judging.benching import Bench
 from noyau.judging.deciding import Timing
 from noyau.judging.kernels import Judged
 from noyau.judging.rounds import Course, Deadline, aloud, raced
+from noyau.timing.brief import briefly
 from tests.scenes import bench, fed, scene, workers
 from tests.small_models import compared, timed_as
 
@@ -59,6 +60,14 @@ def test_each_kernel_is_timed_at_each_binding(course, judged, bench, asked):
     assert [one.kept for one in made.judged] == [True, True]
     assert sizes(scene.sizes for scene in made.scenes) == [1, 128, 1024]
     assert [scene.arrays["x"].shape for scene in made.scenes[1:]] == [(128, 6), (1024, 6)]
+    assert course.notes == []
+
+
+def test_where_clocks_are_to_be_brief_there_is_one_round(course, judged, bench, asked):
+    with briefly():
+        made = raced(bench(), judged, course, LONG, "faster", lambda _: None)
+    assert sizes(asked[0]) == [1, 1]
+    assert [one.kept for one in made.judged] == [True, True]
     assert course.notes == []
 
 
