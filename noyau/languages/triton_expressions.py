@@ -215,7 +215,8 @@ class Expressions(Sizes):
         if function in COMPARED and all(isinstance(operand, Index) for operand in operands):
             left, right = (closed(self.dim(o.dim)) for o in operands if isinstance(o, Index))
             return f"({left} {INFIX[function]} {right})"
-        known = all(isinstance(operand, Const) for operand in operands)
+        values = operands[1:] if function == "where" else operands  # two numbers would be of Triton's usual dtypes
+        known = all(isinstance(operand, Const) for operand in values)
         texts = [self.operand(operand, function, known=known) for operand in operands]
         if function == "where":
             return f"tl.where({', '.join(map(opened, texts))})"

@@ -212,14 +212,20 @@ def beside_sums(x):
     return (wide | wide) + np.eye(x.size), wide * np.nanprod(wide, keepdims=True), np.nanmean(wide | wide)
 
 
+@noyau.op("f32[n] -> p: i64[n], q: i64")
+def of_two_numbers(x):
+    return np.where(x > 0, 3, 1) * 2_000_000_000, np.where(x > 0, 1, 0).argmax()
+
+
 @pytest.mark.parametrize(
     ("op", "arrays"),
     [
+        (of_two_numbers, [np.linspace(-3, 3, 6, dtype=np.float32)]),
         (rest_of_one, [np.array(7.5), np.linspace(-3, 3, 6)]),
         (turns, [np.ones((3, 5))]),
         (beside_sums, [np.arange(1, 6, dtype=np.uint8)]),
     ],
-    ids=["a number and a tile", "what loops count", "beside sums"],
+    ids=["a choice of two numbers", "a number and a tile", "what loops count", "beside sums"],
 )
 def test_the_interpreter_takes_what_compiles(op, arrays):
     """There a function of libdevice is NumPy's, and what loops count is a number of Python's."""
