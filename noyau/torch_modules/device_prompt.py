@@ -28,7 +28,7 @@ class Prompt:
     Nothing is compiled while a CUDA graph is captured: the capture has torch's kernels."""
 
     def __init__(self, module: fx.GraphModule, compiled: Callable[[], Boxed]) -> None:
-        self.plain: Boxed | None = told_as("a compiled graph", eager(fx.GraphModule(module, copied(module.graph)), []))
+        self.plain: Boxed | None = eager(fx.GraphModule(module, copied(module.graph)), [])
         self.compiled: Callable[[], Boxed] | None = compiled
         self.known: Boxed | None = None
         self.begun: Thread | None = None
@@ -65,10 +65,6 @@ class Prompt:
 def prompt(module: fx.GraphModule, compiled: Callable[[], Boxed]) -> Boxed:
     """`Prompt` as AOTAutograd takes it."""
     made = Prompt(module, compiled)
-
-    def run(arguments: list[Any]) -> Any:
-        return made(arguments)
-
-    run._boxed_call = True  # type: ignore[attr-defined]  # AOTAutograd asks for it
+    run = told_as("a compiled graph", made)
     run.prompt = made  # type: ignore[attr-defined]
     return run

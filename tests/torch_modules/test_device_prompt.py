@@ -9,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from noyau.errors import DeviceError  # noqa: E402
 from noyau.torch_modules import compiling, device_prompt, places  # noqa: E402
 from noyau.torch_modules.compiling import Record  # noqa: E402
 from noyau.torch_modules.device_prompt import prompt  # noqa: E402
@@ -42,6 +43,20 @@ def test_kernels_are_made_in_the_second_call(capturing):
         assert not given
     assert torch.equal(found[0], x.relu()) and found[1:] == ["by a kernel"] * 2
     assert run.prompt.plain is None and run.prompt.compiled is None
+
+
+@pytest.mark.parametrize(("calls", "by_a_kernel"), [(0, False), (1, False), (1, True)])
+def test_a_lost_context_is_told_whichever_call_finds_it(capturing, monkeypatch, calls, by_a_kernel):
+    def fails(*_):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    run = made(lambda: fails if by_a_kernel else lambda arguments: "by a kernel")
+    for _ in range(calls):
+        run([torch.ones(3)])
+    if not by_a_kernel:
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", fails)
+    with pytest.raises(DeviceError, match="a compiled graph: a kernel that ran on the GPU before trapped"):
+        run([torch.ones(3)])
 
 
 def test_no_garbage_is_collected_meanwhile(capturing):

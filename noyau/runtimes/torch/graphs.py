@@ -71,9 +71,15 @@ class GraphKernels:
             shapes = results_of_graph(self.graph, tensors)
             return shapes[0] if len(shapes) == 1 else tuple(shapes)
         if device != CPU:
-            from noyau.runtimes.torch.cuda_errors import require_free
+            from noyau.runtimes.torch.cuda_errors import require_free, told
 
-            require_free(self.called)
+            with told(self.called, device):
+                require_free(self.called)
+                return self.through_door(tensors, device)
+        return self.through_door(tensors, device)
+
+    def through_door(self, tensors: Tensors, device: str) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        """The same, where that is."""
         tensors = [(each if layout_of(seen(each)) is not None else each.clone()).to(device) for each in tensors]
         layouts = tuple(layout_of(seen(each)) or Layout() for each in tensors)
         built = self.built(layouts, device, sizes_in(self.graph, [each.shape for each in tensors]))

@@ -69,8 +69,12 @@ def lost() -> Iterator[Callable[[], object]]:
     kinds.softmax(x)
     made = kinds.rmsnorm(x, w)
     module = torch.compile(lambda x: torch.softmax(x * 2, -1) + 1, backend=backend)
-    module = torch.no_grad()(module)
-    module(x)
+    module, other = (
+        torch.no_grad()(module),
+        torch.no_grad()(torch.compile(lambda x: torch.tanh(x) + 1, backend=backend)),
+    )
+    for call in (module, other, other, other):
+        call(x)
     torch.cuda.synchronize()
     copied(x[0])
     with suppress(RuntimeError):
@@ -79,6 +83,7 @@ def lost() -> Iterator[Callable[[], object]]:
     yield lambda: kinds.doubled(x)
     yield lambda: made.backward(x)
     yield lambda: module(x)
+    yield lambda: other(x)
     yield lambda: copied(x[0])
 
 

@@ -97,6 +97,24 @@ def test_a_lost_context_is_told_in_an_ops_first_call(monkeypatch):
         lost(torch.ones(3))
 
 
+def test_a_lost_context_is_told_where_a_gradient_is_first_asked_for(monkeypatch):
+    @noyau.op("f32[n] -> f32[n]")
+    def lost(x):
+        return x * x
+
+    def fails(called):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    x = torch.ones(3, requires_grad=True)
+    made = lost(x)
+    monkeypatch.setattr(cuda_errors, "require_free", fails)
+    monkeypatch.setattr("noyau.runtimes.torch.graphs.device_of", lambda given: "cuda:0")
+    with pytest.raises(
+        DeviceError, match=r"lost_backward: a kernel that ran on cuda:0 before trapped .* started again"
+    ):
+        made.sum().backward()
+
+
 def test_errors_of_noyaus_own_stay_as_they_are():
     with pytest.raises(UnsupportedError, match=r"^illegal memory access$"), cuda_errors.told("f", CUDA):
         raise UnsupportedError("illegal memory access")
