@@ -76,12 +76,16 @@ def compile_graph(
 ) -> Boxed:
     """A graph of ATen operators as a function of a list of tensors, which it empties: kernels of noyau's where they are
     right and win, and the rest as is wished. `ahead`: what is known of the graph already."""
+    names = [node.name for node in module.graph.nodes if node.op == "placeholder"]
+    tangents = [at for at, name in enumerate(names) if name.startswith("tangents")]
     if is_prompt(module.graph, wishes, record):
         from noyau.torch_modules import device_ahead, device_prompt
 
         copied = device_ahead.begun(module.graph)
-        return device_prompt.prompt(module, lambda: compiled_now(module, (), kind, wishes, record, copied=copied))
-    return compiled_now(module, inputs, kind, wishes, record, ahead)
+        run = device_prompt.prompt(module, lambda: compiled_now(module, (), kind, wishes, record, copied=copied))
+    else:
+        run = compiled_now(module, inputs, kind, wishes, record, ahead)
+    return running.in_memory_at(tangents, run) if tangents else run
 
 
 def is_prompt(program: fx.Graph, wishes: Wishes, record: Record) -> bool:

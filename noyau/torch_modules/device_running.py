@@ -112,6 +112,8 @@ class Noting(fx.Interpreter):  # type: ignore[misc]  # torch's class has no type
         if not isinstance(made, Tensor) or not isinstance(base, Tensor) or base.dtype is not made.dtype:
             return False
         changes = getattr(getattr(node.target, "_schema", None), "is_mutable", True)
+        if base.is_neg() is not made.is_neg():
+            return False
         same = base.numel() and base.untyped_storage().data_ptr() == made.untyped_storage().data_ptr()
         return bool(same) and not changes
 

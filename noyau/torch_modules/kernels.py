@@ -24,6 +24,7 @@ from noyau.planning import Plan, Planned, digest, title
 from noyau.runtimes.numpy.doors import MISS, Argument
 from noyau.runtimes.torch.arrays import array_of, tensor_of
 from noyau.runtimes.torch.doors import TensorDoor, mapped
+from noyau.runtimes.torch.tensors import in_memory
 from noyau.schedules.choosing import schedule
 
 Tensor: TypeAlias = torch.Tensor
@@ -137,7 +138,8 @@ def _filled(door: Callable[..., Any], fixed: Sequence[Tensor | None]) -> Callabl
 
 def _packed(tensor: Tensor) -> Tensor:
     """The tensor as a door takes it: its own cells, in C order."""
-    return tensor.detach().resolve_neg().contiguous()
+    made: Tensor = in_memory(tensor.detach()).contiguous()
+    return made
 
 
 def _by_arrays(door: TensorDoor, fixed: Sequence[Tensor | None], given: Sequence[Tensor]) -> Any:

@@ -44,6 +44,7 @@ class _Rewriting:
         self.swap_of = {name: swap for swap in swaps for name in swap.nodes}
         self.last = {id(swap): max(self.orders[name] for name in swap.nodes) for swap in swaps}
         self.new: dict[fx.Node, fx.Node] = {}
+        self.resolved: dict[fx.Node, fx.Node] = {}
         self.placed: set[int] = set()
         self.gone = self.within()
 
@@ -107,7 +108,7 @@ class _Rewriting:
             assert wanted is None or wanted in self.new, f"{wanted} is made inside a kernel alone"
             return
         self.placed.add(id(swap))
-        given = tuple(self.require(self.by_name[name]) for name in swap.reads)
+        given = tuple(self.in_memory(self.by_name[name]) for name in swap.reads)
         call = self.graph.call_function(swap.target, given)
         fakes = [_laid(self.by_name[name].meta["val"]) for name in swap.makes]
         if len(fakes) == 1:
@@ -119,6 +120,16 @@ class _Rewriting:
             part = self.graph.call_function(operator.getitem, (call, at))
             part.meta["val"] = fake
             self.new[self.by_name[name]] = self.shown_as_before(part, name)
+
+    def in_memory(self, node: fx.Node) -> fx.Node:
+        """What a kernel reads in the place of a node: of a view that negates, which it would not see, a copy."""
+        found, fake = self.require(node), node.meta.get("val")
+        if not isinstance(fake, torch.Tensor) or not fake.is_neg():
+            return found
+        if node not in self.resolved:
+            self.resolved[node] = self.graph.call_function(torch.ops.aten.resolve_neg.default, (found,))
+            self.resolved[node].meta["val"] = torch.empty_like(fake)
+        return self.resolved[node]
 
     def shown_as_before(self, made: fx.Node, name: str) -> fx.Node:
         """What a kernel wrote in the order of memory, its axes in the order that they had."""

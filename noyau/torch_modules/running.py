@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from noyau.runtimes.torch.tensors import in_memory
 from noyau.torch_modules.merging import merge_equal
 
 Boxed = Callable[[list[Any]], Any]
@@ -84,6 +85,18 @@ def told_as(called: str, function: Boxed) -> Boxed:
 
             with told(called, "the GPU"):
                 raise
+
+    return _marked(run)
+
+
+def in_memory_at(places: Sequence[int], function: Boxed) -> Boxed:
+    """The function, some of whose arguments nobody has looked at before: a gradient may come as a view that negates, or
+    as zeros that have no memory, which kernels do not see."""
+
+    def run(arguments: list[Any]) -> Any:
+        for at in places:
+            arguments[at] = in_memory(arguments[at])
+        return function(arguments)
 
     return _marked(run)
 

@@ -89,6 +89,44 @@ def test_inputs_that_are_not_packed(block):
     assert record.graphs[0].kept
 
 
+def negated(*shape):
+    """What is in memory with the other sign."""
+    return torch._neg_view(torch.randn(shape))
+
+
+@pytest.mark.parametrize(
+    ("function", "given"),
+    [
+        (lambda x: F.softmax(torch.fft.rfft(x).conj().imag * 3, -1), lambda: torch.randn(3, 8)),
+        (lambda x: F.softmax(x * 3, -1), lambda: negated(3, 8)),
+        (lambda z: F.softmax(z.imag * 3, -1), lambda: torch.randn(3, 8, dtype=torch.complex64).conj()),
+    ],
+    ids=["made", "given", "shown"],
+)
+def test_views_that_negate_are_read_as_what_they_are(function, given):
+    run, record = compiled(function)
+    for _ in range(2):
+        x = given()
+        assert same(run(x), function(x))
+    assert [len(graph.kept) for graph in record.graphs] == [1]
+
+
+@pytest.mark.parametrize(
+    "gradient", [lambda: negated(3, 8), lambda: torch._efficientzerotensor((3, 8))], ids=["negated", "no memory"]
+)
+def test_gradients_that_are_not_in_memory_as_they_are(gradient):
+    def function(x):
+        return F.softmax(x * 3, -1) * 2
+
+    run, record = compiled(function)
+    x, given = torch.randn(3, 8, requires_grad=True), gradient()
+    for each in (torch.ones(3, 8), given):
+        (got,) = torch.autograd.grad(run(x), x, each)
+        (want,) = torch.autograd.grad(function(x), x, each.clone())
+        assert same(got, want)
+    assert [len(graph.kept) for graph in record.graphs] == [1, 1]
+
+
 def test_a_graph_break_makes_two_graphs():
     def broken(x):
         y = (x * 2).exp() + 1

@@ -268,3 +268,32 @@ def test_tokens_with_gaps_between_them_are_copied_as_they_lie():
         return torch.nn.functional.embedding(ids, w) @ w
 
     assert recordings_of(function, lambda number: ids[:, number : number + 1].transpose(0, 1), w) is not None
+
+
+def test_views_that_negate_are_read_as_what_they_are():
+    def function(x, y):
+        return torch.softmax(torch.fft.rfft(x).conj().imag * 3 + y, -1)
+
+    run, record = compiled(function)
+    for _ in range(4):
+        x = torch.randn(64, 30, device="cuda")
+        y = torch._neg_view(torch.randn(64, 16, device="cuda"))
+        with torch.no_grad():
+            assert off(run(x, y), function(x, y)) < 1e-5
+    assert all(graph.kept for graph in record.graphs)
+
+
+def test_gradients_that_are_not_in_memory_as_they_are():
+    def function(x):
+        return torch.softmax(x * 3, -1) * 2
+
+    run, record = compiled(function)
+    x, ones = torch.randn(64, 30, device="cuda", requires_grad=True), torch.ones(64, 30, device="cuda")
+    weight = torch.randn(64, 30, device="cuda")
+    for each in (ones, weight, torch._neg_view(weight), weight):
+        (got,) = torch.autograd.grad(run(x), x, each)
+        (want,) = torch.autograd.grad(function(x), x, each)
+        assert (got - want).norm() < 1e-5 * weight.norm()
+    nothing = torch._efficientzerotensor((64, 30), device="cuda")
+    assert not torch.autograd.grad(run(x), x, nothing)[0].any()
+    assert [len(graph.kept) for graph in record.graphs] == [1, 1]
