@@ -359,7 +359,8 @@ def usage_of(said: Mapping[str, Any], called: str) -> Usage:
     if unknown is not None:
         raise SignatureError(f"{called}: a kernel has no {unknown}=; there are {', '.join(Usage.__dataclass_fields__)}")
     updates = said.get("updates", ())
-    return Usage(**{**said, "updates": (updates,) if isinstance(updates, str) else tuple(updates)})
+    names = updates if isinstance(updates, list | tuple) else (updates,)
+    return Usage(**{**said, "updates": tuple(names)})
 
 
 def _require_bound(signature: Signature, description: Description) -> None:

@@ -110,7 +110,26 @@ def attach_function(
         usage = replace(usage, returns=_returns(plain, usage, target, called))
     if not usage.returns or usage.updates:
         _require_signature(target)
-    return HandKernel(made, language, _source_of(plain), entry, _place_of(plain), target, usage, function)
+    kernel = HandKernel(made, language, _source_of(plain), entry, _place_of(plain), target, usage, function)
+    return kernel if is_triton else _with_parameters(kernel, plain)
+
+
+def _with_parameters(kernel: HandKernel, plain: Callable[..., Any]) -> HandKernel:
+    """The kernel with what its function takes by name. SignatureError where it asks for what nothing gives."""
+    try:
+        parameters = parameters_of(plain, kernel.called).values()
+    except SignatureError:
+        return kernel
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
+        return kernel
+    named = kernel.numbers() if kernel.usage.args is None else {}
+    lacking = [p for p in parameters if p.default is inspect.Parameter.empty and p.kind is not p.VAR_POSITIONAL]
+    unknown = next((p.name for p in lacking if p.kind is p.KEYWORD_ONLY and p.name not in named), None)
+    if unknown is not None:
+        told = f"takes {unknown} by name, and nothing gives it"
+        raise SignatureError(f"{kernel.called} {told}; say constants={{{unknown!r}: ...}}, or give it a default")
+    required = tuple(p.name for p in lacking if p.name in named and p.kind is not p.POSITIONAL_ONLY)
+    return replace(kernel, taken=frozenset(p.name for p in parameters), required=required)
 
 
 def _only_function(written: Written, target: Target) -> str:

@@ -25,6 +25,7 @@ from noyau.signatures.types import Instance, Value
 
 Array = np.ndarray
 Constants = tuple[tuple[str, Any], ...]
+_LINES = 4  # of what a kernel raised, in a message
 SYMBOL = "noyau_hand"  # of the one kernel in a library of its own
 CALLED_HERE = ("c", "numba", "python")  # languages that NumPy arrays can be given to
 CALLED_THERE = ("triton",)  # languages that tensors on a GPU can be given to
@@ -125,7 +126,7 @@ class FunctionKernel:
         parts = list(returned) if isinstance(returned, tuple | list) and len(values) > 1 else [returned]
         if len(parts) != len(values) or any(part is None for part in parts):
             wanted = "an array is" if len(values) == 1 else f"{len(values)} arrays are"
-            raise CheckError(f"it returned {type(returned).__name__}, and {wanted} wanted")
+            raise CheckError(f"{self.kernel.called} returned {type(returned).__name__}, and {wanted} wanted")
         return [_as_array(part, value) for part, value in zip(parts, values, strict=True)]
 
     def results(self, prepared: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
@@ -175,11 +176,12 @@ class FunctionKernel:
         return [known[each.name] if isinstance(each, Buffer) else each for each in given], {}
 
     def named_constants(self) -> dict[str, Any]:
-        """The constants that it takes by name; of the op's own, those that are not at their defaults must be taken."""
+        """The constants that it takes by name: its own, those that it has no default for, and of the op's those that
+        are not at their defaults, which must be taken."""
         target, own = self.kernel.target, self.kernel.usage.constants
         numbers = self.kernel.numbers(self.constants)
         changed = [name for name, value in target.constants.items() if numbers[name] != value]
-        return {name: numbers[name] for name in (*own, *changed)}
+        return {name: numbers[name] for name in (*own, *self.kernel.required, *changed)}
 
     def offers(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> dict[str, Any]:
         """What `launch=`, `args=` and `init=` may ask for."""
@@ -208,8 +210,11 @@ def _wants_packed(fault: TypeError | AssertionError, inputs: Sequence[Array]) ->
 
 
 def _told(fault: BaseException) -> str:
-    """The error of a kernel, and where it came from if it says nothing."""
-    return f"{type(fault).__name__}: {fault}" if str(fault) else f"{type(fault).__name__} in {_place(fault)}"
+    """The error of a kernel in a line, and where it came from if it says nothing: what Numba cannot compile it says in
+    dozens, what and where in the first of them."""
+    lines = [" ".join(line.split()) for line in str(fault).splitlines() if line.strip()]
+    told = " | ".join([*lines[:_LINES], "..."] if len(lines) > _LINES else lines)
+    return f"{type(fault).__name__}: {told}" if told else f"{type(fault).__name__} in {_place(fault)}"
 
 
 def _place(fault: BaseException) -> str:

@@ -72,7 +72,8 @@ class Target:
 @dataclass(frozen=True, slots=True, eq=False)
 class HandKernel:
     """One hand-written kernel. `text` is its source, `entry` its function there, `function` what is called where it is
-    Python; `place`: the file and the line, as far as they are known. `prototype`: of a text in C."""
+    Python; `place`: the file and the line, as far as they are known. `prototype`: of a text in C. `taken`: the names of
+    the function's parameters, None where they cannot be told; `required`: constants among them that have no default."""
 
     name: str
     language: str
@@ -83,11 +84,19 @@ class HandKernel:
     usage: Usage
     function: Callable[..., Any] | None = None
     prototype: Prototype | None = None
+    taken: frozenset[str] | None = None
+    required: tuple[str, ...] = ()
 
     @property
     def called(self) -> str:
         """Its name in messages: `softmax[softmax_by_rows]`."""
         return f"{self.target.op}[{self.name}]"
+
+    def takes(self, name: str) -> bool:
+        """Whether one of its parameters bears a name, as far as is known."""
+        if self.prototype is not None:
+            return any(parameter.name == name for parameter in self.prototype.parameters)
+        return self.taken is None or name in self.taken
 
     def numbers(self, constants: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The op's constants, as a call has them or by default, and the kernel's own, of a list the first."""
@@ -109,6 +118,7 @@ def settled(kernel: HandKernel, constants: Sequence[tuple[str, Any]]) -> HandKer
 
 def validate(usage: Usage, target: Target, called: str, extra: Iterable[str] = ()) -> None:
     """SignatureError where what an author says names what the op does not have; `extra` are further names."""
+    _check_kinds(usage, called)
     offered = tuple(dict.fromkeys((*target.names, *usage.constants, *extra, "device")))
     functions = {"launch": usage.launch, "args": usage.args, "init": usage.init}
     for what, function in functions.items():
@@ -119,6 +129,33 @@ def validate(usage: Usage, target: Target, called: str, extra: Iterable[str] = (
         check_init(usage.init, target, called)
     _check_updates(usage, target, called)
     _check_launch(usage, target, called)
+
+
+def _check_kinds(usage: Usage, called: str) -> None:
+    """SignatureError where what is said is no such thing at all."""
+    said: dict[str, Any] = {
+        "args": usage.args,
+        "init": usage.init,
+        "constants": usage.constants,
+        "options": usage.options,
+    }
+    said |= {"returns": usage.returns, "trust": usage.trust, "updates": usage.updates}
+    for what, value in said.items():
+        wanted, is_such = _KINDS[what]
+        if not is_such(value):
+            raise SignatureError(f"{what}= of {called} is {value!r}; give {wanted}")
+
+
+# What an author says of a kernel, in words, and whether a value is such a thing.
+_KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "args": ("a function that gives a tuple of all arguments", lambda value: value is None or callable(value)),
+    "init": ("{'out': 0}, or a function that does", lambda value: callable(value) or isinstance(value, Mapping)),
+    "constants": ("{'BLOCK': 128}, or lists of values", lambda value: isinstance(value, Mapping)),
+    "options": ("a dict, such as {'num_warps': 8}", lambda value: isinstance(value, Mapping)),
+    "returns": ("True or False", lambda value: value is None or isinstance(value, bool)),
+    "trust": ("True or False", lambda value: isinstance(value, bool)),
+    "updates": ("names of inputs: ('p', 'm')", lambda value: all(isinstance(name, str) for name in value)),
+}
 
 
 def _check_launch(usage: Usage, target: Target, called: str) -> None:
@@ -149,7 +186,7 @@ def check_init(init: Mapping[str, Any], target: Target, called: str) -> None:
 
 def _check_constants(usage: Usage, target: Target, called: str) -> None:
     for name, value in usage.constants.items():
-        if not name.isidentifier() or not name.isascii():
+        if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
             raise SignatureError(f"constants= of {called} names {name!r}, which is no identifier")
         if name in target.names and name not in target.constants:
             raise SignatureError(f"constants= of {called} names {name}, which is an input, an output or a size")

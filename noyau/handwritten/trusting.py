@@ -29,11 +29,9 @@ def ineligible(
     if device != "cpu" and kernel.language not in CALLED_THERE:
         return f"it is in {kernel.language}, and the tensors lie on {device}"
     untaken = [name for name, value in reference.constants.items() if constants.get(name, value) != value]
-    if kernel.prototype is not None:
-        taken = {parameter.name for parameter in kernel.prototype.parameters}
-        missed = [name for name in untaken if name not in taken and kernel.usage.args is None]
-        if missed:
-            return f"it does not take the constant {missed[0]}, which is not at its default"
+    missed = [name for name in untaken if not kernel.takes(name) and kernel.usage.args is None]
+    if missed:
+        return f"it does not take the constant {missed[0]}, which is not at its default"
     if not kernel.usage.trust and not is_checked(kernel, reference, instance):
         return _unchecked(kernel, reference, instance)
     return _unbuilt(kernel, instance, constants) if kernel.language in ("c", "triton") else ""

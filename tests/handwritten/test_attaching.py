@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 import noyau
 from noyau.errors import InputError, SignatureError, UnsupportedError
-from tests.handwritten.written import op_of, written
+from tests.handwritten.written import called, op_of, written
 
 TEXT = "void f(const float *x, float *out, long n) { for (long i = 0; i < n; ++i) out[i] = x[i]; }"
 
@@ -139,3 +140,33 @@ def test_a_class_is_no_kernel(op):
         refused(op, Counter)
         == "op[Counter] is a class; a kernel is a function: give one that makes what it needs of it"
     )
+
+
+def test_a_constant_is_given_to_a_function_that_asks_for_it():
+    """Numba knows no keyword-only parameters, and a kernel need not repeat the default that the op has."""
+    op = op_of("f32[n] -> f32[n]", "x, *, eps=0.5")
+
+    def positional(x, out, eps):
+        out[...] = x + np.float32(eps)
+
+    def by_name(x, scale, *, eps):
+        return scale * (x + np.float32(eps))
+
+    op.kernel(positional)
+    op.kernel(by_name, constants={"scale": [1, 2]})
+    x = np.ones(3, np.float32)
+    for kernel in op.kernels.values():
+        assert called(op, kernel, x)[0].tolist() == [1.5] * 3
+        assert called(op, kernel, x, eps=2.0)[0].tolist() == [3.0] * 3
+
+
+def test_what_nothing_gives_is_refused():
+    op = op_of("f32[n] -> f32[n]", "x, *, eps=0.5")
+
+    def asking(x, out, *, blocks):
+        out[...] = x
+
+    told = r"op\[asking\] takes blocks by name, and nothing gives it; say constants={'blocks': ...}, or give it a"
+    with pytest.raises(SignatureError, match=told):
+        op.kernel(asking)
+    op.kernel(asking, constants={"blocks": 3})

@@ -66,14 +66,18 @@ def test_what_a_function_may_not_do():
     def failing(x, out):
         raise ValueError("not today")
 
+    def failing_at_length(x, out):
+        raise ValueError("in this way\n\n  File here:\n" + "and so on\n" * 40)
+
     for function, told in [
         (beyond, "op[k] wrote outside out, 1 cells after its end"),
         (changing, "op[k] changed its input x0"),
         (half, "op[k] never wrote 3 cells of out; the first is [2]"),
         (failing, "op[k] raised ValueError: not today"),
+        (failing_at_length, "op[k] raised ValueError: in this way | File here: | and so on | and so on | ..."),
         (lambda x: x.astype(np.float64), "op[k] gave float64[5] as out, not float32[5]"),
         (lambda x: x[:2], "op[k] gave float32[2] as out, not float32[5]"),
-        (lambda x: None, "it returned NoneType, and an array is wanted"),
+        (lambda x: None, "op[k] returned NoneType, and an array is wanted"),
     ]:
         with pytest.raises(CheckError) as error:
             guarded(function)

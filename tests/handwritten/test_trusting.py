@@ -94,3 +94,14 @@ def test_a_function_is_known_by_its_text(op):
     for kernel in op.kernels.values():
         remember(kernel, op.description.reference, [instance(op)], {})
         assert is_checked(kernel, op.description.reference, instance(op))
+
+
+def test_a_function_that_does_not_take_a_constant_runs_at_its_default_alone(empty_cache, monkeypatch):
+    monkeypatch.setattr(trusting, "_SEEN", set())
+    op = op_of("float[n] -> float[n]", "x, *, eps=0.5")
+    op.kernel(lambda x, out: None, name="blind", trust=True)
+    op.kernel(lambda x, out, *, eps: None, name="seeing", trust=True)
+    op.kernel(lambda x, out, **constants: None, name="open", trust=True)
+    assert reason(op, op.kernels["blind"], eps=0.5) == ""
+    assert reason(op, op.kernels["blind"], eps=1.0) == "it does not take the constant eps, which is not at its default"
+    assert reason(op, op.kernels["seeing"], eps=1.0) == reason(op, op.kernels["open"], eps=1.0) == ""
