@@ -20,8 +20,6 @@ from noyau.judging.benching import Bench
 from noyau.optimizing import Optimized, Wishes, optimize
 from noyau.runtimes import onnxruntime as runtime
 from noyau.runtimes import putting_back
-from noyau.timing.brief import briefly
-from noyau.timing.comparing import FEWEST_PAIRS
 from tests.small_models import (
     BARE,
     CHAIN,
@@ -399,10 +397,3 @@ def test_each_step_is_said(tmp_path):
     assert words == ["reading", "compiling", "running", "checking", *rounds, "timing"]
     assert ", 1 of 1: tanh_sigmoid_" in said[3]
     assert said[4].startswith("timing at rows=1, 1 of 1: tanh_sigmoid_")
-
-
-def test_where_clocks_are_to_be_brief_a_kernel_is_timed_in_the_fewest_pairs(tmp_path):
-    with briefly():
-        made = optimize(written(plain(), tmp_path), dataclasses.replace(QUICK, keep="all", budget_s=60.0))
-    timings = [timing for one in made.judged for timing in one.timings]
-    assert timings and {timing.hot.pairs for timing in timings} == {FEWEST_PAIRS}

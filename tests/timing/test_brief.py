@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+import pytest
+
+from noyau.optimizing import Wishes, optimize
 from noyau.timing.brief import allowed_s, briefly
+from noyau.timing.comparing import FEWEST_PAIRS
+from tests.small_models import plain, written
 
 
 def test_a_clock_has_its_budget_but_while_it_is_asked_to_be_brief():
@@ -9,3 +14,11 @@ def test_a_clock_has_its_budget_but_while_it_is_asked_to_be_brief():
             assert allowed_s(2.0) == 0.0
         assert allowed_s(2.0) == 0.0
     assert allowed_s(2.0) == 2.0
+
+
+@pytest.mark.usefixtures("lasting_workers")
+def test_a_model_is_optimized_in_the_fewest_pairs_meanwhile(tmp_path):
+    with briefly():
+        made = optimize(written(plain(), tmp_path), Wishes(keep="all", budget_s=60.0))
+    timings = [timing for one in made.judged for timing in one.timings]
+    assert timings and {timing.hot.pairs for timing in timings} == {FEWEST_PAIRS}
