@@ -25,8 +25,8 @@ def covering(
 ) -> list[dict[str, int]]:
     """For each launch that runs where a graph is called with some sizes, or for each at all, and at none of those that
     are `tried` anyway, the sizes of fewest cells at which it does, each two, a number that it is compared with, or the
-    next one; or one, where the launch takes more than `most` cells otherwise. None for one that takes as many however
-    that is."""
+    next one, or multiple of 16; or one, where the launch takes more than `most` cells otherwise. None for one that
+    takes as many however that is."""
     usual, found = usual_sizes(graph, {}), list[dict[str, int]]()
     asked = (when for kernel in kernels for when in conditions_of(kernel) if called is None or runs(when, called))
     for when in asked:
@@ -45,15 +45,19 @@ def sizes_in(graph: Graph, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
 
 def _running(when: Expr, usual: Sizes, graph: Graph, most: int) -> Iterator[dict[str, int]]:
     """Sizes at which a launch runs: those first of which the fewest are one, then those of few cells."""
-    limits = sorted({side.dim.constant for side in _indices(when) if side.dim.constant is not None})
+    limits = sorted({side.dim.constant for side in _indices(when) if side.dim.constant})
     names = {name for side in _indices(when) for name in side.dim.names} & usual.keys()
-    choices = [
-        [*_FEW, *(n for limit in limits for n in (limit, limit + 1))] if n in names else [usual[n]] for n in usual
-    ]
+    some = [*_FEW, *(n for limit in limits for n in (limit, limit + 1)), *(_aligned(n) for n in limits[-1:])]
+    choices = [some if n in names else [usual[n]] for n in usual]
     made = (dict(zip(usual, each, strict=True)) for each in islice(product(*choices), _MOST))
     found = [sizes for sizes in made if runs(when, sizes)]
     ranked = ((sum(n == 1 for n in sizes.values()), cells(graph, sizes), at) for at, sizes in enumerate(found))
     yield from (found[at] for _, count, at in sorted(ranked) if count <= most and fits(graph, found[at]))
+
+
+def _aligned(size: int) -> int:
+    """The next size at which rows of any dtype follow each other at multiples of 16 bytes."""
+    return size - size % 16 + 16
 
 
 def _indices(expr: Expr) -> Iterator[Index]:

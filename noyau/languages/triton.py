@@ -17,7 +17,7 @@ from noyau.languages.triton_hosts import BLOCK_OF, INDEX_TYPE, STAGES_OF, STEP_O
 from noyau.languages.triton_launches import Printer
 from noyau.languages.triton_merges import merge_function
 from noyau.languages.triton_names import RESERVED
-from noyau.languages.triton_rows import AT_ONCE, INSIDE, LED, OF_ROW
+from noyau.languages.triton_rows import AGAIN, ARE_ALIGNED, AT_ONCE, INSIDE, LED, OF_ROW
 from noyau.languages.triton_tables import QUOTIENT, SCALE, own_function
 
 
@@ -46,12 +46,14 @@ def together(kernels: Sequence[Kernel], comment: str = "") -> str:
     hosts += [BLOCK_OF] if any("block_of(" in body for body in bodies) else []
     hosts += [STAGES_OF] if any("stages_of(" in body for body in bodies) else []
     hosts += [AT_ONCE] if any("at_once(" in body for body in bodies) else []
+    hosts += [ARE_ALIGNED] if used.again else []
     needed = (
         (SCALE, used.scales),
         (QUOTIENT, used.divides),
         (INSIDE, used.inside),
         (LED, used.led),
         (OF_ROW, used.ends),
+        (AGAIN, used.again),
     )
     rows = [text for text, wanted in needed if wanted]
     below = "\n\n\n".join([*own, *rows, *merges, *hosts, *bodies])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -13,7 +14,7 @@ from noyau.ir.loops import Alloc, Buffer, Call, Const, Expr, Fold, Index, Kernel
 from noyau.ir.ranges import at_least_one, lowest
 from noyau.languages.spelling import closed, opened
 from noyau.languages.triton_names import Variables
-from noyau.languages.triton_rows import Led
+from noyau.languages.triton_rows import FOLDED, WRITTEN, Again, Led
 from noyau.languages.triton_sizes import Sizes
 from noyau.languages.triton_tables import (
     BOOLS,
@@ -37,6 +38,7 @@ from noyau.schedules.grid_tiles import offset_of
 HALVES = (DType.F16, DType.BF16)
 COMPARED = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 NONE = frozenset[str]()
+EITHER, FIRST, LAST = '""', '"evict_first"', '"evict_last"'  # what leaves the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class Used:
     inside: bool = False  # which cells of a tile are of its row
     led: bool = False  # rows that begin at any cell
     ends: bool = False  # tiles of such rows of which cells are merged
+    again: bool = False  # rows that are loaded twice
 
 
 class Expressions(Sizes):
@@ -80,6 +83,8 @@ class Expressions(Sizes):
         self.shared = False  # whether several programs read the same cells, and nothing else is read again
         self.passes: dict[str, list[str]] = {}  # the loops over tiles that load from each buffer
         self.passing: str | None = None  # the one that is open
+        self.again: Again | None = None  # what is loaded twice
+        self.held: dict[str, str] = {}  # what is held of it, by how it was loaded
         self.placed: dict[str, Dim] = {}  # the indices along open tiles
         self.sizes: dict[str, Dim] = {}  # how many cells open tiles have, by their variables
         self.led: dict[str, Led] = {}  # tiles that begin before their rows, by the index along them
@@ -140,31 +145,56 @@ class Expressions(Sizes):
         held = self.memory[load.buffer]
         if isinstance(held, Alloc):
             return self.names.value(load.buffer)
+        if (again := self.again_loaded(load, held)) is not None:
+            return again
         masks = self.masks(load.index, None if load.where is None else self.expr(load.where))
         other = const_text(load.other.value, load.other.dtype) if load.other else "0"
         given = f", mask={opened(masks)}, other={opened(other)}" if masks else ""
         if load.where is None and (led := self.led_by(held, load.index)):
             text = self.loaded_in_lines(held, load.index, led)
         else:
-            given += f', eviction_policy="{keeping}"' if (keeping := self.keeping(load.buffer, load.index)) else ""
+            keeping = self.keeping(load.buffer, load.index)
+            given += f", eviction_policy={keeping}" if keeping != EITHER else ""
             text = f"tl.load({self.cell(held, load.index)}{given})"
         return f"{text}.to(tl.float32)" if held.dtype in HALVES else text
 
+    def again_loaded(self, load: Load, buffer: Buffer) -> str | None:
+        """What was loaded to be folded, loaded once more where that takes less than to hold it; None of other cells."""
+        if self.passing != WRITTEN or self.again is None or load.buffer not in self.again.buffers:
+            return None
+        with self.pass_of(FOLDED):
+            held = self.held.get(self.load(load))
+        if held is None:
+            return None
+        self.used.again = True
+        led = self.led_by(buffer, load.index)
+        cells, masks = self.cell(buffer, load.index), self.masks(load.index)
+        cells = cells if led is None else self.in_lines(buffer, load.index, led)[0]
+        return f"noyau_again({held}, {cells}, {opened(masks) or 'True'}, AGAIN)"
+
+    @contextmanager
+    def pass_of(self, name: str | None) -> Iterator[None]:
+        """A pass over rows, while it is open."""
+        around, self.passing = self.passing, name
+        yield
+        self.passing = around
+
     def keeping(self, buffer: str, index: Shape = ()) -> str:
-        """Whether a row that is passed over again stays in the cache."""
+        """Whether a row that is passed over again stays in the cache, as text."""
+        if self.passing == FOLDED and self.again is not None and buffer in self.again.buffers:
+            return '"evict_last" if AGAIN else ""'
         held = self.memory[buffer]
         whole = self.lanes.keys() <= self.dim_varies(index)
         if self.once and whole and isinstance(held, Buffer) and held.role is Role.INPUT:
-            return "evict_first"
+            return FIRST
         passes = self.passes.get(buffer, [])
         again = len(passes) > 1 and self.passing in passes
-        return "" if not again else "evict_first" if self.passing == passes[-1] else "evict_last"
+        return EITHER if not again else FIRST if self.passing == passes[-1] else LAST
 
     def leaving(self) -> str:
-        """Whether what is written may leave the cache, where rows are to stay in it."""
-        if self.shared:
-            return "evict_first"
-        return "evict_first" if self.passing in {p[-1] for p in self.passes.values() if len(p) > 1} else ""
+        """Whether what is written may leave the cache, where rows are to stay in it, as text."""
+        last = self.passing in {p[-1] for p in self.passes.values() if len(p) > 1}
+        return FIRST if self.shared or last else EITHER
 
     def cell(self, buffer: Buffer, index: Shape) -> str:
         """The address of a cell."""
@@ -197,7 +227,7 @@ class Expressions(Sizes):
             total = 1 + sum(((n - 1) * s for n, s in zip(buffer.shape, buffer.strides, strict=True)), Dim.of(0))
         place = f"{led.line} + {led.cells}, {self.dim(total)}, {led.until}"
         self.ends.setdefault(total)
-        return f"noyau_load({cells}, {inside}, {near}, {place}, ALIGN, ENDS, {self.keeping(buffer.name, index)!r})"
+        return f"noyau_load({cells}, {inside}, {near}, {place}, ALIGN, ENDS, {self.keeping(buffer.name, index)})"
 
     def masks(self, index: Shape, where: str | None = None) -> str:
         """Where a cell may be touched, or nothing where that is everywhere."""

@@ -185,6 +185,8 @@ class Caller(Sizes):
             yield f'STAGES = tiles.get("STAGES", stages_of({most}){led})'
         if printer.said.ends:
             yield f"ENDS = {' or '.join(f'{closed(self.dim(end))} % ALIGN != 0' for end in printer.said.ends)}"
+        if printer.said.again is not None and (again := printer.again()):
+            yield f"AGAIN = {printer.said.again.word} and are_aligned({', '.join(again)})"
         yield from (self.made(b) for b in self.kernel.buffers if is_of_tiles(b) and self.value(b) in printer.buffers())
         loops = on_threads(launch.body)[1]
         yield f"programs = {self.dim(product(loop.extent for loop in loops))}"
@@ -192,7 +194,7 @@ class Caller(Sizes):
         steps = [f"step_of({size})" for size in printer.stepped()]
         known, pad = [tile.name for tile in printer.tiles], INDENT
         known += [f"{name}_EVEN" for name in printer.even] + ["STAGES"] * bool(printer.staged)
-        known += ["ENDS"] * bool(printer.said.ends)
+        known += ["ENDS"] * bool(printer.said.ends) + ["AGAIN"] * bool(printer.again())
         given = ", ".join([*printer.buffers(), *sizes, *steps, "INDEX", *known])
         if is_of_several(printer):
             yield f"warps = {self.warps(printer)}"
@@ -238,7 +240,7 @@ class Caller(Sizes):
                 whole = length_of(tile, launch)
                 part = f" // {MOST_AT_ONCE // tile.number}" if tile.number < MOST_AT_ONCE else ""
                 size = smaller(tile, tiles, f"block_of({self.dim(whole * max(1, tile.number // MOST_AT_ONCE))}){part}")
-                yield f'{name} = tiles.get("{name}", max(1, {size}{self.twice(tile, launch, tiles)}))'
+                yield f'{name} = tiles.get("{name}", max(1, {size}))'
             case "aligns":
                 found = [self.dim(step) for step in strides_in(row_of(launch), tile.number)]
                 known = " and ".join(f"{closed(step)} % {tile.number} == 0" for step in found)

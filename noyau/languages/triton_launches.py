@@ -36,10 +36,10 @@ from noyau.ir.monoids import MONOIDS
 from noyau.ir.walk import every_statement, on_threads
 from noyau.languages.names import fitting, wish_of
 from noyau.languages.spelling import closed, opened
-from noyau.languages.triton_expressions import Lane, Used
+from noyau.languages.triton_expressions import EITHER, Lane, Used
 from noyau.languages.triton_memory import INDENT, Memory, read
 from noyau.languages.triton_merges import merged
-from noyau.languages.triton_rows import Led, is_own
+from noyau.languages.triton_rows import FOLDED, Led, is_own
 from noyau.languages.triton_tables import const_text
 from noyau.languages.triton_tiles import (
     bytes_of_round,
@@ -50,9 +50,11 @@ from noyau.languages.triton_tiles import (
     is_reduced_into,
     leaves_states,
     led_row,
+    loaded_again,
     loads_ahead,
     merged_memory,
     passes_over,
+    read_for,
     shares_inputs,
 )
 from noyau.schedules.grid_tiles import Tile, tile_of, tiles_in
@@ -67,6 +69,7 @@ class Printer(Memory):
         self.said.loose = is_loose(kernel, launch)
         self.said.once = self.rank > 1 and leaves_states(kernel, launch)
         self.said.passes, self.said.shared = passes_over(launch.body), shares_inputs(kernel, launch)
+        self.said.again = loaded_again(kernel, launch)
         self.name = f"{kernel.name}_{position}"
         self.tiles, self.even = tiles_in(launch.body), even_tiles(launch.body)
         self.merged, self.ahead = merged_memory(launch.body), loads_ahead(kernel, launch)
@@ -81,10 +84,15 @@ class Printer(Memory):
         steps = [f"{name}_STEP: tl.constexpr" for name in self.stepped()]
         tiles = [f"{tile.name}: tl.constexpr" for tile in self.tiles]
         tiles += [f"{name}_EVEN: tl.constexpr" for name in self.even] + ["STAGES: tl.constexpr"] * bool(self.staged)
-        tiles += ["ENDS: tl.constexpr"] * bool(self.said.ends)
+        tiles += ["ENDS: tl.constexpr"] * bool(self.said.ends) + ["AGAIN: tl.constexpr"] * bool(self.again())
         head = [*self.buffers(), *self.sizes(), *steps, "INDEX: tl.constexpr", *tiles]
         wide = [f"{INDENT}{name} = tl.cast({name}, INDEX){self.step(name)}" for name in self.sizes()]
         return "\n".join([f"@triton.jit\ndef {self.name}({', '.join(head)}):", *read([*wide, *self.lines])])
+
+    def again(self) -> list[str]:
+        """The inputs that are loaded again, where it is so."""
+        again = self.said.again.buffers if self.said.again is not None and self.said.held else ()
+        return [self.names.blocks[0]["value", b.name] for b in self.kernel.buffers if b.name in again]
 
     def step(self, size: str) -> str:
         return f" * {size}_STEP" if size in self.stepped() else ""
@@ -183,6 +191,9 @@ class Printer(Memory):
                 self.leads[let.name] = row
         else:
             name = self.define(self.quotient(let.value) or self.said.top(let.value), fitting(wish))
+        again = self.said.again.buffers if self.said.again is not None else ()
+        if isinstance(let.value, Load) and self.said.passing == FOLDED and let.value.buffer in again:
+            self.said.held[self.said.load(let.value)] = name
         self.names.alias(let.name, name)
 
     def quotient(self, value: Expr) -> str | None:
@@ -212,12 +223,10 @@ class Printer(Memory):
             masks = self.said.masks(store.index)
             text = self.said.top(value)
             given = f", mask={opened(masks)}" if masks else ""
-            given += f', eviction_policy="{leaving}"' if (leaving := self.said.leaving()) else ""
+            given += f", eviction_policy={leaving}" if (leaving := self.said.leaving()) != EITHER else ""
             if led := self.said.led_by(buffer, store.index):
                 cells, *where = self.said.in_lines(buffer, store.index, led)
-                self.write(
-                    f"noyau_store({', '.join([cells, text, *where, led.at_end])}, ALIGN, {self.said.leaving()!r})"
-                )
+                self.write(f"noyau_store({', '.join([cells, text, *where, led.at_end])}, ALIGN, {self.said.leaving()})")
             else:
                 cell = self.said.cell(buffer, store.index)
                 along = self.said.dim_varies(store.index)
@@ -237,14 +246,12 @@ class Printer(Memory):
         else:
             name = self.names.bind(loop.var, wish_of(loop.var))
             self.said.extents[loop.var] = loop.extent
-            around, self.said.passing = self.said.passing, loop.var
             turns = f"range(0, {self.said.dim(loop.extent)})"
             if self.ahead and (size := bytes_of_round(self.kernel, loop)) is not None:
                 self.staged.append(product(map(self.said.sizes.__getitem__, self.said.lanes)) * size)
                 turns = f"tl.{turns[:-1]}, num_stages=STAGES)"
-            with self.block(f"for {name} in {turns}:"):
+            with self.said.pass_of(loop.var), self.block(f"for {name} in {turns}:"):
                 self.statements(loop.body)
-            self.said.passing = around
 
     # Tiles.
 
@@ -315,7 +322,8 @@ class Printer(Memory):
                 stores = [s for s in every_statement(loop.body) if isinstance(s, Store) and s.merge is None]
                 if loop.axis is Axis.SERIAL and any(isinstance(self.said.memory[s.buffers[0]], Alloc) for s in stores):
                     raise _one_by_one(loop)
-                with self.opened(loop.var, tile, rest, loop.body):
+                own = self.said.pass_of(self.said.passing or read_for(self.kernel, loop))
+                with own, self.opened(loop.var, tile, rest, loop.body):
                     self.statements(loop.body)
 
     def reduction(self, loop: Loop, tile: Tile) -> None:
@@ -342,7 +350,7 @@ class Printer(Memory):
         if found is None or variable is None:
             raise UnsupportedError("triton reduces tiles only: a schedule for GPUs comes before it prints")
         monoid = MONOIDS[fold.monoid]
-        with self.opened(variable, *found, fold.body):
+        with self.said.pass_of(self.said.passing or FOLDED), self.opened(variable, *found, fold.body):
             self.statements(fold.body)
             lane = self.said.lanes[variable]
             at = Dim.of(variable) if fold.at is None else fold.at

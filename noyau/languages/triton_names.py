@@ -9,7 +9,7 @@ from noyau.languages.names import Scopes
 # Triton's own function of a kernel's parameters calls its own, and options of a launch.
 RESERVED = frozenset(
     """tl triton torch libdevice range min max abs float int sum len tuple match case type print exit item programs
-    tiles index_type step_of warps_of warps at_once block_of stages_of registers ValueError _
+    tiles index_type step_of warps_of warps are_aligned at_once block_of stages_of registers ValueError _
     options params specialization specialize_impl backend JITCallable JITFunction
     num_warps maxnreg enable_fp_fusion debug instrumentation_mode fpsan_homomorphic_casts""".split()
 )

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from noyau.ir.dims import Dim
 from noyau.ir.loops import Call, Expr, Index
 
+FOLDED, WRITTEN = "#folded", "#written"  # what a row in one tile is read for
+
 INSIDE = '''@triton.jit
 def noyau_inside(index, extent, ALIGN: tl.constexpr, EVEN: tl.constexpr):
     """Which cells of a tile are of its row, which it may begin before; EVEN: all are."""
@@ -68,6 +70,15 @@ def noyau_of_row(values, inside, empty, at_end, ALIGN: tl.constexpr):
     elif at_end:
         values = tl.where(inside, values, empty)
     return values'''
+AGAIN = '''@triton.jit
+def noyau_again(held, cells, inside, AGAIN: tl.constexpr):
+    """What a program holds of a row, or the same loaded again from the L1, which leaves registers to other programs."""
+    if AGAIN:
+        held = tl.load(cells, mask=inside, other=0, eviction_policy="evict_first").to(held.dtype)
+    return held'''
+ARE_ALIGNED = '''def are_aligned(*tensors):
+    """Whether each begins at a multiple of 16 bytes, so that as many are loaded at once."""
+    return all(t.data_ptr() % 16 == 0 for t in tensors)'''
 AT_ONCE = '''def at_once(tensor):
     """How many programs occupy the device."""
     return torch.cuda.get_device_properties(tensor.device).multi_processor_count if tensor.is_cuda else 1 << 31'''
@@ -96,3 +107,13 @@ def is_own(condition: Expr) -> str | None:
             return next(iter(index.names))
         case _:
             return None
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """A row in one tile, of which these buffers are loaded again to write with, from the L1, which leaves registers to
+    more programs. `word` says where: as much of a buffer lies there, and rows follow each other at multiples of 16
+    bytes; where none begins at one, narrow loads are not repeated either."""
+
+    buffers: frozenset[str]
+    word: str

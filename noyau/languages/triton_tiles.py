@@ -9,7 +9,11 @@ from noyau.ir.dims import Dim, Op, Shape, product
 from noyau.ir.loops import Alloc, Axis, Call, Fold, If, Index, Kernel, Launch, Let, Load, Loop, Role, Statement, Store
 from noyau.ir.walk import every_expression, every_statement, expressions, on_threads
 from noyau.languages.triton_expressions import HALVES
-from noyau.schedules.grid_tiles import ONE, tile_called, tile_of
+from noyau.languages.triton_rows import FOLDED, WRITTEN, Again
+from noyau.schedules.grid_tiles import ONE, folds_in, is_dear, tile_called, tile_of, tiles_in
+from noyau.schedules.steps import Statements
+
+NEAR = 1 << 15  # bytes of a row that stay in the L1, beside those of other programs
 
 
 def is_reduced_into(statement: Statement, empty: Store) -> bool:
@@ -125,6 +129,43 @@ def passes_over(body: Iterable[Statement]) -> dict[str, list[str]]:
             for name in loaded:
                 found.setdefault(name, []).append(statement.var)
     return found
+
+
+def loaded_again(kernel: Kernel, launch: Launch) -> Again | None:
+    """What a launch loads twice: where one fold, which computes little of a cell, reads what is then written with."""
+    body, folded, written = tuple(launch.body), list[tuple[Dim, Statements]](), list[Statement]()
+    for tile in (s for s in every_statement(body) if isinstance(s, Loop) and s.axis is Axis.LANES):
+        if tile_of(tile.extent) is not None and not is_filled(tile) and (word := read_for(kernel, tile)) is not None:
+            folded += [(tile.extent, tile.body)] if word == FOLDED else []
+            written += tile.body if word == WRITTEN else ()
+    folded += [(fold.loops[-1][1], fold.body) for fold in folds_in(*body)]
+    if passes_over(body) or len(folded) != 1 or is_dear(folded[0][1]):
+        return None
+    found = tile_of(folded[0][0])
+    read, again = ({e.buffer for e in every_expression(s) if isinstance(e, Load)} for s in (folded[0][1], written))
+    cells = {buffer.name: buffer.dtype.bytes for buffer in kernel.of(Role.INPUT) if buffer.name in read & again}
+    if found is None or not cells:
+        return None
+    led = "ALIGN == 1 and " if any(tile.how == "aligns" for tile in tiles_in(body)) else ""
+    return Again(frozenset(cells), f"{led}{found[0].name} * {max(cells.values())} <= {NEAR}")
+
+
+def is_filled(tile: Loop) -> bool:
+    """Whether a tile sets memory to what it is at first."""
+    match tile.body:
+        case (Store(_, (at,), _, None),):
+            return at == Dim.of(tile.var)
+        case _:
+            return False
+
+
+def read_for(kernel: Kernel, tile: Loop) -> str | None:
+    """Whether the cells of a tile are folded, or written; None of a tile around others."""
+    inside = list(every_statement(tile.body))
+    if any(isinstance(s, Loop) for s in inside) or folds_in(*tile.body):
+        return None
+    stored = {name for s in inside if isinstance(s, Store) for name in s.buffers}
+    return WRITTEN if stored & {buffer.name for buffer in kernel.buffers} else FOLDED
 
 
 @dataclass(frozen=True, slots=True)

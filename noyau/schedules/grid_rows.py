@@ -1,7 +1,8 @@
 """Rows on a GPU: folds along a row, and what is computed of them.
 
 Short rows side by side in one tile; a row of up to KEPT cells in one tile, which is read once; a longer one in tiles,
-one after the other, and again for each pass: what was read before lies in the L2 cache, where few rows are on the way.
+one after the other, and again for each pass: what was read before lies in the L2 cache, where few rows are on the way,
+and the last tile of the longest in registers.
 """
 
 from __future__ import annotations
@@ -10,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from noyau.dtypes import DType
-from noyau.ir.conditions import Asked, all_of
+from noyau.ir.conditions import Asked, all_of, opposite
 from noyau.ir.dims import Dim
-from noyau.ir.loops import Alloc, Axis, Call, Fold, If, Kernel, Launch, Let, Load, Loop, Statement, Store
-from noyau.ir.operators import OPERATORS
-from noyau.ir.walk import every_expression, substitute
+from noyau.ir.loops import Alloc, Axis, Fold, If, Kernel, Launch, Let, Load, Loop, Statement, Store
+from noyau.ir.walk import substitute
 from noyau.schedules.folds import expand_folds
 from noyau.schedules.grid_leads import LINE, lead_of
 from noyau.schedules.grid_online import GROUP, TILE, online, pairs_in
@@ -34,8 +34,10 @@ from noyau.schedules.grid_tiles import (
     folds_in,
     gathered_in,
     in_one_tile,
+    is_dear,
     is_innermost,
     on_grid,
+    peeled,
     renamed,
     taken_of,
     tile_of,
@@ -46,14 +48,14 @@ from noyau.schedules.together import are_alike, are_apart, in_one_pass, levelled
 KEPT = 16384  # cells of a row that a program holds at most
 MOST = 1 << 16  # cells of a tile, with what lies before a row
 READ = 8192  # the same where none of its cells is written, and one pass of tiles is enough
-DEAR = 8  # flops of a function from which a cell takes longer to compute than to move
 ROW = Tile("COLUMNS", "fits", MOST)
 SIDE = Tile("ROWS", "shares", 1024)  # with folds
 HARD = Tile("ROWS", "shares", 1024, -1)  # with one fold, or what is dear, or several arrays, and cells that are written
 PIECES = Tile("ROWS", "shares", 512, -2)  # without folds
 OUTER = Tile("OUTER", "fits", 2)  # rounds around rows without folds that read some of the same cells
 LONG = Tile("BLOCK", "grows", 16384, 512, 4)  # so many warps that few rows are on the way
-LONGEST = replace(LONG, twice=1 << 17)  # 32 cells of a thread, which then has as many registers as it can
+HELD = Tile("BLOCK", "is", 1 << 15, 32)  # of rows that hold their last tile: as many cells as there are registers for
+FEWEST = 3 << 14  # cells of such a row: of a shorter one, what is held keeps other rows from being on the way
 SEVERAL = Tile("BLOCK", "grows", 32768, 512, 4)  # of several arrays: as many cells as of a row twice as long
 ONCE = Tile("BLOCK", "is", 4096, 8)  # where one pass is enough, of which rounds are loaded ahead
 
@@ -76,6 +78,8 @@ def rows(kernel: Kernel, body: Statements, *, share: bool = True) -> Kernel:
         kept = whole(inner if folds_in(*inner) else stored_last(inner), lead)
         side = cut(replace(loops[-1], body=(*lead.lets, *kept)), _beside(inner), Axis.THREADS)
         launches.append(choices.launch(on_grid(loops[:-1], (side,)), fits))
+    if not choices.exhausted and (held := all_of((_can_hold(inner, passed), lead.is_idle))) is not False:
+        launches.append(choices.launch(on_grid(loops, streamed(inner, HELD, held=True)), held))
     if not choices.exhausted:
         alone = (*lead.lets, *streamed(online(inner, lead.cells, _group(kernel, inner)), _tile(inner, passed), lead))
         launches.append(choices.launch(on_grid(loops, alone), True))
@@ -89,8 +93,19 @@ def _tile(inner: Statements, passed: Statements) -> Tile:
     once = not any(isinstance(s, Loop) for s in inner) and bool(folds_in(*inner)) and are_alike(inner)
     if once or len(_held(inner)) > 1:
         return ONCE if once else SEVERAL
+    return LONG
+
+
+def _can_hold(inner: Statements, passed: Statements) -> Asked:
+    """Whether rows are read in tiles of which a program holds the last one from pass to pass: long ones of one array,
+    each of whose loops has cells."""
+    extents = set(extents_of_tiles(inner))
     narrow = all(fold.value.dtype.bytes <= DType.F32.bytes for fold in folds_in(*inner))
-    return LONGEST if _held(inner) and narrow else LONG
+    if passed != inner or _tile(inner, passed) != LONG or not (_held(inner) and narrow and in_one_tile(inner)):
+        return False
+    if len(extents) != 1 or any(name.startswith("#") for extent in extents for name in extent.names):
+        return False
+    return opposite(all_at_most(extents, FEWEST - 1))
 
 
 def _kept(inner: Statements, passed: Statements) -> int:
@@ -125,14 +140,8 @@ def _beside(inner: Statements) -> Tile:
     folds = folds_in(*inner)
     if not folds:
         return PIECES
-    hard = len(folds) == 1 or len(_held(inner)) > 1 or _are_dear(folds)
+    hard = len(folds) == 1 or len(_held(inner)) > 1 or any(is_dear(fold.body) for fold in folds)
     return HARD if hard and any(isinstance(s, Loop) for s in inner) else SIDE
-
-
-def _are_dear(folds: Sequence[Fold]) -> bool:
-    """Whether folds compute what takes longer than to move a cell."""
-    calls = [expr for fold in folds for expr in every_expression(fold.body) if isinstance(expr, Call)]
-    return any(call.function in OPERATORS and OPERATORS[call.function].flops >= DEAR for call in calls)
 
 
 def _two_around(loops: Sequence[Loop], inner: Statements) -> Statements:
@@ -202,9 +211,10 @@ def whole(inner: Statements, lead: Lead = NO_LEAD, tile: Tile = ROW) -> Statemen
     return tuple(made)
 
 
-def streamed(inner: Statements, tile: Tile, lead: Lead = NO_LEAD) -> Statements:
+def streamed(inner: Statements, tile: Tile, lead: Lead = NO_LEAD, *, held: bool = False) -> Statements:
     """The statements of a row with each innermost loop, and each fold, in tiles one after the other: every second of
-    them begins where the one before it ended, for that part of the row lies in the cache."""
+    them begins where the one before it ended, for that part of the row lies in the cache; `held`, without a lead: the
+    last tile lies in registers."""
     made, turned = list[Statement](), False
     waiting = list(inner if any(isinstance(s, Alloc) for s in inner) else levelled(inner))
     while waiting:
@@ -213,16 +223,17 @@ def streamed(inner: Statements, tile: Tile, lead: Lead = NO_LEAD) -> Statements:
             case Loop() if tile_of(statement.extent) is not None:
                 made.append(statement)
             case Loop() if is_innermost(statement):
-                made.append(cut(statement, tile, Axis.SERIAL, lead, turned=turned))
+                passed = cut(statement, tile, Axis.SERIAL, lead, turned=turned)
+                made += peeled(passed, statement.extent, tile) if held else [passed]
                 turned = not turned
             case Loop() | If():
-                made.append(replace(statement, body=streamed(statement.body, tile, lead)))
+                made.append(replace(statement, body=streamed(statement.body, tile, lead, held=held)))
                 turned = not turned
             case Let(value=Fold() as fold) if not _is_tile(fold):
                 beside: list[Statement] = [statement]
                 while waiting and _is_beside(waiting[0], fold) and are_apart(beside, waiting[0]):
                     beside.append(waiting.pop(0))
-                made += _passed(beside, tile, lead, turned=turned)
+                made += _passed(beside, tile, lead, turned=turned, held=held)
                 turned = not turned
             case _:
                 made.append(statement)
@@ -238,7 +249,7 @@ def _is_beside(statement: Statement, fold: Fold) -> bool:
             return False
 
 
-def _passed(lets: Sequence[Statement], tile: Tile, lead: Lead, *, turned: bool) -> Statements:
+def _passed(lets: Sequence[Statement], tile: Tile, lead: Lead, *, turned: bool, held: bool) -> Statements:
     """Folds over a row in one pass."""
     taken, results = list[Taken](), list[Statement]()
     first = lets[0]
@@ -250,6 +261,9 @@ def _passed(lets: Sequence[Statement], tile: Tile, lead: Lead, *, turned: bool) 
         taken.append(one)
         results.append(Let(let.name, state.result(ZERO, let.value.dtype), let.origin))
     passed = in_one_pass([(*one.before, one.passed) for one in taken])
+    *memory, loop = passed
+    if held and len(taken) == 1 and isinstance(loop, Loop):
+        passed = (*memory, *peeled(loop, fold.loops[0][1], tile))
     return (*passed, *(s for one in taken for s in one.after), *results)
 
 

@@ -31,11 +31,13 @@ from noyau.ir.loops import (
     Statement,
 )
 from noyau.ir.monoids import MONOIDS
+from noyau.ir.operators import OPERATORS
 from noyau.ir.walk import every_expression, every_statement, substitute
 from noyau.schedules.folds import State, expand_folds, position, state_of
 from noyau.schedules.steps import Statements, all_dims, carries, minimum
 
 ZERO, ONE = Dim.of(0), Dim.of(1)
+DEAR = 8  # flops of a function from which a cell takes longer to compute than to move
 HOW = ("aligns", "pieces", "is", "upto", "fits", "keeps", "grows", "shares")
 
 
@@ -137,6 +139,20 @@ def cut(loop: Loop, tile: Tile, axis: Axis, lead: Lead = NO_LEAD, *, turned: boo
     count = ceiling(loop.extent + (lead.most if axis is Axis.THREADS else lead.cells), tile.size)
     before, at = _tile_of_round(number, count, turned)
     return Loop(number, count, axis, (*before, cells_of(loop, at * tile.size, tile, lead.cells)))
+
+
+def peeled(loop: Loop, extent: Dim, tile: Tile) -> Statements:
+    """A loop over the tiles of an extent, which has cells, as one over those that are surely full, which need no masks,
+    and the last one: where a pass ends with it and the next begins with it, what it holds is there still."""
+    full = f"{loop.var}_full"
+    *before, cells = loop.body
+    assert isinstance(cells, Loop)
+    at = before[0].name if before and isinstance(before[0], Let) else loop.var
+    last = substitute((cells,), {at: Dim.of(full)})
+    back = (Let(at, Index(Dim.of(full) - 1 - Dim.of(loop.var))),) if before else ()
+    rounds = replace(loop, extent=Dim.of(full), body=(*back, replace(cells, extent=tile.size)))
+    count = Let(full, Index((extent - 1) // tile.size))
+    return (count, *last, rounds) if before else (count, rounds, *last)
 
 
 def _tile_of_round(number: str, count: Dim, turned: bool) -> tuple[Statements, Dim]:
@@ -320,6 +336,12 @@ def is_innermost(loop: Loop) -> bool:
 
 def folds_in(*statements: Statement) -> list[Fold]:
     return [expr for expr in every_expression(statements) if isinstance(expr, Fold)]
+
+
+def is_dear(body: Statements) -> bool:
+    """Whether what takes longer than to move a cell is computed."""
+    calls = [expr for expr in every_expression(body) if isinstance(expr, Call)]
+    return any(call.function in OPERATORS and OPERATORS[call.function].flops >= DEAR for call in calls)
 
 
 def extents_of_tiles(body: Statements) -> Iterator[Dim]:

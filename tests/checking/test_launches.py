@@ -7,7 +7,7 @@ from noyau.checking.launches import MOST_CELLS, covering
 from noyau.ir.loops import Kernel
 from noyau.lowering.nest import lower
 from noyau.schedules.grid import on_gpu
-from tests.checking.groups import F32, Group, softmax
+from tests.checking.groups import F32, Group, rms_norm, softmax
 
 
 def made(rows="rows", columns="n") -> tuple[Kernel, dict[str, int]]:
@@ -34,6 +34,13 @@ def test_rows_of_several_axes_are_one_along_some_where_they_are_long():
     kernel, usual = on_gpu(lower(g.graph(), "kernel")), usual_sizes(g.graph(), {})
     called = {"batch": 8, "rows": 512, "n": 50257}
     assert covering([kernel], g.graph(), [usual], called) == [{"batch": 2, "rows": 1, "n": 524289}]
+
+
+def test_rows_that_follow_each_other_at_multiples_of_16_bytes_are_some_of_them():
+    graph = rms_norm()
+    kernel = on_gpu(lower(graph, "kernel"))
+    found = covering([kernel], graph, [usual_sizes(graph, {})], {"rows": 500, "n": 128256})
+    assert found == [{"rows": 2, "n": 524304}]
 
 
 def test_without_a_call_every_launch_is_covered_that_no_other_sizes_run():

@@ -17,7 +17,7 @@ from noyau.languages import triton
 from noyau.languages.triton_hosts import row_length
 from noyau.lowering.nest import lower
 from noyau.schedules.grid import on_gpu
-from tests.checking.groups import Group, layer_norm, one_map, softmax
+from tests.checking.groups import Group, layer_norm, one_map, rms_norm, softmax
 from tests.schedules.groups import log_softmax, reduced, residual_rms_norm
 
 
@@ -94,6 +94,16 @@ def jumping(dtype):
     x = g.input("x", dtype, "n")
     g.map("floor", g.map("exp", x))
     return g.graph()
+
+
+@pytest.mark.parametrize(
+    ("graph", "again"),
+    [(rms_norm(), ["x_i"]), (residual_rms_norm(), ["x_i", "v_r_i"]), (layer_norm(), []), (softmax(), [])],
+)
+def test_a_row_of_one_fold_is_loaded_again_to_write_with(graph, again):
+    """Not where two folds read it, which hold it between them, nor where an exponential would be computed again."""
+    kept = text_of(graph).partition("COLUMNS: tl.constexpr")[2].partition("@triton.jit")[0]
+    assert re.findall(r"noyau_again\((\w+),", kept) == again
 
 
 def test_halves_alone_are_computed_loosely():

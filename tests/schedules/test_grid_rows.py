@@ -15,6 +15,7 @@ from noyau.ir.walk import every_statement
 from noyau.ir.wellformed import check
 from noyau.lowering.nest import lower
 from noyau.passes.normal import normalise
+from noyau.schedules import grid_rows
 from noyau.schedules.grid import on_gpu
 from noyau.schedules.grid_tiles import tiles_in
 from tests.checking.groups import layer_norm, rms_norm, softmax
@@ -23,6 +24,14 @@ from tests.schedules.groups import residual_rms_norm, rotary
 
 def kernel_of(graph):
     return check(on_gpu(lower(normalise(graph), "kernel")))
+
+
+def used(op, *ranks):
+    """The kernel of an op on float32."""
+    instance = op.usual((DType.F32,) * len(ranks), ranks)
+    wanted = Wanted(instance, op.description.reference.constants, layouts=(PACKED,) * len(ranks))
+    (kernel,) = generate(op.description, wanted, "triton").program.kernels
+    return kernel
 
 
 def names_of(launch):
@@ -42,19 +51,61 @@ def test_several_long_rows_at_once_are_read_in_larger_tiles(graph, cells):
     assert next(t.number for t in tiles_in(kernel_of(graph).launches[-1].body) if t.how == "grows") == cells
 
 
-@pytest.mark.parametrize(
-    ("graph", "cells"),
-    [
-        (rms_norm(), 1 << 17),
-        (layer_norm(), 1 << 17),
-        (softmax(), 0),
-        (residual_rms_norm(), 0),
-        (rms_norm(dtype=DType.F64), 0),
-    ],
-)
-def test_the_longest_rows_of_one_array_are_read_in_tiles_of_twice_as_many_cells(graph, cells):
-    """As many as a thread has registers for: not where exp is computed again, nor of several arrays, nor of float64."""
+@pytest.mark.parametrize(("graph", "cells"), [(layer_norm(), 1 << 17), (softmax(), 0), (residual_rms_norm(), 0)])
+def test_the_longest_rows_of_two_folds_are_read_in_tiles_of_twice_as_many_cells(graph, cells):
+    """As many as a thread has registers for: not where exp is computed again, nor of several arrays."""
     assert next(t.twice for t in tiles_in(kernel_of(graph).launches[-1].body) if t.name == "BLOCK") == cells
+
+
+@pytest.mark.parametrize(
+    ("graph", "held"),
+    [(rms_norm(), 1), (layer_norm(), 0), (residual_rms_norm(), 0), (softmax(), 0), (rms_norm(dtype=DType.F64), 0)],
+)
+def test_the_longest_rows_of_one_fold_hold_a_tile(graph, held):
+    """Not of several arrays, nor of float64: there are no registers for as much of them."""
+    launches = [launch for launch in kernel_of(graph).launches if grid_rows.HELD in tiles_in(launch.body)]
+    assert len(launches) == held
+    assert not any("ALIGN" in names_of(launch) for launch in launches)  # each row begins at a multiple of 16 bytes
+
+
+SIZES = {"fits": 32, "is": 8, "shares": 2, "pieces": 4, "aligns": 4, "grows": 4}
+
+
+def ran(kernel, *inputs):
+    """The result of tiles of a few cells."""
+    numbers = {str(t.size): SIZES[t.how] for launch in kernel.launches for t in tiles_in(launch.body)}
+    (got,) = run(kernel, inputs, seed=inputs[0].size, sizes=numbers)
+    return got
+
+
+@noyau.op("f32[n, m] -> f32[n, m]")
+def times_square(x):
+    return x * (x * x).sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("n", [0, 4, 8, 12, 13, 20])
+def test_the_last_tile_of_the_longest_rows_is_on_its_own(n, monkeypatch):
+    monkeypatch.setattr(grid_rows, "KEPT", 0)
+    monkeypatch.setattr(grid_rows, "FEWEST", 1)
+    kernel = used(times_square, 2)
+    serial = [s.extent for s in every_statement(kernel.launches[-2].body) if isinstance(s, Loop)]
+    assert sum(str(extent).endswith("_full") for extent in serial) == 2  # of both passes
+    x = np.random.default_rng(n).integers(-3, 4, (3, n)).astype(np.float32)
+    assert np.array_equal(ran(kernel, x), x * (x * x).sum(-1, keepdims=True))
+
+
+@noyau.op("f32[n, m], f32[n, k] -> f32[n, k]")
+def scaled(x, y):
+    return y * (x * x).sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("k", [0, 3])
+def test_a_last_tile_is_on_its_own_only_where_every_loop_has_cells(k, monkeypatch):
+    """Long rows, and what is written beside them, of another length, which may be 0."""
+    monkeypatch.setattr(grid_rows, "KEPT", 8)
+    monkeypatch.setattr(grid_rows, "FEWEST", 9)
+    x, y = (np.random.default_rng(k).integers(-3, 4, (2, n)).astype(np.float32) for n in (16, k))
+    assert np.array_equal(ran(used(scaled, 2, 2), x, y), y * (x * x).sum(-1, keepdims=True))
 
 
 def test_what_two_rounds_read_alike_is_loaded_once():
@@ -70,9 +121,7 @@ def halves_swapped(x, table):
 
 
 def test_rounds_are_taken_together_where_rows_begin_at_multiples_of_16_bytes():
-    instance = halves_swapped.usual((DType.F32, DType.F32), (3, 2))
-    wanted = Wanted(instance, halves_swapped.description.reference.constants, layouts=(PACKED, PACKED))
-    (kernel,) = generate(halves_swapped.description, wanted, "triton").program.kernels
+    kernel = used(halves_swapped, 3, 2)
     assert ["OUTER" in names_of(launch) for launch in kernel.launches] == [True, False, False]
     sizes = {"fits": 8, "shares": 2, "aligns": 4, "grows": 4}
     numbers = {str(t.size): sizes[t.how] for launch in kernel.launches for t in tiles_in(launch.body)}

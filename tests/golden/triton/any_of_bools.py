@@ -113,7 +113,7 @@ def any_of_bools_0(x, v1_2_any_of_piece, rows, n, rows_STEP: tl.constexpr, n_STE
     r1_near = noyau_near(r1_cells, lead, n, ALIGN)
     r1_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
     r1_until = (piece + 1) * SHARE + i0 * n
-    x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, '')
+    x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, "")
     v1_2_own_any_lanes = noyau_of_row(x_i, r1_inside, False, r1_at_end, ALIGN)
     v1_2_own_any = tl.max((v1_2_own_any_lanes).to(tl.int32), axis=0) != 0
     tl.store(v1_2_any_of_piece + piece * rows + i0, v1_2_own_any)
@@ -146,7 +146,7 @@ def any_of_bools_2(x, v1, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr
     r1_cells = tl.arange(0, COLUMNS)[None, :]
     r1_near = noyau_near(r1_cells, lead, n, ALIGN)
     r1_until = ((i0t + 1) * ROWS - 1) * n + COLUMNS
-    x_i = noyau_load(x + r1_line + r1_cells, i0_inside & r1_inside, i0_inside & r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, '')
+    x_i = noyau_load(x + r1_line + r1_cells, i0_inside & r1_inside, i0_inside & r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, "")
     v1_2_any_lanes = tl.where(r1_inside, x_i, False)
     v1_2_any = tl.max((v1_2_any_lanes).to(tl.int32), axis=1, keep_dims=True) != 0
     v1_2 = v1_2_any
@@ -168,7 +168,7 @@ def any_of_bools_3(x, v1, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr
         r1_near = noyau_near(r1_cells, lead, n, ALIGN)
         r1_at_end = noyau_at_end(BLOCK * r1t, lead, n, ALIGN, BLOCK)
         r1_until = (r1t + 1) * BLOCK + i0 * n
-        x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, '')
+        x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, "")
         v1_2_any_lanes = noyau_merge_any_bool(v1_2_any_lanes, noyau_of_row(x_i, r1_inside, False, r1_at_end, ALIGN))
     v1_2_any = tl.max((v1_2_any_lanes).to(tl.int32), axis=0) != 0
     v1_2 = v1_2_any

@@ -104,7 +104,7 @@ def concatenated_0(x, y, v3, n, a, b, a_STEP: tl.constexpr, b_STEP: tl.constexpr
     i1_inside_2_lines = noyau_lines(i1_cells, lead, b, ALIGN)
     y_i = tl.load(y + b * i0 + i1, mask=i0_inside & i1_inside_2, other=0)
     v3_3 = libdevice.exp(y_i)
-    noyau_store(v3 + i1_line + i1_cells, v3_3, i0_inside & i1_inside_2, i0_inside & i1_inside_2_lines, True, ALIGN, '')
+    noyau_store(v3 + i1_line + i1_cells, v3_3, i0_inside & i1_inside_2, i0_inside & i1_inside_2_lines, True, ALIGN, "")
 
 
 @triton.jit
@@ -129,7 +129,7 @@ def concatenated_1(x, y, v3, a, b, a_STEP: tl.constexpr, b_STEP: tl.constexpr, I
         i1_2_at_end = noyau_at_end(BLOCK * i1t_back, lead, b, ALIGN, BLOCK)
         y_i = tl.load(y + b * i0 + i1_2, mask=i1_2_inside, other=0)
         v3_3 = libdevice.exp(y_i)
-        noyau_store(v3 + i1_2_line + i1_2_cells, v3_3, i1_2_inside, i1_2_lines, i1_2_at_end, ALIGN, '')
+        noyau_store(v3 + i1_2_line + i1_2_cells, v3_3, i1_2_inside, i1_2_lines, i1_2_at_end, ALIGN, "")
 
 
 def concatenated(x, y, **tiles):

@@ -71,6 +71,14 @@ def noyau_of_row(values, inside, empty, at_end, ALIGN: tl.constexpr):
     return values
 
 
+@triton.jit
+def noyau_again(held, cells, inside, AGAIN: tl.constexpr):
+    """What a program holds of a row, or the same loaded again from the L1, which leaves registers to other programs."""
+    if AGAIN:
+        held = tl.load(cells, mask=inside, other=0, eviction_policy="evict_first").to(held.dtype)
+    return held
+
+
 def index_type(*tensors):
     """int64 where an offset into one of the tensors needs more than 31 bits."""
     reach = max(sum(abs(step) * (extent - 1) for step, extent in zip(t.stride(), t.shape)) for t in tensors)
@@ -96,6 +104,11 @@ def block_of(cells):
 def at_once(tensor):
     """How many programs occupy the device."""
     return torch.cuda.get_device_properties(tensor.device).multi_processor_count if tensor.is_cuda else 1 << 31
+
+
+def are_aligned(*tensors):
+    """Whether each begins at a multiple of 16 bytes, so that as many are loaded at once."""
+    return all(t.data_ptr() % 16 == 0 for t in tensors)
 
 
 @triton.jit
@@ -150,11 +163,11 @@ def gathered_1(table, ids, v5, v2, v4_sum_of_piece, words, n, b, s, n_STEP: tl.c
     i2_lines = noyau_lines(i2_cells, lead, n, ALIGN)
     i2_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
     table_i = tl.load(table + at * n + i2, mask=i2_inside & inside, other=0)
-    noyau_store(v2 + i2_line + i2_cells, table_i, i2_inside, i2_lines, i2_at_end, ALIGN, '')
+    noyau_store(v2 + i2_line + i2_cells, table_i, i2_inside, i2_lines, i2_at_end, ALIGN, "")
 
 
 @triton.jit
-def gathered_2(table, ids, v5, v2, words, n, b, s, n_STEP: tl.constexpr, s_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr):
+def gathered_2(table, ids, v5, v2, words, n, b, s, n_STEP: tl.constexpr, s_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr, AGAIN: tl.constexpr):
     words = tl.cast(words, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     b = tl.cast(b, INDEX)
@@ -171,17 +184,49 @@ def gathered_2(table, ids, v5, v2, words, n, b, s, n_STEP: tl.constexpr, s_STEP:
     r1_line = (i1 * n) // ALIGN * ALIGN
     r1_cells = tl.arange(0, COLUMNS)[None, :]
     r1_lines = noyau_lines(r1_cells, lead, n, ALIGN)
-    table_i = tl.load(table + at * n + r1, mask=i1_inside & r1_inside & inside, other=0)
+    table_i = tl.load(table + at * n + r1, mask=i1_inside & r1_inside & inside, other=0, eviction_policy="evict_last" if AGAIN else "")
     v3 = table_i * table_i
     v4_sum_lanes = tl.where(r1_inside, v3, 0.0)
     v4_sum = tl.sum(v4_sum_lanes, axis=1, keep_dims=True)
     v4 = v4_sum
     tl.store(v5 + i1, v4, mask=i1_inside)
-    noyau_store(v2 + r1_line + r1_cells, table_i, i1_inside & r1_inside, i1_inside & r1_lines, True, ALIGN, '')
+    table_i_2 = noyau_again(table_i, table + at * n + r1, i1_inside & r1_inside & inside, AGAIN)
+    noyau_store(v2 + r1_line + r1_cells, table_i_2, i1_inside & r1_inside, i1_inside & r1_lines, True, ALIGN, "")
 
 
 @triton.jit
-def gathered_3(table, ids, v5, v2, words, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr):
+def gathered_3(table, ids, v5, v2, words, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr):
+    words = tl.cast(words, INDEX)
+    n = tl.cast(n, INDEX) * n_STEP
+    i1 = tl.program_id(0).to(INDEX)
+    ids_i = tl.load(ids + i1)
+    at = ids_i
+    inside = (at >= 0) & (at < words)
+    r1t_full = tl.cdiv(n, BLOCK) - 1
+    v4_sum_lanes = tl.full((BLOCK,), 0.0, tl.float32)
+    for r1t in range(0, r1t_full):
+        r1 = BLOCK * r1t + tl.arange(0, BLOCK)
+        table_i = tl.load(table + at * n + r1, mask=inside, other=0, eviction_policy="evict_last")
+        v3 = table_i * table_i
+        v4_sum_lanes = v4_sum_lanes + v3
+    r1_2 = BLOCK * r1t_full + tl.arange(0, BLOCK)
+    r1_2_inside = noyau_inside(r1_2, n, 1, BLOCK_EVEN)
+    table_i_2 = tl.load(table + at * n + r1_2, mask=r1_2_inside & inside, other=0)
+    v3_2 = table_i_2 * table_i_2
+    v4_sum_lanes = v4_sum_lanes + tl.where(r1_2_inside, v3_2, 0.0)
+    v4_sum = tl.sum(v4_sum_lanes, axis=0)
+    v4 = v4_sum
+    tl.store(v5 + i1, v4)
+    tl.store(v2 + i1 * n + r1_2, table_i_2, mask=r1_2_inside)
+    for i2t in range(0, r1t_full):
+        i2t_back = r1t_full - i2t - 1
+        i2 = BLOCK * i2t_back + tl.arange(0, BLOCK)
+        table_i_3 = tl.load(table + at * n + i2, mask=inside, other=0, eviction_policy="evict_first")
+        tl.store(v2 + i1 * n + i2, table_i_3, eviction_policy="evict_first")
+
+
+@triton.jit
+def gathered_4(table, ids, v5, v2, words, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr):
     words = tl.cast(words, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     i1 = tl.program_id(0).to(INDEX)
@@ -209,7 +254,7 @@ def gathered_3(table, ids, v5, v2, words, n, n_STEP: tl.constexpr, INDEX: tl.con
         i2_lines = noyau_lines(i2_cells, lead, n, ALIGN)
         i2_at_end = noyau_at_end(BLOCK * i2t_back, lead, n, ALIGN, BLOCK)
         table_i_2 = tl.load(table + at * n + i2, mask=i2_inside & inside, other=0, eviction_policy="evict_first")
-        noyau_store(v2 + i2_line + i2_cells, table_i_2, i2_inside, i2_lines, i2_at_end, ALIGN, 'evict_first')
+        noyau_store(v2 + i2_line + i2_cells, table_i_2, i2_inside, i2_lines, i2_at_end, ALIGN, "evict_first")
 
 
 def gathered(table, ids, **tiles):
@@ -247,18 +292,27 @@ def gathered(table, ids, **tiles):
         ROWS = tiles.get("ROWS", max(1, 1024 // COLUMNS))
         ROWS_EVEN = (b * s) % ROWS == 0
         COLUMNS_EVEN = ALIGN == 1 and n == COLUMNS
+        AGAIN = ALIGN == 1 and COLUMNS * 4 <= 32768 and are_aligned(table)
         programs = triton.cdiv(b * s, ROWS)
         if programs > 0:
             gathered_2[(programs,)](
-                table, ids, v5, v2, words, n // step_of(n), b, s // step_of(s), step_of(n), step_of(s), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, num_warps=tiles.get("num_warps", warps_of(2 * COLUMNS * ROWS))
+                table, ids, v5, v2, words, n // step_of(n), b, s // step_of(s), step_of(n), step_of(s), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, AGAIN, num_warps=tiles.get("num_warps", warps_of(2 * COLUMNS * ROWS))
             )
-    else:
-        ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
-        BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + n - 1) // (1 if ALIGN == 1 else 4) * (2 if ALIGN == 1 and ALIGN + n - 1 >= 131072 else 1)))
-        BLOCK_EVEN = ALIGN == 1 and n % BLOCK == 0
+    elif (not (n <= 49151)) and ((n % 4) == 0):
+        BLOCK = tiles.get("BLOCK", 32768)  # or one of 8192, 16384, 32768, 65536, 131072
+        BLOCK_EVEN = n % BLOCK == 0
         programs = b * s
         if programs > 0:
             gathered_3[(programs,)](
+                table, ids, v5, v2, words, n // step_of(n), step_of(n), INDEX, BLOCK, BLOCK_EVEN, num_warps=tiles.get("num_warps", 32)
+            )
+    else:
+        ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
+        BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + n - 1) // (1 if ALIGN == 1 else 4)))
+        BLOCK_EVEN = ALIGN == 1 and n % BLOCK == 0
+        programs = b * s
+        if programs > 0:
+            gathered_4[(programs,)](
                 table, ids, v5, v2, words, n // step_of(n), step_of(n), INDEX, ALIGN, BLOCK, BLOCK_EVEN, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // (512 if ALIGN == 1 else 256))))
             )
     return v5, v2

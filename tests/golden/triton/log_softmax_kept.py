@@ -130,7 +130,7 @@ def log_softmax_kept_0(x, v1_top_of_piece, v6_scaled_of_piece, rows, n, n_STEP: 
     r2_near = noyau_near(r2_cells, lead, n, ALIGN)
     r2_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
     r2_until = (piece + 1) * SHARE + i0 * n
-    x_i = noyau_load(x + r2_line + r2_cells, r2_inside, r2_near, r2_line + r2_cells, n * rows, r2_until, ALIGN, ENDS, '')
+    x_i = noyau_load(x + r2_line + r2_cells, r2_inside, r2_near, r2_line + r2_cells, n * rows, r2_until, ALIGN, ENDS, "")
     v1_here_max_lanes = noyau_of_row(x_i, r2_inside, float("-inf"), r2_at_end, ALIGN)
     v1_here_max = tl.reduce(v1_here_max_lanes, 0, noyau_merge_max_f32)
     v1_here = v1_here_max
@@ -170,10 +170,10 @@ def log_softmax_kept_1(x, v10, v1_top_of_piece, v6_scaled_of_piece, rows, n, n_S
     i1_near = noyau_near(i1_cells, lead, n, ALIGN)
     i1_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
     i1_until = (piece + 1) * SHARE + i0 * n
-    x_i = noyau_load(x + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, n * rows, i1_until, ALIGN, ENDS, '')
+    x_i = noyau_load(x + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, n * rows, i1_until, ALIGN, ENDS, "")
     v4 = x_i - v1
     v10_2 = v4 - v8
-    noyau_store(v10 + i1_line + i1_cells, v10_2, i1_inside, i1_lines, i1_at_end, ALIGN, '')
+    noyau_store(v10 + i1_line + i1_cells, v10_2, i1_inside, i1_lines, i1_at_end, ALIGN, "")
 
 
 @triton.jit
@@ -191,7 +191,7 @@ def log_softmax_kept_2(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexp
     r1_lines = noyau_lines(r1_cells, lead, n, ALIGN)
     r1_near = noyau_near(r1_cells, lead, n, ALIGN)
     r1_until = ((i0t + 1) * ROWS - 1) * n + COLUMNS
-    x_i = noyau_load(x + r1_line + r1_cells, i0_inside & r1_inside, i0_inside & r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, '')
+    x_i = noyau_load(x + r1_line + r1_cells, i0_inside & r1_inside, i0_inside & r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, "")
     v1_max_lanes = tl.where(r1_inside, x_i, float("-inf"))
     v1_max = tl.reduce(v1_max_lanes, 1, noyau_merge_max_f32, keep_dims=True)
     v1 = v1_max
@@ -202,7 +202,7 @@ def log_softmax_kept_2(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexp
     v6 = v6_sum
     v8 = libdevice.log(v6)
     v10_2 = v4 - v8
-    noyau_store(v10 + r1_line + r1_cells, v10_2, i0_inside & r1_inside, i0_inside & r1_lines, True, ALIGN, '')
+    noyau_store(v10 + r1_line + r1_cells, v10_2, i0_inside & r1_inside, i0_inside & r1_lines, True, ALIGN, "")
 
 
 @triton.jit
@@ -222,7 +222,7 @@ def log_softmax_kept_3(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexp
         r2_near = noyau_near(r2_cells, lead, n, ALIGN)
         r2_at_end = noyau_at_end(GROUP * LANES * r2t, lead, n, ALIGN, LANES * GROUP)
         r2_until = ((r2t + 1) * LANES) * GROUP + i0 * n
-        x_i = noyau_load(x + r2_line + r2_cells, r2_inside, r2_near, r2_line + r2_cells, n * rows, r2_until, ALIGN, ENDS, 'evict_last')
+        x_i = noyau_load(x + r2_line + r2_cells, r2_inside, r2_near, r2_line + r2_cells, n * rows, r2_until, ALIGN, ENDS, "evict_last")
         v1_here_max_lanes = noyau_of_row(x_i, r2_inside, float("-inf"), r2_at_end, ALIGN)
         v1_here_max = tl.reduce(v1_here_max_lanes, 1, noyau_merge_max_f32, keep_dims=True)
         v1_here = v1_here_max
@@ -248,10 +248,10 @@ def log_softmax_kept_3(x, v10, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexp
         i1_near = noyau_near(i1_cells, lead, n, ALIGN)
         i1_at_end = noyau_at_end(BLOCK * i1t_back, lead, n, ALIGN, BLOCK)
         i1_until = (i1t_back + 1) * BLOCK + i0 * n
-        x_i_2 = noyau_load(x + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, n * rows, i1_until, ALIGN, ENDS, 'evict_first')
+        x_i_2 = noyau_load(x + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, n * rows, i1_until, ALIGN, ENDS, "evict_first")
         v4_2 = x_i_2 - v1
         v10_2 = v4_2 - v8
-        noyau_store(v10 + i1_line + i1_cells, v10_2, i1_inside, i1_lines, i1_at_end, ALIGN, 'evict_first')
+        noyau_store(v10 + i1_line + i1_cells, v10_2, i1_inside, i1_lines, i1_at_end, ALIGN, "evict_first")
 
 
 def log_softmax_kept(x, **tiles):

@@ -97,7 +97,7 @@ def padded_0(x, v6, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: t
     i1_cells = tl.arange(0, COLUMNS)[None, :]
     i1_lines = noyau_lines(i1_cells, lead, 2, ALIGN)
     v6_2 = tl.full((), 7.0, tl.float32) * tl.full((), 7.0, tl.float32)
-    noyau_store(v6 + i1_line + i1_cells, v6_2, i0_inside & i1_inside, i0_inside & i1_lines, True, ALIGN, '')
+    noyau_store(v6 + i1_line + i1_cells, v6_2, i0_inside & i1_inside, i0_inside & i1_lines, True, ALIGN, "")
     i1_inside_2 = noyau_inside(i1, n, ALIGN, COLUMNS_EVEN)
     x_i = tl.load(x + i0 * n + i1, mask=i0_inside & i1_inside_2, other=0)
     v6_3 = x_i * x_i
@@ -119,7 +119,7 @@ def padded_1(x, v6, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.cons
         i1_lines = noyau_lines(i1_cells, lead, 2, ALIGN)
         i1_at_end = noyau_at_end(BLOCK * i1t, lead, 2, ALIGN, BLOCK)
         v6_2 = tl.full((), 7.0, tl.float32) * tl.full((), 7.0, tl.float32)
-        noyau_store(v6 + i1_line + i1_cells, v6_2, i1_inside, i1_lines, i1_at_end, ALIGN, '')
+        noyau_store(v6 + i1_line + i1_cells, v6_2, i1_inside, i1_lines, i1_at_end, ALIGN, "")
     for i1t_2 in range(0, tl.cdiv(lead + n, BLOCK)):
         i1t_back = tl.cdiv(lead + n, BLOCK) - i1t_2 - 1
         i1_2 = BLOCK * i1t_back + tl.arange(0, BLOCK) - lead

@@ -93,6 +93,14 @@ def noyau_of_row(values, inside, empty, at_end, ALIGN: tl.constexpr):
     return values
 
 
+@triton.jit
+def noyau_again(held, cells, inside, AGAIN: tl.constexpr):
+    """What a program holds of a row, or the same loaded again from the L1, which leaves registers to other programs."""
+    if AGAIN:
+        held = tl.load(cells, mask=inside, other=0, eviction_policy="evict_first").to(held.dtype)
+    return held
+
+
 def index_type(*tensors):
     """int64 where an offset into one of the tensors needs more than 31 bits."""
     reach = max(sum(abs(step) * (extent - 1) for step, extent in zip(t.stride(), t.shape)) for t in tensors)
@@ -120,6 +128,11 @@ def at_once(tensor):
     return torch.cuda.get_device_properties(tensor.device).multi_processor_count if tensor.is_cuda else 1 << 31
 
 
+def are_aligned(*tensors):
+    """Whether each begins at a multiple of 16 bytes, so that as many are loaded at once."""
+    return all(t.data_ptr() % 16 == 0 for t in tensors)
+
+
 @triton.jit
 def residual_rms_norm_0(x, r, v5_sum_of_piece, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, SHARE_EVEN: tl.constexpr, ENDS: tl.constexpr):
     rows = tl.cast(rows, INDEX)
@@ -136,8 +149,8 @@ def residual_rms_norm_0(x, r, v5_sum_of_piece, rows, n, n_STEP: tl.constexpr, IN
     r1_near = noyau_near(r1_cells, lead, n, ALIGN)
     r1_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
     r1_until = (piece + 1) * SHARE + i0 * n
-    x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, '')
-    v_r_i = noyau_load(r + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, '')
+    x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, "")
+    v_r_i = noyau_load(r + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, "")
     v3_2 = x_i + v_r_i
     v4 = v3_2 * v3_2
     v5_own_sum_lanes = noyau_of_row(v4, r1_inside, 0.0, r1_at_end, ALIGN)
@@ -172,18 +185,18 @@ def residual_rms_norm_1(v10, x, r, w, v17, v3, v5_sum_of_piece, rows, n, n_STEP:
     i1_near = noyau_near(i1_cells, lead, n, ALIGN)
     i1_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
     i1_until = (piece + 1) * SHARE + i0 * n
-    x_i = noyau_load(x + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, n * rows, i1_until, ALIGN, ENDS, '')
-    v_r_i = noyau_load(r + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, n * rows, i1_until, ALIGN, ENDS, '')
+    x_i = noyau_load(x + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, n * rows, i1_until, ALIGN, ENDS, "")
+    v_r_i = noyau_load(r + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, n * rows, i1_until, ALIGN, ENDS, "")
     v3_2 = x_i + v_r_i
     v15 = v13 * v3_2
     w_i = tl.load(w + i1, mask=i1_inside, other=0)
     v17_2 = v15 * w_i
-    noyau_store(v17 + i1_line + i1_cells, v17_2, i1_inside, i1_lines, i1_at_end, ALIGN, '')
-    noyau_store(v3 + i1_line + i1_cells, v3_2, i1_inside, i1_lines, i1_at_end, ALIGN, '')
+    noyau_store(v17 + i1_line + i1_cells, v17_2, i1_inside, i1_lines, i1_at_end, ALIGN, "")
+    noyau_store(v3 + i1_line + i1_cells, v3_2, i1_inside, i1_lines, i1_at_end, ALIGN, "")
 
 
 @triton.jit
-def residual_rms_norm_2(v10, x, r, w, v17, v3, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr, ENDS: tl.constexpr):
+def residual_rms_norm_2(v10, x, r, w, v17, v3, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr, ENDS: tl.constexpr, AGAIN: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     i0t = tl.program_id(0).to(INDEX)
@@ -199,8 +212,8 @@ def residual_rms_norm_2(v10, x, r, w, v17, v3, rows, n, n_STEP: tl.constexpr, IN
     r1_lines = noyau_lines(r1_cells, lead, n, ALIGN)
     r1_near = noyau_near(r1_cells, lead, n, ALIGN)
     r1_until = ((i0t + 1) * ROWS - 1) * n + COLUMNS
-    x_i = noyau_load(x + r1_line + r1_cells, i0_inside & r1_inside, i0_inside & r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, '')
-    v_r_i = noyau_load(r + r1_line + r1_cells, i0_inside & r1_inside, i0_inside & r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, '')
+    x_i = noyau_load(x + r1_line + r1_cells, i0_inside & r1_inside, i0_inside & r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, "evict_last" if AGAIN else "")
+    v_r_i = noyau_load(r + r1_line + r1_cells, i0_inside & r1_inside, i0_inside & r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, "evict_last" if AGAIN else "")
     v3_2 = x_i + v_r_i
     v4 = v3_2 * v3_2
     v5_sum_lanes = tl.where(r1_inside, v4, 0.0)
@@ -213,11 +226,14 @@ def residual_rms_norm_2(v10, x, r, w, v17, v3, rows, n, n_STEP: tl.constexpr, IN
     v9 = noyau_quotient(v5, v8_scale, v8_finite, v8_inverse)
     v12 = v10_i + v9
     v13 = noyau_rsqrt_f32(v12)
-    v15 = v13 * v3_2
+    x_i_2 = noyau_again(x_i, x + r1_line + r1_cells, i0_inside & r1_inside, AGAIN)
+    v_r_i_2 = noyau_again(v_r_i, r + r1_line + r1_cells, i0_inside & r1_inside, AGAIN)
+    v3_3 = x_i_2 + v_r_i_2
+    v15 = v13 * v3_3
     w_i = tl.load(w + r1, mask=i0_inside & r1_inside, other=0)
     v17_2 = v15 * w_i
-    noyau_store(v17 + r1_line + r1_cells, v17_2, i0_inside & r1_inside, i0_inside & r1_lines, True, ALIGN, '')
-    noyau_store(v3 + r1_line + r1_cells, v3_2, i0_inside & r1_inside, i0_inside & r1_lines, True, ALIGN, '')
+    noyau_store(v17 + r1_line + r1_cells, v17_2, i0_inside & r1_inside, i0_inside & r1_lines, True, ALIGN, "")
+    noyau_store(v3 + r1_line + r1_cells, v3_3, i0_inside & r1_inside, i0_inside & r1_lines, True, ALIGN, "")
 
 
 @triton.jit
@@ -237,8 +253,8 @@ def residual_rms_norm_3(v10, x, r, w, v17, v3, rows, n, n_STEP: tl.constexpr, IN
         r1_near = noyau_near(r1_cells, lead, n, ALIGN)
         r1_at_end = noyau_at_end(BLOCK * r1t, lead, n, ALIGN, BLOCK)
         r1_until = (r1t + 1) * BLOCK + i0 * n
-        x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, 'evict_last')
-        v_r_i = noyau_load(r + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, 'evict_last')
+        x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, "evict_last")
+        v_r_i = noyau_load(r + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, "evict_last")
         v3_2 = x_i + v_r_i
         v4 = v3_2 * v3_2
         v5_sum_lanes = v5_sum_lanes + noyau_of_row(v4, r1_inside, 0.0, r1_at_end, ALIGN)
@@ -257,14 +273,14 @@ def residual_rms_norm_3(v10, x, r, w, v17, v3, rows, n, n_STEP: tl.constexpr, IN
         i1_near = noyau_near(i1_cells, lead, n, ALIGN)
         i1_at_end = noyau_at_end(BLOCK * i1t_back, lead, n, ALIGN, BLOCK)
         i1_until = (i1t_back + 1) * BLOCK + i0 * n
-        x_i_2 = noyau_load(x + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, n * rows, i1_until, ALIGN, ENDS, 'evict_first')
-        v_r_i_2 = noyau_load(r + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, n * rows, i1_until, ALIGN, ENDS, 'evict_first')
+        x_i_2 = noyau_load(x + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, n * rows, i1_until, ALIGN, ENDS, "evict_first")
+        v_r_i_2 = noyau_load(r + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, n * rows, i1_until, ALIGN, ENDS, "evict_first")
         v3_3 = x_i_2 + v_r_i_2
         v15 = v13 * v3_3
         w_i = tl.load(w + i1, mask=i1_inside, other=0)
         v17_2 = v15 * w_i
-        noyau_store(v17 + i1_line + i1_cells, v17_2, i1_inside, i1_lines, i1_at_end, ALIGN, 'evict_first')
-        noyau_store(v3 + i1_line + i1_cells, v3_3, i1_inside, i1_lines, i1_at_end, ALIGN, 'evict_first')
+        noyau_store(v17 + i1_line + i1_cells, v17_2, i1_inside, i1_lines, i1_at_end, ALIGN, "evict_first")
+        noyau_store(v3 + i1_line + i1_cells, v3_3, i1_inside, i1_lines, i1_at_end, ALIGN, "evict_first")
 
 
 def residual_rms_norm(v10, x, r, w, **tiles):
@@ -307,10 +323,11 @@ def residual_rms_norm(v10, x, r, w, **tiles):
         ROWS_EVEN = rows % ROWS == 0
         COLUMNS_EVEN = ALIGN == 1 and n == COLUMNS
         ENDS = (n * rows) % ALIGN != 0
+        AGAIN = ALIGN == 1 and COLUMNS * 4 <= 32768 and are_aligned(x, r)
         programs = triton.cdiv(rows, ROWS)
         if programs > 0:
             residual_rms_norm_2[(programs,)](
-                v10, x, r, w, v17, v3, rows, n // step_of(n), step_of(n), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, ENDS, num_warps=tiles.get("num_warps", warps_of(2 * COLUMNS * ROWS))
+                v10, x, r, w, v17, v3, rows, n // step_of(n), step_of(n), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, ENDS, AGAIN, num_warps=tiles.get("num_warps", warps_of(2 * COLUMNS * ROWS))
             )
     else:
         ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)

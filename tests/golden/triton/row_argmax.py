@@ -122,7 +122,7 @@ def row_argmax_0(x, v1_2_best_of_piece, v1_2_at_of_piece, rows, n, rows_STEP: tl
     r1_near = noyau_near(r1_cells, lead, n, ALIGN)
     r1_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
     r1_until = (piece + 1) * SHARE + i0 * n
-    x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, '')
+    x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, "")
     v1_2_own_best_lanes = noyau_of_row(x_i, r1_inside, float("-inf"), r1_at_end, ALIGN)
     v1_2_own_at_lanes = noyau_of_row(tl.cast(r1, tl.int64), r1_inside, 9223372036854775807, r1_at_end, ALIGN)
     v1_2_own_best_2, v1_2_own_at_2 = tl.reduce((v1_2_own_best_lanes, v1_2_own_at_lanes), 0, noyau_merge_argmax_f32)
@@ -160,7 +160,7 @@ def row_argmax_2(x, v1, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, 
     r1_cells = tl.arange(0, COLUMNS)[None, :]
     r1_near = noyau_near(r1_cells, lead, n, ALIGN)
     r1_until = ((i0t + 1) * ROWS - 1) * n + COLUMNS
-    x_i = noyau_load(x + r1_line + r1_cells, i0_inside & r1_inside, i0_inside & r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, '')
+    x_i = noyau_load(x + r1_line + r1_cells, i0_inside & r1_inside, i0_inside & r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, "")
     v1_2_best_lanes = tl.where(r1_inside, x_i, float("-inf"))
     v1_2_at_lanes = tl.where(r1_inside, tl.cast(r1, tl.int64), 9223372036854775807)
     v1_2_best_2, v1_2_at_2 = tl.reduce((v1_2_best_lanes, v1_2_at_lanes), 1, noyau_merge_argmax_f32, keep_dims=True)
@@ -185,7 +185,7 @@ def row_argmax_3(x, v1, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, 
         r1_near = noyau_near(r1_cells, lead, n, ALIGN)
         r1_at_end = noyau_at_end(BLOCK * r1t, lead, n, ALIGN, BLOCK)
         r1_until = (r1t + 1) * BLOCK + i0 * n
-        x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, '')
+        x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, "")
         v1_2_best_lanes, v1_2_at_lanes = noyau_merge_argmax_f32(v1_2_best_lanes, v1_2_at_lanes, noyau_of_row(x_i, r1_inside, float("-inf"), r1_at_end, ALIGN), noyau_of_row(tl.cast(r1, tl.int64), r1_inside, 9223372036854775807, r1_at_end, ALIGN))
     v1_2_best_2, v1_2_at_2 = tl.reduce((v1_2_best_lanes, v1_2_at_lanes), 0, noyau_merge_argmax_f32)
     v1_2_best, v1_2_at = v1_2_best_2, v1_2_at_2

@@ -142,7 +142,7 @@ def scattered_labels_0(x, ids, less, v14, rows, n, rows_STEP: tl.constexpr, n_ST
         r2_near = noyau_near(r2_cells, lead, n, ALIGN)
         r2_at_end = noyau_at_end(GROUP * LANES * r2t, lead, n, ALIGN, LANES * GROUP)
         r2_until = ((r2t + 1) * LANES) * GROUP + i0 * n
-        x_i = noyau_load(x + r2_line + r2_cells, r2_inside, r2_near, r2_line + r2_cells, n * rows, r2_until, ALIGN, ENDS, 'evict_last')
+        x_i = noyau_load(x + r2_line + r2_cells, r2_inside, r2_near, r2_line + r2_cells, n * rows, r2_until, ALIGN, ENDS, "evict_last")
         v3_here_max_lanes = noyau_of_row(x_i, r2_inside, float("-inf"), r2_at_end, ALIGN)
         v3_here_max = tl.reduce(v3_here_max_lanes, 1, noyau_merge_max_f32, keep_dims=True)
         v3_here = v3_here_max
@@ -168,7 +168,7 @@ def scattered_labels_0(x, ids, less, v14, rows, n, rows_STEP: tl.constexpr, n_ST
         i1_near = noyau_near(i1_cells, lead, n, ALIGN)
         i1_at_end = noyau_at_end(BLOCK * i1t, lead, n, ALIGN, BLOCK)
         i1_until = (i1t + 1) * BLOCK + i0 * n
-        x_i_2 = noyau_load(x + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, n * rows, i1_until, ALIGN, ENDS, 'evict_first')
+        x_i_2 = noyau_load(x + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, n * rows, i1_until, ALIGN, ENDS, "evict_first")
         v6_2 = x_i_2 - v3
         v7_2 = libdevice.exp(v6_2)
         v8_scale = noyau_scale(v8)
@@ -178,7 +178,7 @@ def scattered_labels_0(x, ids, less, v14, rows, n, rows_STEP: tl.constexpr, n_ST
         v11 = noyau_quotient(v7_2, v8_scale, v8_finite, v8_inverse)
         v13 = tl.where(i1 == at, v11 + v12, v11)
         v14_2 = v13 * v13
-        noyau_store(v14 + i1_line + i1_cells, v14_2, i1_inside, i1_lines, i1_at_end, ALIGN, 'evict_first')
+        noyau_store(v14 + i1_line + i1_cells, v14_2, i1_inside, i1_lines, i1_at_end, ALIGN, "evict_first")
 
 
 def scattered_labels(x, ids, less, **tiles):

@@ -145,7 +145,7 @@ def softmax_inner_0(x, v1_top_of_piece, v6_scaled_of_piece, rows, n, x_stride0, 
     r2_near = noyau_near(r2_cells, lead, n, ALIGN)
     r2_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
     r2_until = (piece + 1) * SHARE + i0 * x_stride0
-    x_i = noyau_load(x + r2_line + r2_cells, r2_inside, r2_near, r2_line + r2_cells, (rows - 1) * x_stride0 + n, r2_until, ALIGN, ENDS, '')
+    x_i = noyau_load(x + r2_line + r2_cells, r2_inside, r2_near, r2_line + r2_cells, (rows - 1) * x_stride0 + n, r2_until, ALIGN, ENDS, "")
     v1_here_max_lanes = noyau_of_row(x_i, r2_inside, float("-inf"), r2_at_end, ALIGN)
     v1_here_max = tl.reduce(v1_here_max_lanes, 0, noyau_merge_max_f32)
     v1_here = v1_here_max
@@ -183,7 +183,7 @@ def softmax_inner_1(x, v9, v1_top_of_piece, v6_scaled_of_piece, rows, n, x_strid
     i1_cells = SHARE * piece + tl.arange(0, SHARE)
     i1_near = noyau_near(i1_cells, lead, n, ALIGN)
     i1_until = (piece + 1) * SHARE + i0 * x_stride0
-    x_i = noyau_load(x + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, (rows - 1) * x_stride0 + n, i1_until, ALIGN, ENDS, '')
+    x_i = noyau_load(x + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, (rows - 1) * x_stride0 + n, i1_until, ALIGN, ENDS, "")
     v4 = x_i - v1
     v5 = libdevice.exp(v4)
     v6_scale = noyau_scale(v6)
@@ -209,7 +209,7 @@ def softmax_inner_2(x, v9, rows, n, x_stride0, n_STEP: tl.constexpr, x_stride0_S
     r1_cells = tl.arange(0, COLUMNS)[None, :]
     r1_near = noyau_near(r1_cells, lead, n, ALIGN)
     r1_until = ((i0t + 1) * ROWS - 1) * x_stride0 + COLUMNS
-    x_i = noyau_load(x + r1_line + r1_cells, i0_inside & r1_inside, i0_inside & r1_near, r1_line + r1_cells, (rows - 1) * x_stride0 + n, r1_until, ALIGN, ENDS, '')
+    x_i = noyau_load(x + r1_line + r1_cells, i0_inside & r1_inside, i0_inside & r1_near, r1_line + r1_cells, (rows - 1) * x_stride0 + n, r1_until, ALIGN, ENDS, "")
     v1_max_lanes = tl.where(r1_inside, x_i, float("-inf"))
     v1_max = tl.reduce(v1_max_lanes, 1, noyau_merge_max_f32, keep_dims=True)
     v1 = v1_max
@@ -244,7 +244,7 @@ def softmax_inner_3(x, v9, rows, n, x_stride0, n_STEP: tl.constexpr, x_stride0_S
         r2_near = noyau_near(r2_cells, lead, n, ALIGN)
         r2_at_end = noyau_at_end(GROUP * LANES * r2t, lead, n, ALIGN, LANES * GROUP)
         r2_until = ((r2t + 1) * LANES) * GROUP + i0 * x_stride0
-        x_i = noyau_load(x + r2_line + r2_cells, r2_inside, r2_near, r2_line + r2_cells, (rows - 1) * x_stride0 + n, r2_until, ALIGN, ENDS, 'evict_last')
+        x_i = noyau_load(x + r2_line + r2_cells, r2_inside, r2_near, r2_line + r2_cells, (rows - 1) * x_stride0 + n, r2_until, ALIGN, ENDS, "evict_last")
         v1_here_max_lanes = noyau_of_row(x_i, r2_inside, float("-inf"), r2_at_end, ALIGN)
         v1_here_max = tl.reduce(v1_here_max_lanes, 1, noyau_merge_max_f32, keep_dims=True)
         v1_here = v1_here_max
@@ -267,7 +267,7 @@ def softmax_inner_3(x, v9, rows, n, x_stride0, n_STEP: tl.constexpr, x_stride0_S
         i1_cells = BLOCK * i1t_back + tl.arange(0, BLOCK)[:, None]
         i1_near = noyau_near(i1_cells, lead, n, ALIGN)
         i1_until = (i1t_back + 1) * BLOCK + i0 * x_stride0
-        x_i_2 = noyau_load(x + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, (rows - 1) * x_stride0 + n, i1_until, ALIGN, ENDS, 'evict_first')
+        x_i_2 = noyau_load(x + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, (rows - 1) * x_stride0 + n, i1_until, ALIGN, ENDS, "evict_first")
         v4_2 = x_i_2 - v1
         v5_2 = libdevice.exp(v4_2)
         v6_scale = noyau_scale(v6)

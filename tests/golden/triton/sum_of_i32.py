@@ -108,7 +108,7 @@ def sum_of_i32_0(x, v1_2_sum_of_piece, rows, n, rows_STEP: tl.constexpr, n_STEP:
     r1_near = noyau_near(r1_cells, lead, n, ALIGN)
     r1_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
     r1_until = (piece + 1) * SHARE + i0 * n
-    x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, '')
+    x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, "")
     v1_2_own_sum_lanes = noyau_of_row(x_i, r1_inside, 0, r1_at_end, ALIGN)
     v1_2_own_sum = tl.sum(v1_2_own_sum_lanes, axis=0)
     tl.store(v1_2_sum_of_piece + piece * rows + i0, v1_2_own_sum)
@@ -141,7 +141,7 @@ def sum_of_i32_2(x, v1, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, 
     r1_cells = tl.arange(0, COLUMNS)[None, :]
     r1_near = noyau_near(r1_cells, lead, n, ALIGN)
     r1_until = ((i0t + 1) * ROWS - 1) * n + COLUMNS
-    x_i = noyau_load(x + r1_line + r1_cells, i0_inside & r1_inside, i0_inside & r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, '')
+    x_i = noyau_load(x + r1_line + r1_cells, i0_inside & r1_inside, i0_inside & r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, "")
     v1_2_sum_lanes = tl.where(r1_inside, x_i, 0)
     v1_2_sum = tl.sum(v1_2_sum_lanes, axis=1, keep_dims=True)
     v1_2 = v1_2_sum
@@ -163,7 +163,7 @@ def sum_of_i32_3(x, v1, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, 
         r1_near = noyau_near(r1_cells, lead, n, ALIGN)
         r1_at_end = noyau_at_end(BLOCK * r1t, lead, n, ALIGN, BLOCK)
         r1_until = (r1t + 1) * BLOCK + i0 * n
-        x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, '')
+        x_i = noyau_load(x + r1_line + r1_cells, r1_inside, r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, "")
         v1_2_sum_lanes = v1_2_sum_lanes + noyau_of_row(x_i, r1_inside, 0, r1_at_end, ALIGN)
     v1_2_sum = tl.sum(v1_2_sum_lanes, axis=0)
     v1_2 = v1_2_sum
