@@ -245,6 +245,7 @@ class Op(OnTensors, Generic[P, R]):
         A size without a number is a small prime, families are f32 and i64. SignatureError where the maker does not
         give what the op takes, or a size is none of its names."""
         rng = np.random.default_rng(seed)
+        sizes = {name: _whole(size, f"{self.name}: {name}") for name, size in sizes.items()}
         if self.inputs is not None:
             return made_by(self.inputs, rng, sizes, self.description.reference.parameters, self.name)
         if self.signature is None:
@@ -289,7 +290,9 @@ class Op(OnTensors, Generic[P, R]):
 
     def gradient(self, function: F) -> F:
         """Supply the gradient, where none can be derived or a better one is known: `@op.gradient`. The function is
-        returned as it was. SignatureError where there is one already."""
+        returned as it was. SignatureError where there is one already, or it is no function."""
+        if not callable(function):
+            raise SignatureError(f"{self.name}: the gradient is a function, not {function!r}")
         if self.description.gradient is not None:
             raise SignatureError(f"{self.name} has a gradient already: {self.description.gradient.__name__}")
         with self.describing:

@@ -227,6 +227,10 @@ def test_a_gradient_is_kept_once():
         return given * by, None
 
     assert scale.description.gradient is slope
+    with pytest.raises(SignatureError, match="scale: the gradient is a function, not 3"):
+        scale.gradient(3)
+    with pytest.raises(SignatureError, match="scale: n is 'a', and a size is an integer"):
+        scale.make(n="a")
     with pytest.raises(SignatureError, match="scale has a gradient already: slope"):
         scale.gradient(slope)
 

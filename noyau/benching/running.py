@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import operator
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, SupportsIndex, TypeAlias
 
 from noyau.benching.candidates import Function
 from noyau.benching.inputs import as_arguments
@@ -54,6 +55,7 @@ def bench(
 
     Each candidate is verified: on a first call, and on runs that were timed, chosen at random; what is wrong is told
     and not ranked. InputError where inputs do not fit, or nothing is given to time; SignatureError as of a call."""
+    _require_wishes(budget_s, peers)
     numbers, place = combined(sizes or {}), device_of(args := as_arguments(args), device)
     if place:
         return _there(what, args, place, peers or {}, numbers, (budget_s, cold, flops, seed), say, record)
@@ -101,6 +103,24 @@ def _tasks(
     return function_tasks({**what, **peers}, args, numbers, flops, seed)
 
 
+def _each(numbers: object) -> Iterable[object]:
+    return numbers if isinstance(numbers, Iterable) and not isinstance(numbers, str) else (numbers,)
+
+
+def _size(name: str, given: object) -> int:
+    if isinstance(given, bool) or not isinstance(given, SupportsIndex) or operator.index(given) < 0:
+        raise InputError(f"{name} is {given!r}, and a size is an integer from 0")
+    return operator.index(given)
+
+
+def _require_wishes(budget_s: object, peers: object) -> None:
+    """InputError for what is no time, and for peers without names."""
+    if isinstance(budget_s, bool) or not isinstance(budget_s, int | float) or not budget_s > 0:
+        raise InputError(f"budget_s={budget_s!r} is no number of seconds above 0: budget_s=1")
+    if peers is not None and not isinstance(peers, Mapping):
+        raise InputError(f"peers={peers!r} has no names: peers={{'torch': f}}")
+
+
 def device_of(args: Arguments | None, device: str) -> str:
     """The GPU to time on, or nothing. InputError for a device that there is not."""
     if device not in ("", "cpu") and not re.fullmatch(r"cuda(:\d{1,3})?", device):
@@ -135,8 +155,10 @@ def _progress(say: Say | None) -> contextlib.AbstractContextManager[Say]:
 
 
 def combined(sizes: Numbers) -> list[dict[str, int]]:
-    """Each number of each size with each of the others."""
-    several = [[each] if isinstance(each, int) else list(each) for each in sizes.values()]
+    """Each number of each size with each of the others. InputError for what is no size."""
+    if not isinstance(sizes, Mapping):
+        raise InputError(f"sizes={sizes!r} names no size: give {{'n': 1024}}, or several numbers of each")
+    several = [[_size(name, each) for each in _each(numbers)] for name, numbers in sizes.items()]
     found = [dict(zip(sizes, numbers, strict=True)) for numbers in itertools.product(*several)]
     if not found or len(found) > MOST_SIZES:
         raise InputError(f"{len(found)} sets of sizes are asked for; give from 1 to {MOST_SIZES}")

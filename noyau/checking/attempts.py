@@ -109,6 +109,8 @@ def sizes_named(op: Op[..., Any]) -> tuple[str, ...]:
 def require_sizes(op: Op[..., Any], wanted: Sizes) -> None:
     """SignatureError for a size that the op has not, or that is none."""
     known = sizes_named(op)
+    if not isinstance(wanted, Mapping):
+        raise SignatureError(f"{op.name}: sizes={wanted!r} names no size; its sizes are: {', '.join(known) or 'none'}")
     for name, size in wanted.items():
         if name not in known:
             raise SignatureError(f"{op.name} has no size {name}; its sizes are: {', '.join(known) or 'none'}")

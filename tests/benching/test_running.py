@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
 
 import noyau
 from noyau.benching import racing
+from noyau.benching.running import combined
 from noyau.errors import CheckError, InputError, SignatureError
 from noyau.timing import fresh
 from tests.benching.samples import add_op
@@ -45,6 +47,27 @@ def test_what_is_wrong_is_told_with_its_cell_and_has_no_rank():
     with pytest.raises(CheckError, match=r"add: twin \[c\] is not ranked: wrong at out\[199\]"):
         found.raise_if_bad()
     assert "twin [c] is wrong: wrong at out[199]" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({"sizes": 3}, "sizes=3 names no size"),
+        ({"sizes": {"n": "a"}}, "n is 'a', and a size is an integer from 0"),
+        ({"sizes": {"n": [8, -1]}}, "n is -1, and a size is an integer from 0"),
+        ({"sizes": {"n": 2.5}}, "n is 2.5, and a size is an integer from 0"),
+        ({"budget_s": -1}, "budget_s=-1 is no number of seconds above 0: budget_s=1"),
+        ({"budget_s": "a"}, "budget_s='a' is no number of seconds above 0"),
+        ({"peers": abs}, "peers=<built-in function abs> has no names"),
+    ],
+)
+def test_wishes_that_are_none(said, told):
+    with pytest.raises(InputError, match=re.escape(told)):
+        noyau.bench({"a": np.exp, "b": np.exp}, lambda rng, n=8: (np.ones(n),), **said)
+
+
+def test_sizes_may_be_any_integers():
+    assert combined({"n": np.arange(2), "m": range(1)}) == [{"n": 0, "m": 0}, {"n": 1, "m": 0}]
 
 
 def test_a_peer_that_is_wrong_is_timed_and_not_ranked():

@@ -134,6 +134,8 @@ def test_the_sizes_that_there_are():
     assert sizes_named(op_of("f32[*rows, n] -> f32[*rows, n]")) == ("n", "rows_0", "rows_1")
     assert sizes_named(op_of("f32[n] -> f32[n]", inputs=lambda rng, m=3: rng.random(m))) == ("m",)
     assert sizes_named(noyau.op(lambda x: x)) == ()
+    with pytest.raises(SignatureError, match="<lambda>: sizes=3 names no size; its sizes are: n"):
+        require_sizes(op_of("f32[n] -> f32[n]"), 3)
     with pytest.raises(SignatureError, match="<lambda> has no size k; its sizes are: n"):
         require_sizes(op_of("f32[n] -> f32[n]"), {"k": 3})
     with pytest.raises(SignatureError, match="<lambda>: n is True, and a size is an integer from 0"):
