@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from noyau.ir.dims import Dim, maximum, product
-from noyau.ir.loops import Buffer, Expr, Guard, Kernel, Launch, Load, Role, Store
+from noyau.ir.loops import Buffer, Call, Expr, Guard, If, Index, Kernel, Launch, Let, Load, Loop, Role, Statement, Store
+from noyau.ir.operators import OPERATORS
 from noyau.ir.walk import every_expression, every_statement, extent_of
 from noyau.languages.c_expressions import Expressions
 from noyau.languages.names import Scopes
+
+USUAL = 1024  # what every size is taken to be, where flops are weighed against bytes
+FLOPS_A_BYTE = 3  # that a thread computes while it moves one
 
 
 def interface(kernel: Kernel, names: Scopes, expressions: Expressions) -> str:
@@ -127,15 +132,45 @@ def _scratch(kernel: Kernel) -> list[Dim]:
 
 def item_bytes(kernel: Kernel, launch: Launch) -> Dim:
     """The bytes that one item moves: those of the buffers that the launch touches, over its items, and one more. Of a
-    buffer that is looked into alone, nobody knows."""
+    buffer that is looked into alone, nobody knows. Where what is computed takes as long as several times as many bytes
+    do, it is so many times as many."""
     stored = {name for s in every_statement(launch.body) if isinstance(s, Store) for name in s.buffers}
     loads = [e for e in every_expression(launch.body) if isinstance(e, Load)]
     read = {e.buffer for e in loads if not any(name.startswith("#at") for d in e.index for name in d.names)}
     touched = stored | read
     total = sum((_bytes(buffer) for buffer in kernel.buffers if buffer.name in touched), Dim.of(0))
-    extent = extent_of(launch)
+    total, extent = total * _intensity(launch, total), extent_of(launch)
     whole = total // extent
     return 1 + (whole if whole * extent == total and extent.constant != 0 else total // maximum(extent, 1))
+
+
+def _intensity(launch: Launch, total: Dim) -> int:
+    """How many times as long as for its bytes a launch takes for its flops, at usual sizes; at least 1."""
+    with contextlib.suppress(ZeroDivisionError):
+        return max(1, round(_flops(launch.body, {}) / max(1, FLOPS_A_BYTE * _usual(total, {}))))
+    return 1
+
+
+def _flops(body: Iterable[Statement], known: dict[str, int]) -> int:
+    """What statements compute at usual sizes; `known` are indices that have a name."""
+    total = 0
+    for statement in body:
+        match statement:
+            case Loop(extent=extent, body=inner):
+                total += max(0, _usual(extent, known)) * _flops(inner, known)
+            case If(body=inner):
+                total += _flops(inner, known)
+            case Let(name, Index(dim)):
+                known[name] = _usual(dim, known)
+            case _:
+                calls = (expr for expr in every_expression((statement,)) if isinstance(expr, Call))
+                total += sum(OPERATORS[call.function].flops for call in calls)
+    return total
+
+
+def _usual(dim: Dim, known: Mapping[str, int]) -> int:
+    """A Dim where every size is usual, in the first round of each loop."""
+    return int(dim.evaluate({name: known.get(name, 0 if name.startswith("#") else USUAL) for name in dim.names}))
 
 
 def _bytes(buffer: Buffer) -> Dim:

@@ -16,7 +16,7 @@ from noyau.languages import c
 from noyau.languages.c_interface import item_bytes
 from tests.batching import build_many
 from tests.languages.kernels import GOLDEN, MORE, kernel_of
-from tests.nests import COL, COPY, ROW, kernel, load, loop, store
+from tests.nests import COL, COPY, ROW, call, kernel, load, loop, store
 from tests.nodes import F16, F32, F64, I64
 
 N, M = Dim.of("n"), Dim.of("m")
@@ -173,3 +173,31 @@ def test_a_launch_that_does_not_run_has_no_items():
     assert f"/* Items: rows where !({short}). */" in text
     assert f"case 0: return (!({short})) ? rows : 0;" in text
     assert f"case 1: return ({short}) ? (rows + 31) / 32 : 0;" in text
+
+
+def computed(*index, functions):
+    """A store of what functions make of a cell, one after the other."""
+    value = load("x", *index)
+    for function in functions:
+        value = call(function, value)
+    return store("y", value, *index)
+
+
+@pytest.mark.parametrize(
+    ("functions", "times"),
+    [
+        ((), 1),
+        (("negative",), 1),
+        (("exp",), 1),
+        (("exp", "log1p", "tanh"), 2),
+        (("sin", "tanh", "exp", "log1p", "exp"), 3),
+    ],
+)
+def test_what_computes_for_long_counts_as_more_bytes(functions, times):
+    """In as many rounds as the loops of a launch have."""
+    flat = kernel(loop("#i", "n", computed(ROW, functions=functions), axis=Axis.THREADS))
+    assert item_bytes(flat, flat.launches[0]) == Dim.of(8 * times + 1)
+    ends = {"inputs": (("x", F32, ["n", "m"]),), "outputs": (("y", F32, ["n", "m"]),)}
+    cells = loop("#j", "m", computed(ROW * M + COL, functions=functions))
+    rows = kernel(loop("#i", "n", cells, axis=Axis.THREADS), **ends)
+    assert item_bytes(rows, rows.launches[0]) == M * (8 * times) + 1
