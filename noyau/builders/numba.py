@@ -163,10 +163,8 @@ class Compiled:
         with contextlib.suppress(RuntimeError):  # no folder can be written: it is compiled in each process
             launch.enable_caching()
         try:
-            with (
-                without_collections(),
-                contextlib.suppress(OSError),
-            ):  # the disk is full: it is compiled, and kept in this process alone
+            # An OSError is a full disk: it is compiled, and kept in this process alone.
+            with without_collections(), contextlib.suppress(OSError):
                 launch.compile(tuple(types))
         except numba.core.errors.NumbaError as error:
             lines = [line.strip() for line in str(error).splitlines()]

@@ -136,9 +136,7 @@ class Run:
             self.made[function] = self.executed(rewritten_of(function))
         return self.made[function]
 
-    def divisor(self, value: Any) -> Any:
-        """What is divided by where Numba divides as NumPy does."""
-        return divisor(value)
+    divisor = staticmethod(divisor)  # what is divided by where Numba divides as NumPy does
 
     def executed(self, text: Rewritten) -> Callable[..., Any]:
         self.loops |= {(loop.file, loop.line): loop for loop in text.loops}

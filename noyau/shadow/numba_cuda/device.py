@@ -37,6 +37,7 @@ class Device:
     def __init__(self, launched: Launched, grid: tuple[int, int, int], block: tuple[int, int, int]) -> None:
         self._launched = launched
         self.gridDim, self.blockDim = Dim3(*grid), Dim3(*block)
+        self._sizes = tuple(blocks * threads for blocks, threads in zip(grid, block, strict=True))
         self.threadIdx, self.blockIdx = Dim3(), Dim3()
         self.warpsize = WARP
         self.atomic = Atomic()
@@ -80,8 +81,7 @@ class Device:
 
     def gridsize(self, ndim: int) -> Any:
         """The threads of the whole grid."""
-        sizes = [getattr(self.blockDim, axis) * getattr(self.gridDim, axis) for axis in AXES[:ndim]]
-        return sizes[0] if ndim == 1 else tuple(sizes)
+        return self._sizes[0] if ndim == 1 else self._sizes[:ndim]
 
     def lanemask_lt(self) -> int:
         return (1 << self.laneid) - 1

@@ -8,7 +8,8 @@ import inspect
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import FunctionType
+from functools import lru_cache
+from types import CodeType, FunctionType
 from typing import Any
 
 from noyau.errors import UnsupportedError
@@ -88,7 +89,7 @@ def _parsed(function: FunctionType) -> tuple[ast.FunctionDef, str]:
     """The definition of a function, its lines counted as in its file."""
     file = inspect.getsourcefile(function) or function.__code__.co_filename
     try:
-        lines, first = inspect.getsourcelines(function)
+        lines, first = _lines(function.__code__, function.__code__.co_filename)
         tree = ast.parse(textwrap.dedent("".join(lines)))
     except (OSError, SyntaxError) as fault:
         told = f"the source of {function.__name__} cannot be read ({fault})"
@@ -101,6 +102,12 @@ def _parsed(function: FunctionType) -> tuple[ast.FunctionDef, str]:
     for each in (*found.args.posonlyargs, *found.args.args, *found.args.kwonlyargs):
         each.annotation = None
     return found, file
+
+
+@lru_cache(maxsize=256)
+def _lines(code: CodeType, _file: str) -> tuple[list[str], int]:
+    """The lines of a function, looked for once, not at each launch; `_file`: alike codes of two files differ."""
+    return inspect.getsourcelines(code)
 
 
 def _named(function: FunctionType, tree: ast.Module, place: str) -> ast.FunctionDef:
