@@ -27,8 +27,9 @@ from noyau.planning import Planned
 with as_file(files("noyau.models") / "llama_tiny_dynamo.onnx") as model:
     shown = noyau.show(model)
 print(shown.title, "has", len(shown.operators), "operators;", len(shown.plan.kernels), "kernels cover most of them:")
+width = max(len(kernel.operator) for kernel in shown.plan.kernels)
 for kernel in shown.plan.kernels:
-    print(f"  {kernel.operator:38} {len(kernel.groups)}x  {' '.join(kernel.replaces)}")
+    print(f"  {kernel.operator:{width}} {len(kernel.groups)}x  {' '.join(kernel.replaces)}")
 
 
 # %%

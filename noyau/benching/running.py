@@ -55,8 +55,7 @@ def bench(
 
     Each candidate is verified: on a first call, and on runs that were timed, chosen at random; what is wrong is told
     and not ranked. InputError where inputs do not fit, or nothing is given to time; SignatureError as of a call."""
-    _require_wishes(budget_s, peers)
-    numbers, place = combined(sizes or {}), device_of(args := as_arguments(args), device)
+    numbers, place = _wished(sizes, budget_s, peers), device_of(args := as_arguments(args), device)
     if place:
         return _there(what, args, place, peers or {}, numbers, (budget_s, cold, flops, seed), say, record)
     cores, found = usable_cores(), []
@@ -113,12 +112,13 @@ def _size(name: str, given: object) -> int:
     return operator.index(given)
 
 
-def _require_wishes(budget_s: object, peers: object) -> None:
-    """InputError for what is no time, and for peers without names."""
+def _wished(sizes: Numbers | None, budget_s: object, peers: object) -> list[dict[str, int]]:
+    """The sizes in turn. InputError for what is none, for what is no time, and for peers without names."""
     if isinstance(budget_s, bool) or not isinstance(budget_s, int | float) or not budget_s > 0:
         raise InputError(f"budget_s={budget_s!r} is no number of seconds above 0: budget_s=1")
     if peers is not None and not isinstance(peers, Mapping):
         raise InputError(f"peers={peers!r} has no names: peers={{'torch': f}}")
+    return combined({} if sizes is None else sizes)
 
 
 def device_of(args: Arguments | None, device: str) -> str:
