@@ -47,7 +47,7 @@ def fitted(tape: Tape, value: Node, shape: Shape) -> Node:
 def setitem(array: Traced, key: Any, value: Any) -> None:
     """array[key] = value."""
     tape, dtype = array.tape, array.node.dtype
-    key = unmasked(key)
+    key = unmasked(array, key)
     if is_mask(key):
         write_where(array, key, value)
         return
@@ -87,7 +87,7 @@ def scattered_at(monoid: str, array: Traced, key: Any, value: Any, *, taken_away
     """ufunc.at: each of several cells with one place counts; `taken_away`: a sum of negative values. UnsupportedError
     where NumPy computes in a wider dtype and rounds after each of them."""
     tape, dtype = array.tape, array.node.dtype
-    plan = parsed(array, unmasked(key))
+    plan = parsed(array, unmasked(array, key))
     given = traced(tape, value).node
     if not _merges_alike(monoid, dtype, given):
         told = f"{given.dtype.value} into {dtype.value}, which NumPy rounds after each cell"

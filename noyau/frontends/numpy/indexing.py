@@ -53,7 +53,7 @@ class Key:
 
 def getitem(array: Traced, key: Any) -> Any:
     """The part of an array that a key names. What a mask picks has no shape beforehand: it is a `Masked`."""
-    key = unmasked(key)
+    key = unmasked(array, key)
     if is_mask(key):
         return FUNCTIONS["masked"](array, masked_key(array, key))
     made = read(array, parsed(array, key))
@@ -148,16 +148,27 @@ def _entry(tape: Tape, each: Any, extent: Dim) -> Slice | Dim | Node | Count:
             return _place(tape, each, extent)
 
 
-def unmasked(key: Any) -> Any:
-    """A key in which masks that are known are the places where they are true."""
+def unmasked(array: Traced, key: Any) -> Any:
+    """A key in which masks that are known are the places where they are true; the array must have their extents."""
     made: list[Any] = []
-    for each in _entries(key):
-        array = np.asarray(each) if isinstance(each, list) and not has_traced(each) else each
-        if isinstance(array, np.ndarray) and array.dtype == bool and array.ndim:
-            made.extend(np.nonzero(array))
+    entries = [np.asarray(e) if isinstance(e, list) and not has_traced(e) else e for e in _entries(key)]
+    axis, rest = 0, array.ndim - sum(map(_spans, entries))
+    for each in entries:
+        if isinstance(each, np.ndarray) and each.dtype == bool and each.ndim:
+            for extent, dim in zip(each.shape, array.node.shape[axis:], strict=False):
+                array.tape.demand_equal(dim, extent)
+            made.extend(np.nonzero(each))
         else:
             made.append(each)
+        axis += rest if each is Ellipsis else _spans(each)
     return tuple(made) if isinstance(key, tuple) or len(made) > 1 else made[0]
+
+
+def _spans(entry: Any) -> int:
+    """How many axes an entry of a key is about, without what Ellipsis stands for."""
+    if isinstance(entry, Traced | np.ndarray) and entry.dtype == bool:
+        return entry.ndim
+    return int(entry is not None and entry is not Ellipsis)
 
 
 def is_mask(key: Any) -> bool:
@@ -301,9 +312,11 @@ def _counted(tape: Tape, key: Any, extent: Dim) -> Count | None:
 
 
 def _indices(tape: Tape, key: Any, extent: Dim) -> Node:
-    """Indices as they are looked up: those below 0 count from the end."""
+    """Indices as they are looked up: those below 0 count from the end. What is known of them the axis must have."""
     if isinstance(key, np.ndarray) or not (isinstance(key, Traced) or has_traced(key)):
         key = np.asarray(key, None if np.size(key) else np.int64)
+        if key.size and key.dtype.kind in "iu":
+            tape.demand_at_most(max(int(key.max()) + 1, -int(key.min())), extent)
     node = traced(tape, key).node
     if node.dtype is DType.BOOL:
         raise UnsupportedError("a mask of bools has a result of unknown shape; use np.where")

@@ -159,3 +159,43 @@ def test_places_that_count_too_far_are_refused_when_it_runs():
 
 def test_places_of_no_axes():
     found(lambda a: (np.take(a, 0, axis=1), a.take(2), a[np.array(-1)], a[np.array(0)] + a[np.array([0])]), x(3, 4))
+
+
+@pytest.mark.parametrize(
+    ("function", "wanted"),
+    [
+        (lambda a: a[:, [2, 0]], ["3 <= x0_1"]),
+        (lambda a: a[:, np.array([-4, 1])], ["4 <= x0_1"]),
+        (lambda a: a[[1, 0], [3, -1]], ["2 <= x0_0", "4 <= x0_1"]),
+        (lambda a: np.take(a, [2, 1], 1), ["3 <= x0_1"]),
+        (lambda a: np.take(a, [9, 1], 1, mode="clip"), []),
+    ],
+)
+def test_an_axis_must_have_the_places_that_are_known(function, wanted):
+    """NumPy refuses them also where nothing is looked up."""
+    assert [str(each) for each in found(function, x(3, 4)).assumed] == wanted
+
+
+@pytest.mark.parametrize(
+    ("function", "extents"),
+    [
+        (lambda a: a[np.array([True, False, True])], {"x0_0": 3}),
+        (lambda a: a[..., [True, False, False, True]], {"x0_1": 4}),
+        (lambda a: a[np.eye(3, 4, dtype=bool)], {"x0_0": 3, "x0_1": 4}),
+        (lambda a: a[None, :, np.arange(4) > 1], {"x0_1": 4}),
+    ],
+)
+def test_an_array_must_have_the_extents_of_a_known_mask(function, extents):
+    assert found(function, x(3, 4)).specialised == extents
+
+
+def test_what_is_written_under_known_masks_and_places_must_be_there():
+    def written(a):
+        out = a.copy()
+        out[np.array([True, False, True])] = 2
+        np.add.at(out, [1, 1], 5)
+        out[:, [3, 0]] = 1
+        return out
+
+    made = found(written, x(3, 4))
+    assert (made.specialised, [str(each) for each in made.assumed]) == ({"x0_0": 3}, ["4 <= x0_1"])
