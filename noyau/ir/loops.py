@@ -101,12 +101,14 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A scalar function of the operator table. `at_most_0`: a hint that its operand is never above 0."""
+    """A scalar function of the operator table. `at_most_0`: a hint that its operand is never above 0. `share`: one that
+    it is a quotient of a number from 0 to 1 by a larger one, which is the same in all rounds of the loop around."""
 
     function: str
     operands: tuple[Expr, ...]
     dtype: DType
     at_most_0: bool = False
+    share: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,32 @@ static inline void noyau_write_around(void *restrict to, const void *restrict fr
     memcpy(line, cells, bytes);
 }
 
+/* Whether a line of 64 bytes begins there, and such lines, of a known number of bytes: the compiler may have them in
+   registers. */
+static inline int noyau_begins_line(const void *to)
+{
+#if defined(NOYAU_AROUND)
+    return !((uintptr_t)to & 63);
+#else
+    (void)to;
+    return 0;
+#endif
+}
+
+static inline __attribute__((always_inline))
+void noyau_write_lines(void *restrict to, const void *restrict from, size_t bytes)
+{
+#if defined(NOYAU_AROUND)
+    for (size_t at = 0; at < bytes; at += sizeof(noyau_vector)) {
+        noyau_vector vector;
+        memcpy(&vector, (const char *)from + at, sizeof vector);
+        NOYAU_AROUND((noyau_vector *)((char *)to + at), vector);
+    }
+#else
+    memcpy(to, from, bytes);
+#endif
+}
+
 /* After the last of them, before another thread is told that they are there. */
 static inline void noyau_written_around(void)
 {

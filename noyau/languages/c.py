@@ -16,6 +16,7 @@ from noyau.ir.loops import (
     Kernel,
     Launch,
     Let,
+    Load,
     Loop,
     Prefetch,
     Role,
@@ -23,10 +24,11 @@ from noyau.ir.loops import (
     Statement,
     Store,
 )
-from noyau.ir.walk import every_statement, on_threads
+from noyau.ir.walk import every_expression, every_statement, on_threads
 from noyau.languages.c_expressions import Expressions
 from noyau.languages.c_interface import interface
 from noyau.languages.c_joining import Printed, text_of
+from noyau.languages.c_lines import Staged, begins_lines, in_lines, lines_of, staged, written_lines
 from noyau.languages.c_pairs import Open, in_pair, open_pairs
 from noyau.languages.c_short import copied_around, is_in_registers, starts_at_zero, turned_by_word
 from noyau.languages.c_tables import TYPES, WIDTH
@@ -71,7 +73,8 @@ class Printer(Statements):
         self.kernel = kernel
         self.names = Scopes(kernel, anonymous=anonymous)
         self.expressions = Expressions(kernel, self.names)
-        self.rows: list[str] = []  # what the launch has taken from malloc
+        self.lines: set[str] = set()  # arrays of cells that are whole lines
+        self.rows: list[str] = []  # what the launch has taken
 
     def launch(self, position: int, launch: Launch) -> str:
         """The function that runs items [begin, end) of a launch."""
@@ -122,7 +125,7 @@ class Printer(Statements):
             self.expressions.memory[alloc.name] = alloc
             name, kind = self.names.bind(alloc.name), TYPES[alloc.dtype]
             count = closed(self.expressions.dim(product(alloc.shape)))
-            yield f"{INDENT}{kind} *restrict {name} = malloc((size_t){count} * sizeof(*{name}) + 1);"
+            yield f"{INDENT}{kind} *restrict {name} = noyau_take((size_t){count} * sizeof(*{name}));"
             self.rows.append(name)
         if self.rows:
             yield f"{INDENT}if ({' || '.join(f'!{name}' for name in self.rows)}) {{"
@@ -131,7 +134,7 @@ class Printer(Statements):
             yield f"{INDENT}}}"
 
     def give_back(self) -> list[str]:
-        return [f"free({name});" for name in self.rows]
+        return [f"noyau_give_back({name});" for name in self.rows]
 
     def threads(self, launch: Launch) -> Iterator[str]:
         """What stands before the loops on threads, then these as one counted loop over the call's items."""
@@ -188,8 +191,20 @@ class Printer(Statements):
         match left:
             case [Alloc() as memory, filled, *rest] if starts_at_zero(memory, filled):
                 return self.zeros(memory), rest
+            case _ if made := staged(left):
+                return self.by_lines(made), left[len(made.statements) :]
             case _:
                 return super().first(left)
+
+    def by_lines(self, made: Staged) -> Iterator[str]:
+        """A tile that is written around the caches, a few lines at a time where it begins with one."""
+        yield self.opens.format(begins_lines(made, self.expressions))
+        self.lines |= {lines_of(alloc.name) for alloc in made.memory}
+        yield from self.inner((in_lines(made),))
+        yield self.turns
+        with self.names.block():
+            yield from indented([line for s in made.statements for line in self.statement(s, last=False)])
+        yield from self.closes
 
     def zeros(self, memory: Alloc) -> Iterator[str]:
         """Memory that is 0 at first, in its declaration: a loop over it would become a call of memset."""
@@ -223,7 +238,8 @@ class Printer(Statements):
         yield f"if ({index} < 0 || {index} >= {extent}) {f'{{ {back} }}' if self.rows else back}"
 
     def copied_around(self, loop: Loop) -> str:
-        return copied_around(loop, self.expressions)
+        lines = self.lines & {expr.buffer for expr in every_expression(loop.body) if isinstance(expr, Load)}
+        return (written_lines if lines else copied_around)(loop, self.expressions)
 
     def rounds(self, loop: Loop) -> Iterator[str]:
         if (line := turned_by_word(loop, self.expressions)) is not None:

@@ -32,6 +32,7 @@ def text_of(parts: Sequence[Printed], comment: str = "") -> str:
         LANES if any("NOYAU_LANES" in body for body in bodies) else "",
         PREFETCH if any("NOYAU_PREFETCH" in body for body in bodies) else "",
         PAIRS if any("noyau_pair(" in body or "noyau_store_pair(" in body for body in bodies) else "",
+        _file("taken.h") if any("noyau_take(" in body for body in bodies) else "",
         _file("around.h") if any("noyau_write_around" in body for body in bodies) else "",
         _file("turn.h") if any("noyau_turn(" in body for body in bodies) else "",
         cmath.text(functions),

@@ -82,6 +82,8 @@ class Expressions(ABC):
                 return self.load(expr)
             case Call("exp", operands, DType.F32, at_most_0=True):
                 return self.function("noyau_exp_negative_f32", operands)
+            case Call("divide", operands, DType.F32, share=True):
+                return self.function("noyau_share_f32", operands)
             case Call(function, operands, dtype):
                 return self.call(function, operands, dtype)
             case Fold():

@@ -158,7 +158,9 @@ def _loop(loop: Loop, size: Dim, change: _Around) -> Statements:
     *before, tile = tiles.body
     assert isinstance(tile, Loop)
     ahead = fetch(change.rows, loop, Dim.of(tiles.var) * TILE, TILE)
-    large = replace(tiles, body=(*before, *ahead, *_staged(tile, change)))
+    staged = _staged(tile, change)
+    memory = tuple(s for s in staged if isinstance(s, Alloc))
+    large = replace(tiles, body=(*before, *memory, *ahead, *staged[len(memory) :]))
     return _either(size, change.least_bytes, (loop,), (large,))
 
 

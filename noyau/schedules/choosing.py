@@ -23,7 +23,7 @@ from noyau.schedules.rows import folds_of, row
 from noyau.schedules.scans import scan
 from noyau.schedules.scatters import merges, scatter
 from noyau.schedules.short import short_rows
-from noyau.schedules.signs import note_signs
+from noyau.schedules.signs import keep_shares, note_signs
 from noyau.schedules.stages import in_stages
 from noyau.schedules.steps import Statements, carries, chain, flatten, loads_of, nested, stride_of, with_bodies
 from noyau.schedules.together import are_alike, lets_of_folds
@@ -62,7 +62,7 @@ def schedule(kernel: Kernel, options: Options = USUAL) -> Kernel:
     made = in_whole_tiles(write_around(made, options.around_bytes) if options.around_bytes else made)
     made = cut_at_bounds(made)
     made = in_pairs(made) if options.pairs else made
-    return in_stages(made) if options.stages else made
+    return keep_shares(in_stages(made) if options.stages else made)
 
 
 def _one(kernel: Kernel, options: Options) -> Kernel:

@@ -131,8 +131,10 @@ def test_memory_of_a_thread_is_taken_once_and_given_back():
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     assert run(made, x, pieces=2)[0].tolist() == x[:, ::-1].tolist()
     text = c.source(made)
-    assert len(re.findall(r"malloc\(", text)) == 2
-    assert text.count("free(row);") == text.count("free(other);") == 3  # no memory, an index out of bounds, the end
+    assert len(re.findall(r"= noyau_take\(", text)) == 2
+    assert (
+        text.count("noyau_give_back(row);") == text.count("noyau_give_back(other);") == 3
+    )  # no memory, an index out of bounds, the end
 
 
 def test_no_memory_is_a_status():

@@ -26,7 +26,8 @@ COUNTS = {np.float32: 1 << 18, np.float64: 1 << 16}
 C_TYPES = {"float": np.float32, "double": np.float64, "uint16_t": np.uint16, "uint8_t": np.uint8}
 CONVERSIONS = {name for name in cmath.NAMES if "_to_" in name}
 SWEPT = sorted(cmath.NAMES - CONVERSIONS)
-LOOPS = sorted(cmath.NAMES | {"noyau_exp_negative_f32"})  # which promises nothing where it is not called
+# Those of what is known promise nothing elsewhere.
+LOOPS = sorted(cmath.NAMES | {"noyau_exp_negative_f32", "noyau_share_f32"})
 # What is the C library's in float64. Everything else is vectorised, and all of float32.
 LIBRARY = (
     "acos acosh asin asinh atan atan2 atanh cbrt cos cosh erfc exp2 expm1 floor_divide floor_mod fmod log10 log1p log2"
@@ -193,6 +194,21 @@ def test_e_to_what_is_never_above_0_is_e_to_anything(run):
     normal = ~(want < 2**-120)  # below it the product with the scale is rounded apart
     assert np.array_equal(got[normal], want[normal], equal_nan=True)
     assert ulps(got[~normal], np.exp(x[~normal].astype(np.float64))).max() <= cmath.ULP["noyau_exp_f32"]
+
+
+def test_a_share_is_the_quotient(run, request):
+    """Its very bits where products are fused with sums; of denormals the last bit may be another one."""
+    rng = np.random.default_rng(0)
+    part = np.concatenate(
+        [[0, 1, 1, np.nan], np.exp(-60 * rng.random(100000) ** 2), 2.0 ** -rng.uniform(100, 149, 1000)]
+    )
+    whole = np.concatenate([[1, 1, 3e38, 2], 2 ** rng.uniform(0, 20, 50000), rng.integers(1, 5000, part.size - 50004)])
+    part, whole = part.astype(np.float32), whole.astype(np.float32)
+    got, truth = run("noyau_share_f32", part, whole), part.astype(np.float64) / whole
+    _, level = request.node.callspec.params["run"]
+    normal = ~(truth < 2.0**-126)
+    assert ulps(got, truth)[normal].max() <= (0.5 if level == 3 else 2)
+    assert ulps(got, truth)[~normal].max() <= 1
 
 
 def test_ulps_measures():

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from noyau.dtypes import DType
@@ -89,6 +91,56 @@ def test_what_is_below_the_largest_of_its_own_is_never_above_0(graph):
 )
 def test_what_may_be_above_0_is_not_marked(graph):
     assert marks(graph) == {False}
+
+
+def share(of="max", whole="sum", over=(1,), of_which=(1,)):
+    """e / sum(e) along an axis, or axes, with e = exp(x - m), where m is the largest, or the like, along some."""
+    g = Group()
+    x = g.input("x", F32, *ROWS)
+
+    def along(monoid, name, axes):
+        kept = [dim for at, dim in enumerate(ROWS) if at not in axes]
+        index = tuple(dim for at, dim in enumerate(indices(2)) if at not in axes)
+        return g.add(View(index), [g.add(Reduce(monoid, axes), [name], F32, kept)], F32, shape_of(ROWS))
+
+    e = g.map("exp", g.map("subtract", x, along(of, x, of_which)))
+    g.map("divide", e, along(whole, e, over))
+    return g.graph()
+
+
+def shares(kernel):
+    """Whether each quotient of a kernel is known to be a share."""
+    calls = [expr for launch in kernel.launches for expr in every_expression(launch.body) if isinstance(expr, Call)]
+    return {call.share for call in calls if call.function == "divide"}
+
+
+@pytest.mark.parametrize(
+    "graph", [softmax(), shifted(), share(), share(over=(0,), of_which=(0,)), share(over=(0, 1), of_which=(0, 1))]
+)
+def test_a_part_of_the_sum_over_what_the_largest_is_of_is_a_share(graph):
+    assert shares(note_signs(flatten(lowered(graph)))) == {True}
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        share("min"),
+        share(whole="max"),
+        share(over=(0,)),
+        share(of_which=(0,)),
+        share(of_which=(0, 1)),
+        share(over=(0, 1)),
+    ],
+)
+def test_a_part_of_what_may_be_less_than_1_is_none(graph):
+    assert shares(note_signs(flatten(lowered(graph)))) == {False}
+
+
+def test_a_share_is_marked_where_its_sum_is_that_of_all_rounds():
+    """Side by side, each row has another one."""
+    made = schedule(lowered(softmax()))
+    long, short = (shares(replace(made, launches=(launch,))) for launch in made.launches)
+    assert (long, short) == ({True}, {False})
 
 
 @pytest.mark.parametrize("language", [c, numba], ids=["c", "numba"])

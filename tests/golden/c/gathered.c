@@ -86,6 +86,32 @@ static inline void noyau_write_around(void *restrict to, const void *restrict fr
     memcpy(line, cells, bytes);
 }
 
+/* Whether a line of 64 bytes begins there, and such lines, of a known number of bytes: the compiler may have them in
+   registers. */
+static inline int noyau_begins_line(const void *to)
+{
+#if defined(NOYAU_AROUND)
+    return !((uintptr_t)to & 63);
+#else
+    (void)to;
+    return 0;
+#endif
+}
+
+static inline __attribute__((always_inline))
+void noyau_write_lines(void *restrict to, const void *restrict from, size_t bytes)
+{
+#if defined(NOYAU_AROUND)
+    for (size_t at = 0; at < bytes; at += sizeof(noyau_vector)) {
+        noyau_vector vector;
+        memcpy(&vector, (const char *)from + at, sizeof vector);
+        NOYAU_AROUND((noyau_vector *)((char *)to + at), vector);
+    }
+#else
+    memcpy(to, from, bytes);
+#endif
+}
+
 /* After the last of them, before another thread is told that they are there. */
 static inline void noyau_written_around(void)
 {
@@ -161,10 +187,18 @@ static int32_t gathered_0(const noyau_call *call, int64_t begin, int64_t end)
         if (4194304LL <= (b * n * s * 4)) {
             for (int64_t i2w = 0; i2w < (n + 255) / 256; ++i2w) {
                 const int64_t i2_count = noyau_minimum_i64(256, n - i2w * 256);
-                float v2_tile[256];
-                NOYAU_LANES
-                for (int64_t i2 = 0; i2 < i2_count; ++i2) v2_tile[i2] = table[at * n + i2w * 256 + i2];
-                noyau_write_around(&v2[i1 * n + i2w * 256], v2_tile, (size_t)i2_count * sizeof(*v2_tile));
+                if (i2_count == 256 && noyau_begins_line(&v2[i1 * n + i2w * 256])) {
+                    for (int64_t i2l = 0; i2l < 8; ++i2l) {
+                        float v2_tile_lines[32];
+                        for (int64_t i2 = 0; i2 < 32; ++i2) v2_tile_lines[i2] = table[at * n + i2w * 256 + i2l * 32 + i2];
+                        noyau_write_lines(&v2[i1 * n + i2w * 256 + i2l * 32], v2_tile_lines, sizeof v2_tile_lines);
+                    }
+                } else {
+                    float v2_tile[256];
+                    NOYAU_LANES
+                    for (int64_t i2 = 0; i2 < i2_count; ++i2) v2_tile[i2] = table[at * n + i2w * 256 + i2];
+                    noyau_write_around(&v2[i1 * n + i2w * 256], v2_tile, (size_t)i2_count * sizeof(*v2_tile));
+                }
             }
         } else {
             NOYAU_LANES

@@ -94,6 +94,32 @@ static inline void noyau_write_around(void *restrict to, const void *restrict fr
     memcpy(line, cells, bytes);
 }
 
+/* Whether a line of 64 bytes begins there, and such lines, of a known number of bytes: the compiler may have them in
+   registers. */
+static inline int noyau_begins_line(const void *to)
+{
+#if defined(NOYAU_AROUND)
+    return !((uintptr_t)to & 63);
+#else
+    (void)to;
+    return 0;
+#endif
+}
+
+static inline __attribute__((always_inline))
+void noyau_write_lines(void *restrict to, const void *restrict from, size_t bytes)
+{
+#if defined(NOYAU_AROUND)
+    for (size_t at = 0; at < bytes; at += sizeof(noyau_vector)) {
+        noyau_vector vector;
+        memcpy(&vector, (const char *)from + at, sizeof vector);
+        NOYAU_AROUND((noyau_vector *)((char *)to + at), vector);
+    }
+#else
+    memcpy(to, from, bytes);
+#endif
+}
+
 /* After the last of them, before another thread is told that they are there. */
 static inline void noyau_written_around(void)
 {
@@ -284,14 +310,26 @@ static int32_t log_softmax_kept_0(const noyau_call *call, int64_t begin, int64_t
         if (4194304LL <= (n * rows * 4)) {
             for (int64_t i1w = 0; i1w < (n + 255) / 256; ++i1w) {
                 const int64_t i1_count = noyau_minimum_i64(256, n - i1w * 256);
-                float v10_tile[256];
-                NOYAU_LANES
-                for (int64_t i1 = 0; i1 < i1_count; ++i1) {
-                    const float x_i = x[i0 * n + i1w * 256 + i1];
-                    const float v4 = x_i - v1;
-                    v10_tile[i1] = v4 - v8;
+                if (i1_count == 256 && noyau_begins_line(&v10[i0 * n + i1w * 256])) {
+                    for (int64_t i1l = 0; i1l < 8; ++i1l) {
+                        float v10_tile_lines[32];
+                        for (int64_t i1 = 0; i1 < 32; ++i1) {
+                            const float x_i = x[i0 * n + i1w * 256 + i1l * 32 + i1];
+                            const float v4 = x_i - v1;
+                            v10_tile_lines[i1] = v4 - v8;
+                        }
+                        noyau_write_lines(&v10[i0 * n + i1w * 256 + i1l * 32], v10_tile_lines, sizeof v10_tile_lines);
+                    }
+                } else {
+                    float v10_tile[256];
+                    NOYAU_LANES
+                    for (int64_t i1 = 0; i1 < i1_count; ++i1) {
+                        const float x_i = x[i0 * n + i1w * 256 + i1];
+                        const float v4 = x_i - v1;
+                        v10_tile[i1] = v4 - v8;
+                    }
+                    noyau_write_around(&v10[i0 * n + i1w * 256], v10_tile, (size_t)i1_count * sizeof(*v10_tile));
                 }
-                noyau_write_around(&v10[i0 * n + i1w * 256], v10_tile, (size_t)i1_count * sizeof(*v10_tile));
             }
         } else {
             NOYAU_LANES

@@ -111,6 +111,32 @@ static inline void noyau_write_around(void *restrict to, const void *restrict fr
     memcpy(line, cells, bytes);
 }
 
+/* Whether a line of 64 bytes begins there, and such lines, of a known number of bytes: the compiler may have them in
+   registers. */
+static inline int noyau_begins_line(const void *to)
+{
+#if defined(NOYAU_AROUND)
+    return !((uintptr_t)to & 63);
+#else
+    (void)to;
+    return 0;
+#endif
+}
+
+static inline __attribute__((always_inline))
+void noyau_write_lines(void *restrict to, const void *restrict from, size_t bytes)
+{
+#if defined(NOYAU_AROUND)
+    for (size_t at = 0; at < bytes; at += sizeof(noyau_vector)) {
+        noyau_vector vector;
+        memcpy(&vector, (const char *)from + at, sizeof vector);
+        NOYAU_AROUND((noyau_vector *)((char *)to + at), vector);
+    }
+#else
+    memcpy(to, from, bytes);
+#endif
+}
+
 /* After the last of them, before another thread is told that they are there. */
 static inline void noyau_written_around(void)
 {
@@ -250,10 +276,10 @@ static int32_t residual_rms_norm_bf16_0(const noyau_call *call, int64_t begin, i
         if (4194304LL <= (n * rows * 2)) {
             for (int64_t i1w = 0; i1w < (n + 255) / 256; ++i1w) {
                 const int64_t i1_count = noyau_minimum_i64(256, n - i1w * 256);
-                for (int64_t i1p = 0; i1p < 8; ++i1p) NOYAU_PREFETCH(&x[(i0 + 1) * n + i1w * 256 + i1p * 32]);
-                for (int64_t i1p = 0; i1p < 8; ++i1p) NOYAU_PREFETCH(&r[(i0 + 1) * n + i1w * 256 + i1p * 32]);
                 uint16_t v3_tile[256];
                 uint16_t v17_tile[256];
+                for (int64_t i1p = 0; i1p < 8; ++i1p) NOYAU_PREFETCH(&x[(i0 + 1) * n + i1w * 256 + i1p * 32]);
+                for (int64_t i1p = 0; i1p < 8; ++i1p) NOYAU_PREFETCH(&r[(i0 + 1) * n + i1w * 256 + i1p * 32]);
                 NOYAU_LANES
                 for (int64_t i1h = 0; i1h < i1_count / 2; ++i1h) {
                     const uint32_t x_pair = noyau_pair(&x[i0 * n + i1w * 256 + i1h * 2]);

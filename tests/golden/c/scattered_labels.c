@@ -54,6 +54,23 @@ enum { NOYAU_OK = 0, NOYAU_INDEX_OUT_OF_BOUNDS = 1, NOYAU_OUT_OF_MEMORY = 2 };
 #define NOYAU_PREFETCH(cell) ((void)0)
 #endif
 
+/* Memory of a thread, which begins with a line of 64 bytes: vectors that lie in two lines take as long as two. Before
+   it stands what malloc gave, which is given back. */
+static inline void *noyau_take(size_t bytes)
+{
+    char *taken = malloc(bytes + 64 + sizeof(void *));
+    if (!taken) return NULL;
+    char *line = taken + sizeof(void *);
+    line += -(uintptr_t)line & 63;
+    ((void **)line)[-1] = taken;
+    return line;
+}
+
+static inline void noyau_give_back(void *line)
+{
+    if (line) free(((void **)line)[-1]);
+}
+
 /* Cells that are not read again soon, written around the caches where the processor can: whole lines of 64 bytes. The
    cells before the first one and after the last go through the caches, and all do where they are few and do not begin
    with a line. By the compiler's own functions: the headers that name them take a third of a second to compile. */
@@ -92,6 +109,32 @@ static inline void noyau_write_around(void *restrict to, const void *restrict fr
     if (!bytes) return; /* a call that copies nothing takes as long as a line */
 #endif
     memcpy(line, cells, bytes);
+}
+
+/* Whether a line of 64 bytes begins there, and such lines, of a known number of bytes: the compiler may have them in
+   registers. */
+static inline int noyau_begins_line(const void *to)
+{
+#if defined(NOYAU_AROUND)
+    return !((uintptr_t)to & 63);
+#else
+    (void)to;
+    return 0;
+#endif
+}
+
+static inline __attribute__((always_inline))
+void noyau_write_lines(void *restrict to, const void *restrict from, size_t bytes)
+{
+#if defined(NOYAU_AROUND)
+    for (size_t at = 0; at < bytes; at += sizeof(noyau_vector)) {
+        noyau_vector vector;
+        memcpy(&vector, (const char *)from + at, sizeof vector);
+        NOYAU_AROUND((noyau_vector *)((char *)to + at), vector);
+    }
+#else
+    memcpy(to, from, bytes);
+#endif
 }
 
 /* After the last of them, before another thread is told that they are there. */
@@ -154,6 +197,15 @@ NOYAU_INLINE float noyau_exp_negative_f32(float x) {
     return noyau_exp_slope_f32(r) * (r * scale) + scale;
 }
 
+/* part / whole for 0 <= part <= 1 <= whole: a product with the inverse, which a loop over parts computes once, and what
+   that leaves over in another one. Where products are fused with sums it has the quotient's bits, but for denormals;
+   else it is within 2 units of its last place. */
+NOYAU_INLINE float noyau_share_f32(float part, float whole) {
+    const float inverse = 1 / whole;
+    const float near = part * inverse;
+    return near + (part - near * whole) * inverse;
+}
+
 static inline int64_t noyau_maximum_i64(int64_t a, int64_t b)
 {
     return a > b ? a : b;
@@ -173,7 +225,7 @@ static int32_t scattered_labels_0(const noyau_call *call, int64_t begin, int64_t
     const int64_t rows = call->sizes[0];
     const int64_t n = call->sizes[1];
 
-    float *restrict kept_v7_2 = malloc((size_t)n * sizeof(*kept_v7_2) + 1);
+    float *restrict kept_v7_2 = noyau_take((size_t)n * sizeof(*kept_v7_2));
     if (!kept_v7_2) {
         return NOYAU_OUT_OF_MEMORY;
     }
@@ -182,7 +234,7 @@ static int32_t scattered_labels_0(const noyau_call *call, int64_t begin, int64_t
         const int64_t ids_i = ids[i0];
         const int64_t at = 0 < n ? ids_i : 0LL;
         if (0 < n) {
-            if (at < 0 || at >= n) { free(kept_v7_2); return NOYAU_INDEX_OUT_OF_BOUNDS; }
+            if (at < 0 || at >= n) { noyau_give_back(kept_v7_2); return NOYAU_INDEX_OUT_OF_BOUNDS; }
         }
         float v3_max[32];
         int32_t v3_nan[32];
@@ -277,27 +329,40 @@ static int32_t scattered_labels_0(const noyau_call *call, int64_t begin, int64_t
         if (4194304LL <= (n * rows * 4)) {
             for (int64_t i1w = 0; i1w < (n + 255) / 256; ++i1w) {
                 const int64_t i1_count = noyau_minimum_i64(256, n - i1w * 256);
-                float v14_tile[256];
-                NOYAU_LANES
-                for (int64_t i1 = 0; i1 < i1_count; ++i1) {
-                    const float v7 = kept_v7_2[i1w * 256 + i1];
-                    const float v11 = v7 / v8;
-                    const float v13 = (i1w * 256 + i1) == at ? (v11 + v12) : v11;
-                    v14_tile[i1] = v13 * v13;
+                if (i1_count == 256 && noyau_begins_line(&v14[i0 * n + i1w * 256])) {
+                    for (int64_t i1l = 0; i1l < 8; ++i1l) {
+                        float v14_tile_lines[32];
+                        for (int64_t i1 = 0; i1 < 32; ++i1) {
+                            const float v7 = kept_v7_2[i1w * 256 + i1l * 32 + i1];
+                            const float v11 = noyau_share_f32(v7, v8);
+                            const float v13 = (i1w * 256 + i1l * 32 + i1) == at ? (v11 + v12) : v11;
+                            v14_tile_lines[i1] = v13 * v13;
+                        }
+                        noyau_write_lines(&v14[i0 * n + i1w * 256 + i1l * 32], v14_tile_lines, sizeof v14_tile_lines);
+                    }
+                } else {
+                    float v14_tile[256];
+                    NOYAU_LANES
+                    for (int64_t i1 = 0; i1 < i1_count; ++i1) {
+                        const float v7 = kept_v7_2[i1w * 256 + i1];
+                        const float v11 = noyau_share_f32(v7, v8);
+                        const float v13 = (i1w * 256 + i1) == at ? (v11 + v12) : v11;
+                        v14_tile[i1] = v13 * v13;
+                    }
+                    noyau_write_around(&v14[i0 * n + i1w * 256], v14_tile, (size_t)i1_count * sizeof(*v14_tile));
                 }
-                noyau_write_around(&v14[i0 * n + i1w * 256], v14_tile, (size_t)i1_count * sizeof(*v14_tile));
             }
         } else {
             NOYAU_LANES
             for (int64_t i1 = 0; i1 < n; ++i1) {
                 const float v7 = kept_v7_2[i1];
-                const float v11 = v7 / v8;
+                const float v11 = noyau_share_f32(v7, v8);
                 const float v13 = i1 == at ? (v11 + v12) : v11;
                 v14[i0 * n + i1] = v13 * v13;
             }
         }
     }
-    free(kept_v7_2);
+    noyau_give_back(kept_v7_2);
     noyau_written_around();
     return NOYAU_OK;
 }
@@ -311,7 +376,7 @@ static int32_t scattered_labels_1(const noyau_call *call, int64_t begin, int64_t
     const int64_t rows = call->sizes[0];
     const int64_t n = call->sizes[1];
 
-    float *restrict kept_v7_2 = malloc((size_t)(n * 32) * sizeof(*kept_v7_2) + 1);
+    float *restrict kept_v7_2 = noyau_take((size_t)(n * 32) * sizeof(*kept_v7_2));
     if (!kept_v7_2) {
         return NOYAU_OUT_OF_MEMORY;
     }
@@ -325,7 +390,7 @@ static int32_t scattered_labels_1(const noyau_call *call, int64_t begin, int64_t
             const int64_t ids_i = ids[i0t * 32 + i0];
             const int64_t at = 0 < n ? ids_i : 0LL;
             if (0 < n) {
-                if (at < 0 || at >= n) { free(kept_v7_2); return NOYAU_INDEX_OUT_OF_BOUNDS; }
+                if (at < 0 || at >= n) { noyau_give_back(kept_v7_2); return NOYAU_INDEX_OUT_OF_BOUNDS; }
             }
             v3_max[i0] = -INFINITY;
             v3_nan[i0] = 0;
@@ -372,7 +437,7 @@ static int32_t scattered_labels_1(const noyau_call *call, int64_t begin, int64_t
             }
         }
     }
-    free(kept_v7_2);
+    noyau_give_back(kept_v7_2);
     return NOYAU_OK;
 }
 

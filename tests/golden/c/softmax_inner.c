@@ -54,6 +54,23 @@ enum { NOYAU_OK = 0, NOYAU_INDEX_OUT_OF_BOUNDS = 1, NOYAU_OUT_OF_MEMORY = 2 };
 #define NOYAU_PREFETCH(cell) ((void)0)
 #endif
 
+/* Memory of a thread, which begins with a line of 64 bytes: vectors that lie in two lines take as long as two. Before
+   it stands what malloc gave, which is given back. */
+static inline void *noyau_take(size_t bytes)
+{
+    char *taken = malloc(bytes + 64 + sizeof(void *));
+    if (!taken) return NULL;
+    char *line = taken + sizeof(void *);
+    line += -(uintptr_t)line & 63;
+    ((void **)line)[-1] = taken;
+    return line;
+}
+
+static inline void noyau_give_back(void *line)
+{
+    if (line) free(((void **)line)[-1]);
+}
+
 /* Cells that are not read again soon, written around the caches where the processor can: whole lines of 64 bytes. The
    cells before the first one and after the last go through the caches, and all do where they are few and do not begin
    with a line. By the compiler's own functions: the headers that name them take a third of a second to compile. */
@@ -92,6 +109,32 @@ static inline void noyau_write_around(void *restrict to, const void *restrict fr
     if (!bytes) return; /* a call that copies nothing takes as long as a line */
 #endif
     memcpy(line, cells, bytes);
+}
+
+/* Whether a line of 64 bytes begins there, and such lines, of a known number of bytes: the compiler may have them in
+   registers. */
+static inline int noyau_begins_line(const void *to)
+{
+#if defined(NOYAU_AROUND)
+    return !((uintptr_t)to & 63);
+#else
+    (void)to;
+    return 0;
+#endif
+}
+
+static inline __attribute__((always_inline))
+void noyau_write_lines(void *restrict to, const void *restrict from, size_t bytes)
+{
+#if defined(NOYAU_AROUND)
+    for (size_t at = 0; at < bytes; at += sizeof(noyau_vector)) {
+        noyau_vector vector;
+        memcpy(&vector, (const char *)from + at, sizeof vector);
+        NOYAU_AROUND((noyau_vector *)((char *)to + at), vector);
+    }
+#else
+    memcpy(to, from, bytes);
+#endif
 }
 
 /* After the last of them, before another thread is told that they are there. */
@@ -154,6 +197,15 @@ NOYAU_INLINE float noyau_exp_negative_f32(float x) {
     return noyau_exp_slope_f32(r) * (r * scale) + scale;
 }
 
+/* part / whole for 0 <= part <= 1 <= whole: a product with the inverse, which a loop over parts computes once, and what
+   that leaves over in another one. Where products are fused with sums it has the quotient's bits, but for denormals;
+   else it is within 2 units of its last place. */
+NOYAU_INLINE float noyau_share_f32(float part, float whole) {
+    const float inverse = 1 / whole;
+    const float near = part * inverse;
+    return near + (part - near * whole) * inverse;
+}
+
 static inline int64_t noyau_maximum_i64(int64_t a, int64_t b)
 {
     return a > b ? a : b;
@@ -172,7 +224,7 @@ static int32_t softmax_inner_0(const noyau_call *call, int64_t begin, int64_t en
     const int64_t n = call->sizes[1];
     const int64_t x_stride0 = call->sizes[2];
 
-    float *restrict kept_v5_2 = malloc((size_t)n * sizeof(*kept_v5_2) + 1);
+    float *restrict kept_v5_2 = noyau_take((size_t)n * sizeof(*kept_v5_2));
     if (!kept_v5_2) {
         return NOYAU_OUT_OF_MEMORY;
     }
@@ -269,23 +321,34 @@ static int32_t softmax_inner_0(const noyau_call *call, int64_t begin, int64_t en
         if (4194304LL <= (n * rows * 4)) {
             for (int64_t i1w = 0; i1w < (n + 255) / 256; ++i1w) {
                 const int64_t i1_count = noyau_minimum_i64(256, n - i1w * 256);
-                float v9_tile[256];
-                NOYAU_LANES
-                for (int64_t i1 = 0; i1 < i1_count; ++i1) {
-                    const float v5 = kept_v5_2[i1w * 256 + i1];
-                    v9_tile[i1] = v5 / v6;
+                if (i1_count == 256 && noyau_begins_line(&v9[i0 * n + i1w * 256])) {
+                    for (int64_t i1l = 0; i1l < 8; ++i1l) {
+                        float v9_tile_lines[32];
+                        for (int64_t i1 = 0; i1 < 32; ++i1) {
+                            const float v5 = kept_v5_2[i1w * 256 + i1l * 32 + i1];
+                            v9_tile_lines[i1] = noyau_share_f32(v5, v6);
+                        }
+                        noyau_write_lines(&v9[i0 * n + i1w * 256 + i1l * 32], v9_tile_lines, sizeof v9_tile_lines);
+                    }
+                } else {
+                    float v9_tile[256];
+                    NOYAU_LANES
+                    for (int64_t i1 = 0; i1 < i1_count; ++i1) {
+                        const float v5 = kept_v5_2[i1w * 256 + i1];
+                        v9_tile[i1] = noyau_share_f32(v5, v6);
+                    }
+                    noyau_write_around(&v9[i0 * n + i1w * 256], v9_tile, (size_t)i1_count * sizeof(*v9_tile));
                 }
-                noyau_write_around(&v9[i0 * n + i1w * 256], v9_tile, (size_t)i1_count * sizeof(*v9_tile));
             }
         } else {
             NOYAU_LANES
             for (int64_t i1 = 0; i1 < n; ++i1) {
                 const float v5 = kept_v5_2[i1];
-                v9[i0 * n + i1] = v5 / v6;
+                v9[i0 * n + i1] = noyau_share_f32(v5, v6);
             }
         }
     }
-    free(kept_v5_2);
+    noyau_give_back(kept_v5_2);
     noyau_written_around();
     return NOYAU_OK;
 }
@@ -298,7 +361,7 @@ static int32_t softmax_inner_1(const noyau_call *call, int64_t begin, int64_t en
     const int64_t n = call->sizes[1];
     const int64_t x_stride0 = call->sizes[2];
 
-    float *restrict kept_v5_2 = malloc((size_t)(n * 32) * sizeof(*kept_v5_2) + 1);
+    float *restrict kept_v5_2 = noyau_take((size_t)(n * 32) * sizeof(*kept_v5_2));
     if (!kept_v5_2) {
         return NOYAU_OUT_OF_MEMORY;
     }
@@ -347,7 +410,7 @@ static int32_t softmax_inner_1(const noyau_call *call, int64_t begin, int64_t en
             }
         }
     }
-    free(kept_v5_2);
+    noyau_give_back(kept_v5_2);
     return NOYAU_OK;
 }
 

@@ -213,6 +213,16 @@ def noyau_exp_negative_f32(x):
     return exp_slope * (r * scale) + scale
 
 
+# part / whole for 0 <= part <= 1 <= whole: a product with the inverse, which a loop over parts computes once, and what
+# that leaves over in another one. Where products are fused with sums it has the quotient's bits, but for denormals;
+# else it is within 2 units of its last place.
+@scalar
+def noyau_share_f32(part, whole):
+    inverse = f32(1.0) / whole
+    near = part * inverse
+    return near + (part - near * whole) * inverse
+
+
 @numba.njit(error_model="numpy", nogil=True, fastmath={"contract"})
 def scattered_labels_0(x, ids, less, v14, rows, n, begin, end):
     x_cells = noyau_flat(x)
@@ -271,14 +281,14 @@ def scattered_labels_0(x, ids, less, v14, rows, n, begin, end):
                 i1_count = min(256, n - i1w * 256)
                 for i1 in range(i1_count):
                     v7 = kept_v7_2[i1w * 256 + i1]
-                    v11 = v7 / v8
+                    v11 = noyau_share_f32(v7, v8)
                     v13 = (v11 + v12) if (i1w * 256 + i1) == at else v11
                     v14_tile[i1] = v13 * v13
                 noyau_write_around(v14, i0 * n + i1w * 256, v14_tile, 0, i1_count)
         else:
             for i1 in range(n):
                 v7 = kept_v7_2[i1]
-                v11 = v7 / v8
+                v11 = noyau_share_f32(v7, v8)
                 v13 = (v11 + v12) if i1 == at else v11
                 v14[i0, i1] = v13 * v13
     noyau_written_around()

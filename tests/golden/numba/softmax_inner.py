@@ -181,6 +181,16 @@ def noyau_exp_negative_f32(x):
     return exp_slope * (r * scale) + scale
 
 
+# part / whole for 0 <= part <= 1 <= whole: a product with the inverse, which a loop over parts computes once, and what
+# that leaves over in another one. Where products are fused with sums it has the quotient's bits, but for denormals;
+# else it is within 2 units of its last place.
+@scalar
+def noyau_share_f32(part, whole):
+    inverse = f32(1.0) / whole
+    near = part * inverse
+    return near + (part - near * whole) * inverse
+
+
 @numba.njit(error_model="numpy", nogil=True, fastmath={"contract"})
 def softmax_inner_0(x, v9, rows, n, begin, end):
     kept_v5_2 = noyau_row(n, f32)
@@ -230,12 +240,12 @@ def softmax_inner_0(x, v9, rows, n, begin, end):
                 i1_count = min(256, n - i1w * 256)
                 for i1 in range(i1_count):
                     v5 = kept_v5_2[i1w * 256 + i1]
-                    v9_tile[i1] = v5 / v6
+                    v9_tile[i1] = noyau_share_f32(v5, v6)
                 noyau_write_around(v9, i0 * n + i1w * 256, v9_tile, 0, i1_count)
         else:
             for i1 in range(n):
                 v5 = kept_v5_2[i1]
-                v9[i0, i1] = v5 / v6
+                v9[i0, i1] = noyau_share_f32(v5, v6)
     noyau_written_around()
 
 
