@@ -27,6 +27,7 @@ from noyau.errors import BuildError, InputError, NoyauError, SignatureError, Uns
 from noyau.ir.evaluation import evaluate
 from noyau.ops import Op
 from noyau.references import narrowed, reference, unwarned
+from noyau.signatures.making import maker_text
 from noyau.signatures.types import Instance
 
 Array = np.ndarray
@@ -120,7 +121,9 @@ class OneKernel:
             raise UnsupportedError(self.candidate.reason)
         if not tried.findings and not any(outcome.cells for outcome in tried.outcomes):
             told = f": {tried.refused}" if tried.refused else ""
-            raise InputError(f"{self.op.name}: no inputs could be made up that its reference takes{told}; give inputs=")
+            made = f", as {maker_text(self.op.signature)} with sizes that it takes" if self.op.signature else ""
+            told = f"no inputs could be made up that its reference takes{told}; give inputs={made}"
+            raise InputError(f"{self.op.name}: {told}")
         return tried
 
     def is_enough(self, tried: Tried) -> bool:

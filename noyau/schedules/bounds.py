@@ -18,7 +18,9 @@ from noyau.ir.loops import Axis, Call, Const, Expr, If, Index, Kernel, Let, Load
 from noyau.ir.walk import every_expression, rewrite, substitute
 from noyau.schedules.steps import Statements, drop_unused, minimum, with_bodies
 
-LEAST = 64  # cells of a loop of known length that is worth it
+# Cells of a loop of known length that is worth it: rows of 16 and 32 cells take up to 1.9 and 1.3 times as long in two
+# loops, those of 64 cells 0.8 (where one branch is an exponential) to 1.07 times, those of 256 cells 0.65 to 0.92.
+LEAST = 64
 ONE = Dim.of(1)
 Change = tuple[Dim, bool]  # from which round of a loop on a condition is another one, and what it is before
 

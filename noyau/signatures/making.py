@@ -13,7 +13,7 @@ from noyau.errors import SignatureError
 from noyau.ir.binding import plan
 from noyau.ir.dims import Dim
 from noyau.signatures.instances import instance_of, shapes_of, sizing_integers
-from noyau.signatures.types import Family, Instance, Signature, Term, Value
+from noyau.signatures.types import Family, Instance, Signature, Term, Value, spell_dim
 
 Maker = Callable[..., Any]
 USUAL_DTYPES = {Family.FLOAT: DType.F32, Family.INT: DType.I64, Family.ANY: DType.F32}
@@ -143,3 +143,21 @@ def _array(value: Value, shape: Sequence[int], integers: Mapping[str, int], rng:
             )
         case _:
             raise SignatureError(f"{value.name}: {value.dtype.value} cannot be made up")
+
+
+def maker_text(signature: Signature) -> str:
+    """How one says which inputs of which sizes: `inputs=lambda rng, n=64: (rng.standard_normal(n).astype("float32"),)`,
+    to be changed as it must."""
+    sizes = ", ".join(f"{name}=64" for name in signature.sizes)
+    drawn = ", ".join(term.name if term.name in signature.sizes else _drawn_text(term) for term in signature.inputs)
+    return f"inputs=lambda rng{', ' * bool(sizes)}{sizes}: ({drawn},)"
+
+
+def _drawn_text(term: Term) -> str:
+    dtype = _dtype(term, USUAL_DTYPES)
+    if term.dims is None:
+        return "1.0" if dtype.is_float else "1"
+    dims = ", ".join(spell_dim(dim).removeprefix("*").replace("...", "3") for dim in term.dims)
+    shape = dims if len(term.dims) == 1 else f"({dims})"
+    draw = f"rng.standard_normal({shape})" if dtype.is_float else f"rng.integers(0, 2, {shape})"
+    return f'{draw}.astype("{dtype.numpy.name}")'

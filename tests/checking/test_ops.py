@@ -255,6 +255,21 @@ def test_a_reference_that_takes_none_of_the_inputs():
         check(take)
 
 
+def test_what_to_write_where_a_reference_takes_one_size_that_nobody_guesses():
+    @noyau.op("f32[n] -> f32[n]")
+    def negated(x):
+        assert x.shape[0] == 4096
+        return np.array([-each for each in x], np.float32)
+
+    negated.kernel(
+        "void negated(const float *x, float *out, long n) { for (long i = 0; i < n; ++i) out[i] = -x[i]; }",
+        language="c",
+    )
+    told = r'give inputs=, as inputs=lambda rng, n=64: \(rng.standard_normal\(n\).astype\("float32"\),\) with sizes'
+    with pytest.raises(InputError, match=told):
+        check(negated)
+
+
 def test_a_reference_that_is_not_as_it_is_signed():
     @noyau.op("f32[n] -> f32[n]")
     def halved(x):

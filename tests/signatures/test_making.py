@@ -5,7 +5,8 @@ import pytest
 
 from noyau.dtypes import DType
 from noyau.errors import SignatureError
-from noyau.signatures.making import integers_of, made_by, make, usual_instance, usual_sizes
+from noyau.signatures.binding import bind
+from noyau.signatures.making import integers_of, made_by, make, maker_text, usual_instance, usual_sizes
 from noyau.signatures.parsing import parse
 from noyau.signatures.types import Family
 
@@ -88,3 +89,21 @@ def test_usual_sizes_leave_a_cell_of_each_result(text, parameters, sizes):
     instance = usual_instance(parse(text, list(parameters)), {})
     assert usual_sizes(instance, {}) == sizes
     assert usual_sizes(instance, {"n": 1, "h": 1}) == {**sizes, **{name: 1 for name in ("n", "h") if name in sizes}}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "f32[n] -> f32[n]",
+        "f32[rows, n], i64[rows] -> f32[rows]",
+        "float[*batch, n], float[n], float -> float[*batch, n]",
+        "f32[..., n], bf16[2 * n], bool[n, 3] -> f32[n]",
+        "i32[n], i64, u8 -> hist: i32[x1]",
+        "f64, i32 -> f64",
+    ],
+)
+def test_what_a_maker_of_inputs_is_written_as_makes_them(text):
+    signature = parse(text)
+    maker = eval(maker_text(signature).removeprefix("inputs="))
+    made = made_by(maker, np.random.default_rng(0), {}, [term.name for term in signature.inputs], "op")
+    assert set(bind(signature, made, {}, "op").sizes.values()) <= {64, 3}
