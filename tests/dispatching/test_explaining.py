@@ -11,7 +11,7 @@ from tests.dispatching.ops import linear_op, numbers, scale_op, softmax_op
 
 def test_what_runs_and_why():
     op = scale_op()
-    op.kernel(lambda x, by, out: None, name="empty")
+    op.kernel(lambda x, by, out, *, shift=0.0: None, name="empty")
     told = op.explain(numbers(8)[::2], 2.0, shift=1.5)
     assert told.kernel == told.language == "c"
     assert told.why == "generated; it passed its smoke certificate"
