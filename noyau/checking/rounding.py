@@ -53,6 +53,8 @@ class RandomRounding(Evaluator):
         result = self.in_turn(node, super().value(node, operands, inputs), operands)
         if isinstance(node.kind, Input) and node.dtype.is_float:
             return moved(result, self.rng)
+        if is_narrowing(node, operands):
+            return self.rounded(result, operands[0])
         if node.dtype not in LONG or not is_rounded(node):
             return result
         exact = Longer(self.wide, self.sizes).value(node, [_longer(each) for each in operands], inputs)
@@ -128,6 +130,11 @@ class Longer(Evaluator):
 
     def dtype(self, dtype: DType) -> np.dtype:
         return LONGER.get(dtype.numpy, dtype.numpy)
+
+
+def is_narrowing(node: Node, operands: Sequence[Any]) -> bool:
+    """Whether it casts a float64 to float32, which hides how its operand was moved."""
+    return node.dtype is DType.F32 and node.kind == Map("cast") and operands[0].dtype == np.float64
 
 
 def is_rounded(node: Node) -> bool:

@@ -190,3 +190,14 @@ def test_a_product_that_overflows_alone_may_be_finite_to_a_sum_that_multiplies_a
     assert (found[2][both] == np.inf).all()
     assert np.isinf(found[0][one]).all()
     assert np.allclose(found[1][one] / most, [0.75, 0.5])
+
+
+def test_a_cast_to_fewer_bits_rounds_too():
+    g = Group()
+    graph = g.graph(g.map("cast", g.input("x", DType.F64, "n"), dtype=F32))
+    x = np.linspace(0.1, 1.1, 400)
+    made = otherwise_rounded(graph, {"x": x}, np.random.default_rng(0))[graph.outputs[0]]
+    nearest = x.astype(np.float32)
+    assert made.dtype == np.float32
+    assert 0.3 < np.mean(made != nearest) < 0.7
+    assert (np.abs(made - x) < np.spacing(nearest)).all()
