@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from noyau.dtypes import DType
-from noyau.ir.conditions import Asked, all_of, opposite
+from noyau.ir.conditions import Asked, all_of, at_most, opposite
 from noyau.ir.dims import Dim
 from noyau.ir.loops import Alloc, Axis, Fold, If, Kernel, Launch, Let, Load, Loop, Statement, Store
 from noyau.ir.walk import substitute
@@ -56,6 +56,7 @@ OUTER = Tile("OUTER", "fits", 2)  # rounds around rows without folds that read s
 LONG = Tile("BLOCK", "grows", 16384, 512, 4)  # so many warps that few rows are on the way
 HELD = Tile("BLOCK", "is", 1 << 15, 32)  # of rows that hold their last tile: as many cells as there are registers for
 FEWEST = 3 << 14  # cells of such a row: of a shorter one, what is held keeps other rows from being on the way
+NEAR = 1 << 16  # cells of a row that stays in the caches nearby, where all its tiles are full
 SEVERAL = Tile("BLOCK", "grows", 32768, 512, 4)  # of several arrays: as many cells as of a row twice as long
 ONCE = Tile("BLOCK", "is", 4096, 8)  # where one pass is enough, of which rounds are loaded ahead
 
@@ -98,14 +99,16 @@ def _tile(inner: Statements, passed: Statements) -> Tile:
 
 def _can_hold(inner: Statements, passed: Statements) -> Asked:
     """Whether rows are read in tiles of which a program holds the last one from pass to pass: long ones of one array,
-    each of whose loops has cells."""
+    each of whose loops has cells, that do not stay nearby."""
     extents = set(extents_of_tiles(inner))
     narrow = all(fold.value.dtype.bytes <= DType.F32.bytes for fold in folds_in(*inner))
     if passed != inner or _tile(inner, passed) != LONG or not (_held(inner) and narrow and in_one_tile(inner)):
         return False
     if len(extents) != 1 or any(name.startswith("#") for extent in extents for name in extent.names):
         return False
-    return opposite(all_at_most(extents, FEWEST - 1))
+    (cells,) = extents
+    near = all_of((at_most(cells, Dim.of(NEAR)), at_most(cells % LONG.number, ZERO)))
+    return all_of((opposite(all_at_most(extents, FEWEST - 1)), opposite(near)))
 
 
 def _kept(inner: Statements, passed: Statements) -> int:

@@ -9,6 +9,7 @@ import noyau
 from noyau.dispatching.generating import Wanted, generate
 from noyau.dispatching.layouts import PACKED
 from noyau.dtypes import DType
+from noyau.ir.conditions import runs
 from noyau.ir.loops import Loop
 from noyau.ir.running import run
 from noyau.ir.walk import every_statement
@@ -68,6 +69,15 @@ def test_the_longest_rows_of_one_fold_hold_a_tile(graph, held):
     assert not any("ALIGN" in names_of(launch) for launch in launches)  # each row begins at a multiple of 16 bytes
 
 
+@pytest.mark.parametrize(
+    ("columns", "held"), [(32768, 0), (49152, 0), (50304, 1), (50257, 0), (65536, 0), (65552, 1), (131072, 1)]
+)
+def test_rows_of_full_tiles_that_stay_nearby_hold_none(columns, held):
+    kernel, sizes = used(times_square, 2), {"n": 500, "m": columns}
+    ran = [launch for launch in kernel.launches if launch.when is not None and runs(launch.when, sizes)]
+    assert [grid_rows.HELD in tiles_in(launch.body) for launch in ran] == [held]
+
+
 SIZES = {"fits": 32, "is": 8, "shares": 2, "pieces": 4, "aligns": 4, "grows": 4}
 
 
@@ -87,6 +97,7 @@ def times_square(x):
 def test_the_last_tile_of_the_longest_rows_is_on_its_own(n, monkeypatch):
     monkeypatch.setattr(grid_rows, "KEPT", 0)
     monkeypatch.setattr(grid_rows, "FEWEST", 1)
+    monkeypatch.setattr(grid_rows, "NEAR", 0)
     kernel = used(times_square, 2)
     serial = [s.extent for s in every_statement(kernel.launches[-2].body) if isinstance(s, Loop)]
     assert sum(str(extent).endswith("_full") for extent in serial) == 2  # of both passes
@@ -104,6 +115,7 @@ def test_a_last_tile_is_on_its_own_only_where_every_loop_has_cells(k, monkeypatc
     """Long rows, and what is written beside them, of another length, which may be 0."""
     monkeypatch.setattr(grid_rows, "KEPT", 8)
     monkeypatch.setattr(grid_rows, "FEWEST", 9)
+    monkeypatch.setattr(grid_rows, "NEAR", 0)
     x, y = (np.random.default_rng(k).integers(-3, 4, (2, n)).astype(np.float32) for n in (16, k))
     assert np.array_equal(ran(used(scaled, 2, 2), x, y), y * (x * x).sum(-1, keepdims=True))
 

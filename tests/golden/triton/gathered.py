@@ -298,7 +298,7 @@ def gathered(table, ids, **tiles):
             gathered_2[(programs,)](
                 table, ids, v5, v2, words, n // step_of(n), b, s // step_of(s), step_of(n), step_of(s), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, AGAIN, num_warps=tiles.get("num_warps", warps_of(2 * COLUMNS * ROWS))
             )
-    elif (not (n <= 49151)) and ((n % 4) == 0):
+    elif ((not (n <= 49151)) and (not ((n <= 65536) and ((n % 16384) <= 0)))) and ((n % 4) == 0):
         BLOCK = tiles.get("BLOCK", 32768)  # or one of 8192, 16384, 32768, 65536, 131072
         BLOCK_EVEN = n % BLOCK == 0
         programs = b * s
