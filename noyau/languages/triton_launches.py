@@ -182,7 +182,6 @@ class Printer(Memory):
         wish = let.origin[0] if let.origin else let.name.removeprefix("#")
         if isinstance(let.value, Load) and isinstance(self.said.memory[let.value.buffer], Buffer):
             wish = f"{let.value.buffer}_i"
-        self.said.along[let.name] = self.said.varies(let.value)
         if isinstance(let.value, Fold):
             name = self.fold(let.value, wish)
         elif isinstance(let.value, Index) and let.name.startswith("#"):
@@ -191,6 +190,7 @@ class Printer(Memory):
                 self.leads[let.name] = row
         else:
             name = self.define(self.quotient(let.value) or self.said.top(let.value), fitting(wish))
+        self.said.along[let.name] = self.said.varies(let.value)  # of a fold once what it takes in is known
         again = self.said.again.buffers if self.said.again is not None else ()
         if isinstance(let.value, Load) and self.said.passing == FOLDED and let.value.buffer in again:
             self.said.held[self.said.load(let.value)] = name

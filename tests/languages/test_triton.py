@@ -227,15 +227,21 @@ def of_two_numbers(x):
     return np.where(x > 0, 3, 1) * 2_000_000_000, np.where(x > 0, 1, 0).argmax()
 
 
+@noyau.op("f32[n, 4], f64[k, 8] -> i64[n]")
+def looked_up_by_sums(x, table):
+    return table[(x > 0).sum(1) % table.shape[0]].argmax(-1)
+
+
 @pytest.mark.parametrize(
     ("op", "arrays"),
     [
+        (looked_up_by_sums, [np.linspace(-3, 3, 20, dtype=np.float32).reshape(5, 4), np.eye(5, 8)]),
         (of_two_numbers, [np.linspace(-3, 3, 6, dtype=np.float32)]),
         (rest_of_one, [np.array(7.5), np.linspace(-3, 3, 6)]),
         (turns, [np.ones((3, 5))]),
         (beside_sums, [np.arange(1, 6, dtype=np.uint8)]),
     ],
-    ids=["a choice of two numbers", "a number and a tile", "what loops count", "beside sums"],
+    ids=["tables", "a choice of two numbers", "a number and a tile", "what loops count", "beside sums"],
 )
 def test_the_interpreter_takes_what_compiles(op, arrays):
     """There a function of libdevice is NumPy's, and what loops count is a number of Python's."""
