@@ -168,6 +168,7 @@ class ByHand:
             from noyau.handwritten.triton_arrays import opened
 
             opened(self.kernel, instance, self.reference.constants)
+            self.apart.chosen_for_triton()  # or it is not tried, which is no fault of its numbers
         elif not self.is_replayed:
             FunctionKernel(self.kernel, instance, self.reference.constants)
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 pytest.importorskip("torch")
@@ -61,3 +65,21 @@ def test_what_no_other_process_finds_runs_here_or_is_skipped():
     (check,) = found(local).values()
     told = "; ".join(check.notes)
     assert "in this process, which it could have ended" in told or "it into one" in check.skipped
+
+
+NOWHERE = """
+import noyau
+from tests.handwritten import triton_ops as ops
+
+local = noyau.op("f32[n], f32 -> f32[n]", name="scaled")(lambda x, by: x * by)
+local.kernel(ops.blocks, launch=ops.programs, constants={"BLOCK": 64})
+print(noyau.check(local, generated=False, budget_s=2))
+"""
+
+
+def test_what_cannot_be_run_anywhere_is_not_called_wrong():
+    """On a GPU, or where this process interprets, it runs here."""
+    plain = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    run = subprocess.run([sys.executable, "-c", NOWHERE], capture_output=True, text=True, check=True, env=plain)
+    assert "scaled[blocks]: not tried: it runs in a process of its own" in run.stdout or ": right on" in run.stdout
+    assert "wrong" not in run.stdout
