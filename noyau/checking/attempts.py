@@ -63,9 +63,11 @@ class Attempt:
         return ", ".join([self.made_of, *(f"{printable(name)} = {size}" for name, size in self.sizes.items())])
 
 
-def attempts(op: Op[..., Any], wanted: Sizes, seed: int, accepts: Callable[[Instance], bool]) -> Iterator[Attempt]:
-    """The attempts for a kernel, the first of each ranks before others: `accepts` says which instances it takes;
-    `wanted` are usual sizes."""
+def attempts(
+    op: Op[..., Any], wanted: Sizes, seed: int, accepts: Callable[[Instance], bool], *, ranks_first: bool = True
+) -> Iterator[Attempt]:
+    """The attempts for a kernel: `accepts` says which instances it takes; `wanted` are usual sizes. `ranks_first`: the
+    first of each ranks, which are then `needed`, come before others."""
     if op.signature is None:
         raise SignatureError(f"{op.name} has no signature, so its kernels cannot be checked; give it one")
     if op.inputs is not None:
@@ -74,13 +76,13 @@ def attempts(op: Op[..., Any], wanted: Sizes, seed: int, accepts: Callable[[Inst
     ranks, begun = set[tuple[int, ...]](), list[Iterator[Attempt]]()
     for instance, integers in _instances(op, op.signature, wanted, accepts):
         some = islice(_by_signature(op, instance, integers, wanted, seed), FEW if ranks else MOST)
-        if instance.ranks in ranks:
-            yield from chain(*begun, some)
-            begun = []
-        else:
-            ranks.add(instance.ranks)
+        if ranks_first and instance.ranks not in ranks:
             begun.append(some)
             yield from (replace(each, needed=True) for each in islice(some, 1))
+        else:
+            yield from chain(*begun, some)
+            begun = []
+        ranks.add(instance.ranks)
     yield from chain(*begun)
 
 

@@ -65,6 +65,11 @@ class Candidate(Protocol):
         ...
 
     @property
+    def is_trusted(self) -> bool:
+        """Whether it runs on all arrays of the ranks that it was checked with; else each kind has a certificate."""
+        ...
+
+    @property
     def skipped(self) -> str:
         """Why it cannot be tried here, or nothing."""
         ...
@@ -155,6 +160,10 @@ class ByHand:
             if is_watched(self.language)
             else f"it is in {self.language}, which needs a GPU that noyau cannot use here yet"
         )
+
+    @property
+    def is_trusted(self) -> bool:
+        return True
 
     @property
     def is_replayed(self) -> bool:

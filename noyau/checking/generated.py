@@ -41,7 +41,7 @@ class FromReference:
     threads: tuple[int, ...] = (1, 2, MANY)
     layouts: tuple[str, ...] = tuple(LAYOUTS)
     in_pieces = True
-    is_replayed = False
+    is_replayed = is_trusted = False
 
     def __init__(self, op: Op[..., Any], language: str) -> None:
         self.op, self.language, self.name = op, language, language

@@ -81,22 +81,25 @@ class OneKernel:
         except BuildError as error:
             finding = self.finding("launch", "", str(error))
             return KernelCheck(candidate.name, candidate.language, None, (finding,))
-        first = next(attempts(self.op, sizes, seed, self.accepts), None)
+        first = next(self.attempts(sizes, seed), None)
         found = self.judged(tried, self.watched(tried, sizes, seed))
         return warned(found, self.op, self.candidate, first, self.declared, is_usual=bool(sizes))
+
+    def attempts(self, sizes: Sizes, seed: int) -> Iterator[Attempt]:
+        return attempts(self.op, sizes, seed, self.accepts, ranks_first=self.candidate.is_trusted)
 
     def watched(self, tried: Tried, sizes: Sizes, seed: int) -> Seen:
         """What runs with every access watched show."""
         run = self.candidate.watched()
         if run is None or tried.hangs:
             return Seen()
-        some = list(islice(attempts(self.op, sizes, seed, self.accepts), WATCHED))
+        some = list(islice(self.attempts(sizes, seed), WATCHED))
         return watched(run, some, partial(self.inputs, tried=Tried(), runs=False), min(WATCHED_S, self.budget_s / 2))
 
     def tried(self, sizes: Sizes, seed: int) -> Tried:
         """Every attempt, until enough is wrong or the time is used up; then those alone that are needed."""
         tried, end_s, first, is_late = Tried(), time.monotonic() + self.budget_s, None, False
-        for number, attempt in enumerate(attempts(self.op, sizes, seed, self.accepts)):
+        for number, attempt in enumerate(self.attempts(sizes, seed)):
             began_s = time.monotonic()
             if self.is_enough(tried) or (is_late and not attempt.needed):
                 break

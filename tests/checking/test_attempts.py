@@ -62,6 +62,16 @@ def test_families_take_each_dtype_and_rests_several_ranks():
     }
 
 
+def test_ranks_come_one_after_the_other_where_no_kernel_is_trusted_with_them():
+    op = op_of("f32[*rows, n] -> f32[*rows, n]")
+    found = list(attempts(op, {}, 0, every, ranks_first=False))
+    ranks = [each.instance.ranks for each in found]
+    assert ranks == sorted(ranks, key=[(2,), (1,), (3,)].index)
+    assert ranks.count((2,)) > ranks.count((1,)) > 1
+    assert not any(each.needed for each in found)
+    assert len(found) == len(list(attempts(op, {}, 0, every)))
+
+
 def test_only_instances_that_are_accepted():
     op = op_of("float[n] -> float[n]")
     found = made(op, lambda instance: instance.dtypes == (DType.F64,))
