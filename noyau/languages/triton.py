@@ -46,7 +46,7 @@ def together(kernels: Sequence[Kernel], comment: str = "") -> str:
     hosts += [BLOCK_OF] if any("block_of(" in body for body in bodies) else []
     hosts += [STAGES_OF] if any("stages_of(" in body for body in bodies) else []
     hosts += [AT_ONCE] if any("at_once(" in body for body in bodies) else []
-    hosts += [ARE_ALIGNED] if used.again else []
+    hosts += [ARE_ALIGNED] if any("are_aligned(" in body for body in bodies) else []
     needed = (
         (SCALE, used.scales),
         (QUOTIENT, used.divides),

@@ -232,16 +232,29 @@ def looked_up_by_sums(x, table):
     return table[(x > 0).sum(1) % table.shape[0]].argmax(-1)
 
 
+@noyau.op("f64[n, m] -> f64[n, m]")
+def beside_its_sum(x):
+    return np.concatenate([x[:, :-1], x[:, :-1].sum(1, keepdims=True)], axis=1)
+
+
 @pytest.mark.parametrize(
     ("op", "arrays"),
     [
+        (beside_its_sum, [np.ones((3, 5))]),
         (looked_up_by_sums, [np.linspace(-3, 3, 20, dtype=np.float32).reshape(5, 4), np.eye(5, 8)]),
         (of_two_numbers, [np.linspace(-3, 3, 6, dtype=np.float32)]),
         (rest_of_one, [np.array(7.5), np.linspace(-3, 3, 6)]),
         (turns, [np.ones((3, 5))]),
         (beside_sums, [np.arange(1, 6, dtype=np.uint8)]),
     ],
-    ids=["tables", "a choice of two numbers", "a number and a tile", "what loops count", "beside sums"],
+    ids=[
+        "rows read otherwise",
+        "tables",
+        "a choice of two numbers",
+        "a number and a tile",
+        "what loops count",
+        "beside sums",
+    ],
 )
 def test_the_interpreter_takes_what_compiles(op, arrays):
     """There a function of libdevice is NumPy's, and what loops count is a number of Python's."""
