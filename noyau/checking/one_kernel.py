@@ -33,8 +33,8 @@ from noyau.signatures.types import Instance
 Array = np.ndarray
 FEWEST = 30  # inputs that are tried, however long a compiler took, where they are quickly done with
 ENOUGH = 3  # broken cases after which a kernel is not tried further
-# Cells of an input, and seconds of two runs with the reference, that large ones have; seconds that they must not have:
-# with each size a kernel of four loops grows 256 times as long at once.
+# Cells of an input or a result, and seconds of two runs with the reference, that large ones have; seconds that they
+# must not have: with each size a kernel of four loops grows 256 times as long at once.
 LARGE, LONG_S, TOO_LONG_S = 1 << 18, 0.03, 1.0
 WATCHED, WATCHED_S = 60, 2.0  # attempts that are watched, and for how long
 LOOKS = 2  # cases of which it is found out why two runs differ
@@ -185,14 +185,15 @@ class OneKernel:
         for attempt in attempts:
             began_s = time.monotonic()
             arrays = self.inputs(attempt, attempt.sizes, Tried()) if began_s < end_s else None
-            if arrays is None or max((array.size for array in arrays), default=0) > LARGE:
+            if arrays is None or _are_large(arrays):
                 break
+            made: list[Array] = []
             with suppress(NoyauError):  # what is wrong with it is found when it is judged
-                TwoRuns(self.candidate, attempt.instance)(arrays)
+                made = TwoRuns(self.candidate, attempt.instance)(arrays)
             took_s = time.monotonic() - began_s
-            if largest is None or took_s < TOO_LONG_S:
+            if largest is None or (took_s < TOO_LONG_S and not _are_large(made)):
                 largest = attempt, arrays
-            if took_s > LONG_S:
+            if took_s > LONG_S or _are_large(made):
                 break
         if largest is not None and not self.is_enough(tried):
             self.judge(largest[0], "contiguous", largest[1], 0, tried, again=True)
@@ -323,3 +324,7 @@ def _equal(arrays: tuple[Array, ...] | None) -> tuple[Array, ...] | None:
     if arrays is None:
         return None
     return tuple(np.full_like(array, array.flat[0]) if array.size else array for array in arrays)
+
+
+def _are_large(arrays: Sequence[Array]) -> bool:
+    return any(array.size > LARGE for array in arrays)

@@ -99,6 +99,23 @@ def test_each_rank_is_tried_however_late_it_is(empty_cache):
     assert "x: f32[1]" in found.findings[0].message
 
 
+def test_large_inputs_are_not_so_large_that_results_outgrow_them(empty_cache):
+    """Where results have as many cells as the square of the inputs, sizes grow no further than results may."""
+
+    @noyau.op("f32[n] -> f32[n, n]")
+    def outer(x):
+        return x[:, None] * x
+
+    @outer.kernel
+    def in_numpy(x, out):
+        np.multiply(x[:, None], x, out=out)
+
+    found = check(outer)
+    assert found.ok
+    lengths = [int(re.search(r"f32\[(\d+)\]", told)[1]) for told in found.kernels[0].shapes]
+    assert 128 < max(lengths) <= 512
+
+
 @pytest.mark.parametrize(
     ("before", "after", "kind", "told"),
     [
