@@ -18,6 +18,7 @@ from noyau.timing.cheats import Snapshot, Watch, poison, seconds
 from noyau.timing.comparing import Clock, Comparison, Timed, Verdict, compare
 from noyau.timing.conditions import Conditions, conditions, unsteady
 from noyau.timing.fresh import Arrays, Rotation, cold_sets, hot_sets, packed_sets
+from noyau.timing.resting import others_rest
 from noyau.timing.verifying import Check
 
 Mistake = Callable[[float], str]
@@ -259,7 +260,9 @@ class Side(Timed):
         self.taken_out = [self.candidate.takes_out(arrays) for arrays in self.into] if self.candidate.into else []
 
     def lasts(self, calls: int) -> float:
-        """Seconds of so many calls, on inputs that are made new between turns of the rotation, while no clock runs."""
+        """Seconds of so many calls, on inputs that are made new between turns of the rotation, while no clock runs, and
+        once the threads of whoever was timed before rest."""
+        others_rest()
         chosen, done, took_s = int(self.rng.integers(calls)), 0, 0.0
         slot = self._slot()
         while done < calls:
