@@ -133,16 +133,8 @@ def validate(usage: Usage, target: Target, called: str, extra: Iterable[str] = (
 
 def _check_kinds(usage: Usage, called: str) -> None:
     """SignatureError where what is said is no such thing at all."""
-    said: dict[str, Any] = {
-        "args": usage.args,
-        "init": usage.init,
-        "constants": usage.constants,
-        "options": usage.options,
-    }
-    said |= {"returns": usage.returns, "trust": usage.trust, "updates": usage.updates}
-    for what, value in said.items():
-        wanted, is_such = _KINDS[what]
-        if not is_such(value):
+    for what, (wanted, is_such) in _KINDS.items():
+        if not is_such(value := getattr(usage, what)):
             raise SignatureError(f"{what}= of {called} is {value!r}; give {wanted}")
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from noyau.dtypes import DType
 from noyau.ir.algebra import Symbolic
+from noyau.ir.conditions import all_of, when
 from noyau.ir.dims import Dim, Shape, equal, index_name
 from noyau.ir.graph import Graph, Lookup, Node, Scatter
 from noyau.ir.loops import Call, Expr, Index
@@ -42,13 +43,13 @@ def ask(lowering: Lowering, node: Node, kind: Scatter, index: Shape) -> Expr:
     places = _places(kind)
     at = tuple(index[places[own]] if own in places else Dim.of(0) for own in range(len(lowering.graph[updates].shape)))
     here = {index_name(own): dim for own, dim in enumerate(at)}
-    meets: Expr | None = None
+    same = list[Expr]()
     for axis, entry in enumerate(kind.index):
         if isinstance(entry, Lookup):
             found = lowering.lookup(node, entry, here, node.shape[axis])
-            same = Call("equal", (Index(index[axis]), Index(found)), DType.BOOL)
-            meets = same if meets is None else Call("logical_and", (meets, same), DType.BOOL)
+            same.append(Call("equal", (Index(index[axis]), Index(found)), DType.BOOL))
     old, new = lowering.value(data, index), lowering.value(updates, at)
     if kind.monoid is not None:
         (new,) = MONOIDS[kind.monoid].merge(Symbolic(), (old,), (new,))
+    meets = when(all_of(same))
     return new if meets is None else Call("where", (meets, new, old), new.dtype)

@@ -11,6 +11,7 @@ from typing import assert_never
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
+from noyau.ir.conditions import all_of, when
 from noyau.ir.dims import Dim, Shape, index_name, never_negative
 from noyau.ir.graph import (
     Constant,
@@ -149,7 +150,7 @@ class Lowering:
         doubtful = [extent for extent in left_out if not sure or extent.names & (set(asked) - positive)]
         self.lifted |= bool(doubtful)
         runs = [Call("less", (Index(Dim.of(0)), Index(extent)), DType.BOOL) for extent in doubtful]
-        return _all_of([*([] if self.guard is None else [self.guard]), *runs])
+        return when(all_of([*([] if self.guard is None else [self.guard]), *runs]))
 
     def make(self, node: Node, index: Shape) -> Expr:
         here = {index_name(axis): dim for axis, dim in enumerate(index)}
@@ -225,7 +226,7 @@ class Lowering:
             guards = [] if outer is None else [outer]
             guards += [Call("logical_not", (below[position - 1],), DType.BOOL)] if position else []
             guards += [below[position]] if position < len(pieces) - 1 else []
-            self.guard = _all_of(guards)
+            self.guard = when(all_of(guards))
             got = self.value(pieces[position][0], pieces[position][1])
             chosen = got if chosen is None else Call("where", (below[position], got, chosen), node.dtype.compute)
         self.guard = outer
@@ -295,13 +296,6 @@ class Lowering:
 def _is_exact(node: Node, monoid: str) -> bool:
     """Whether a reduction gives the same bits in any order."""
     return MONOIDS[monoid].exact or not node.dtype.is_float
-
-
-def _all_of(conditions: Sequence[Expr]) -> Expr | None:
-    joined: Expr | None = None
-    for condition in conditions:
-        joined = condition if joined is None else Call("logical_and", (joined, condition), DType.BOOL)
-    return joined
 
 
 def _names_in(expr: Expr) -> set[str]:
