@@ -20,6 +20,7 @@ from noyau.passes.partition import Cut, Partition
 from noyau.paths.enclosing import cut_of
 from noyau.paths.ends import Between
 from noyau.planning import Plan, Planned, no_such, plan, spell
+from noyau.printing import Printed
 from noyau.reports.wrapping import hanging
 from noyau.reports.writing import plain
 from noyau.runtimes.provenance import library_state
@@ -31,8 +32,8 @@ _MOST_PLACES = 4
 _TRIED = "adversarial inputs alone: noyau optimize tries it on activations of the model too"
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+@dataclass(frozen=True, slots=True, repr=False)
+class Shown(Printed):
     """What noyau sees in a model, before anything is compiled; prints itself."""
 
     title: str
@@ -71,9 +72,6 @@ class Shown:
 
     def __str__(self) -> str:
         return plain(self)
-
-    def __repr__(self) -> str:
-        return str(self)
 
     def _refused(self) -> Iterator[tuple[str, str]]:
         """Each reason of a group without a kernel once, after what it holds for."""

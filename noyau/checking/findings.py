@@ -11,6 +11,7 @@ from typing import Any
 
 from noyau.checking.certificate import Certificate, Failure
 from noyau.errors import CheckError
+from noyau.printing import Printed
 
 SCHEMA_VERSION = 1
 _PRECISE = 100.0  # times what is allowed: an error up to that is lost precision
@@ -167,8 +168,8 @@ class KernelCheck:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+@dataclass(frozen=True, slots=True, repr=False)
+class Checked(Printed):
     """A check of all kernels of an op. `ok` where no kernel is wrong. `tolerance`: what a user allowed, else None.
     `note`: why some kernels are not among them."""
 
@@ -193,9 +194,6 @@ class Checked:
         if self.tolerance is not None:
             lines.append(f"{self.op}: allowed by request: {self.tolerance:g} * max(1, |want|)")
         return "\n".join(lines)
-
-    def __repr__(self) -> str:
-        return str(self)
 
     def raise_if_bad(self) -> None:
         """CheckError with the first finding, unless `ok`."""

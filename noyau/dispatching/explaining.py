@@ -12,10 +12,11 @@ from noyau.dispatching.choosing import REFERENCE, Choosing, Chosen
 from noyau.dispatching.generating import Wanted
 from noyau.dispatching.keys import key_of
 from noyau.handwritten.kernels import HandKernel
+from noyau.printing import Printed
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+@dataclass(frozen=True, slots=True, repr=False)
+class Explanation(Printed):
     """What runs for one call. `key`: what is alike in calls that run the same kernel; `eligible` and `rejected`: other
     kernels, each with the reason."""
 
@@ -33,9 +34,6 @@ class Explanation:
         lines += [f"  {kernel} may run too: {why}" for kernel, why in self.eligible]
         lines += [f"  {kernel} may not: {why}" for kernel, why in self.rejected]
         return "\n".join(lines)
-
-    def __repr__(self) -> str:
-        return str(self)
 
     def to_json(self) -> dict[str, Any]:
         """The record, for `json.dumps`."""

@@ -20,6 +20,7 @@ from noyau.errors import InputError, SignatureError
 from noyau.handwritten.kernels import HandKernel, settled
 from noyau.handwritten.trusting import ineligible
 from noyau.ops import Op
+from noyau.printing import Printed
 from noyau.signatures.binding import Bound, bind
 from noyau.signatures.types import Signature
 from noyau.timing.comparing import spell_s
@@ -31,8 +32,8 @@ _MOST_VARIANTS = 64
 _CHECK_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Tuned:
+@dataclass(frozen=True, slots=True, repr=False)
+class Tuned(Printed):
     """What was timed, a bench for each set of sizes, and what won there; prints itself. `left_out`: why an attached
     kernel was not timed."""
 
@@ -62,9 +63,6 @@ class Tuned:
         ]
         left = [f"{name} was not timed: {reason}" for name, reason in self.left_out.items()]
         return "\n".join([*(f"{each}\n" for each in self.benched), *lines, *left])
-
-    def __repr__(self) -> str:
-        return str(self)
 
 
 def tune(

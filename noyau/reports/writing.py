@@ -16,11 +16,12 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderableType
 
 from noyau.errors import OutputError
+from noyau.printing import Printed
 
 _PLAIN_WIDTH = 100
 
 
-class Record(ABC):
+class Record(Printed, ABC):
     """What prints itself, as wide as a terminal is or as a page, and is plain data."""
 
     __slots__ = ()
@@ -42,10 +43,6 @@ class Record(ABC):
 
     def __str__(self) -> str:
         return plain(self)
-
-    def __repr__(self) -> str:
-        """As it prints: what a session or a notebook shows of a result."""
-        return str(self)
 
 
 def write_json(record: Mapping[str, Any], path: Path) -> None:

@@ -28,6 +28,7 @@ from noyau.judging.certifying import Task, judge
 from noyau.languages import c
 from noyau.lowering.names import identifier
 from noyau.planning import digest
+from noyau.printing import Printed
 from noyau.runtimes.bodies import DOMAIN, Fused
 from noyau.runtimes.onnx_spelling import spell
 from noyau.runtimes.onnx_writing import Writer
@@ -47,8 +48,8 @@ OLDEST, USUAL = 18, 18  # opsets: reductions take their axes as inputs from 18 o
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class OnnxOp:
+@dataclass(frozen=True, slots=True, repr=False)
+class OnnxOp(Printed):
     """An op as a model. `texts`: the source of each of its kernels, by the operator's name; `certificates`: what is
     known of the values of those that were generated; `library`: None where it has no kernels."""
 
@@ -63,9 +64,6 @@ class OnnxOp:
         opset = next(each.version for each in self.model.opset_import if not each.domain)
         known = [f"    {each.summary()}" for each in self.certificates]
         return "\n".join([f"{self.name}: a model of opset {opset}", *ways, *known])
-
-    def __repr__(self) -> str:
-        return str(self)
 
     def save(self, path: str | Path) -> None:
         """Write OUT.onnx, and OUT.so beside it where there are kernels; OutputError where that cannot be."""
