@@ -10,7 +10,6 @@ import numpy as np
 from noyau.checking.inputs import Inputs
 from noyau.errors import InputError
 from noyau.feeding import Feeds
-from noyau.ir.binding import bind
 from noyau.ir.graph import Graph, names_of
 from noyau.original import Original, foreign
 from noyau.passes.partition import Group
@@ -37,8 +36,7 @@ class Seen:
         """The sizes of a graph, as far as they are known. InputError where an array has not the shape of its value."""
         found, arrays = dict(self.sizes), self.of(graph)
         if arrays is not None:
-            names = [node.output for node in graph.inputs]
-            found |= bind([node.shape for node in graph.inputs], [array.shape for array in arrays], names)
+            found |= graph.bind([array.shape for array in arrays])
         wanted = names_of(graph)
         return {name: size for name, size in found.items() if name in wanted}
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, product
 
 from noyau.checking.adversarial import cells, fits, usual_sizes
-from noyau.ir.binding import bind, require
 from noyau.ir.conditions import Sizes, conditions_of, runs
 from noyau.ir.graph import Graph
 from noyau.ir.loops import Call, Expr, Index, Kernel
@@ -33,14 +32,6 @@ def covering(
         if not any(runs(when, sizes) for sizes in (*tried, *found)):
             found += islice(_running(when, usual, graph, most), 1)
     return found
-
-
-def sizes_in(graph: Graph, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
-    """The sizes of a graph whose inputs have these shapes. InputError where they do not fit."""
-    inputs = graph.inputs
-    sizes = bind([node.shape for node in inputs], shapes, [node.output for node in inputs])
-    require(graph.demands, sizes)
-    return sizes
 
 
 def _running(when: Expr, usual: Sizes, graph: Graph, most: int) -> Iterator[dict[str, int]]:

@@ -16,7 +16,6 @@ import numpy as np
 from noyau.checking.floats import PATTERN, moved, repeated
 from noyau.checking.orders import LONG, TURNS, bracketed, contracted, summed
 from noyau.dtypes import DType
-from noyau.ir.binding import bind
 from noyau.ir.evaluation import Evaluator
 from noyau.ir.graph import Contract, Graph, Input, Map, Node, Reduce, Scan
 from noyau.ir.monoids import MONOIDS
@@ -35,8 +34,7 @@ def otherwise_rounded(graph: Graph, inputs: Arrays, rng: np.random.Generator, tu
     order of sums that overflow, or meet an infinity, and of chains of products; 0 is that of the graph.
 
     InputError where an index leaves its table."""
-    names = [node.output for node in graph.inputs]
-    sizes = bind([node.shape for node in graph.inputs], [np.shape(inputs[name]) for name in names], names)
+    sizes = graph.bind([np.shape(inputs[node.output]) for node in graph.inputs])
     return RandomRounding(sizes, rng, turn).run(bracketed(graph, turn, sizes), inputs)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import InputError
-from noyau.ir.binding import bind
 from noyau.ir.evaluation import Evaluator, Numeric
 from noyau.ir.graph import Graph, Map, Node
 
@@ -127,8 +126,7 @@ def _is_nan(array: np.ndarray) -> np.ndarray:
 
 
 def _sizes(graph: Graph, inputs: Arrays) -> dict[str, int]:
-    names: Sequence[str] = [node.output for node in graph.inputs]
-    return bind([node.shape for node in graph.inputs], [np.shape(inputs[name]) for name in names], names)
+    return graph.bind([np.shape(inputs[node.output]) for node in graph.inputs])
 
 
 def _is(node: Node, functions: frozenset[str]) -> bool:

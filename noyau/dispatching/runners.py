@@ -12,7 +12,6 @@ from noyau.dispatching import libraries
 from noyau.dispatching.layouts import PACKED
 from noyau.dispatching.programs import KernelStep, LibraryStep
 from noyau.dispatching.running import Built, BuiltKernel
-from noyau.ir.binding import bind, require
 from noyau.ir.dims import Dim, Shape
 from noyau.ir.graph import Constant, Contract, Graph, Input, Node
 from noyau.runtimes.numpy.doors import MISS, Argument, Door
@@ -55,14 +54,11 @@ class Runner:
 
 def solver(graph: Graph) -> Callable[[Sequence[Array]], Sizes]:
     """What gives the sizes for arrays in the order of the inputs. InputError where they do not fit."""
-    shapes, names = [node.shape for node in graph.inputs], [node.output for node in graph.inputs]
 
     def solve(arrays: Sequence[Array]) -> Sizes:
-        sizes = bind(shapes, [array.shape for array in arrays], names)
-        require(graph.demands, sizes)
-        return sizes
+        return graph.bind([array.shape for array in arrays])
 
-    plain = [_plain(shape) for shape in shapes]
+    plain = [_plain(node.shape) for node in graph.inputs]
     if graph.demands or any(shape is None for shape in plain):
         return solve
 

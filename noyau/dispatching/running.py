@@ -14,7 +14,6 @@ from noyau.builders.native import Empty, Native, Order
 from noyau.dispatching import libraries
 from noyau.dispatching.generating import Generated
 from noyau.dispatching.programs import KernelStep, LibraryStep, Step
-from noyau.ir.binding import bind, require
 from noyau.ir.graph import Constant
 from noyau.ir.loops import Kernel, Role
 
@@ -60,8 +59,7 @@ class Built:
         """Every step in order."""
         graph = self.generated.program.graph
         values = dict(zip((node.output for node in graph.inputs), self.in_memory(arrays), strict=True))
-        sizes = bind([n.shape for n in graph.inputs], [a.shape for a in values.values()], list(values))
-        require(graph.demands, sizes)
+        sizes = graph.bind([array.shape for array in values.values()])
         values |= {node.output: node.kind.value for node in graph.nodes if isinstance(node.kind, Constant)}
         kernels = iter(self.kernels)
         for step in self.generated.program.steps:

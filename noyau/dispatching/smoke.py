@@ -14,7 +14,7 @@ import numpy as np
 
 from noyau.checking.adversarial import NORMAL, CaseMaker, Pattern, cells, fits, schedule, shrunk, spell, usual_sizes
 from noyau.checking.certificate import Certificate
-from noyau.checking.launches import covering, sizes_in
+from noyau.checking.launches import covering
 from noyau.checking.native import certify_native
 from noyau.checking.values import Case
 from noyau.descriptions import Description
@@ -46,7 +46,7 @@ def smoke(description: Description, built: Built, seed: int = 0) -> Certificate:
     with np.errstate(all="ignore"):
         first = list(islice(small, 1))
         missed = sizes_missed(
-            generated, [sizes_in(generated.graph, [array.shape for array in case.inputs]) for case in first]
+            generated, [generated.graph.bind([array.shape for array in case.inputs]) for case in first]
         )
         longer = _of_launches(description, generated, seed, missed)
         cases = chain(longer, first, islice(_until(ENOUGH_S, small), MOST - 1))
@@ -103,7 +103,7 @@ def made_at(
     for more in [*(islice(renamed, RENAMED) if others else ()), None]:
         with contextlib.suppress(Exception):  # of a user's function
             for label, arrays in islice(made_inputs(description, wanted, seed, of, {**sizes, **(more or {})}), 1):
-                if more is None or sizes.items() <= sizes_in(graph, [array.shape for array in arrays]).items():
+                if more is None or sizes.items() <= graph.bind([array.shape for array in arrays]).items():
                     yield label, arrays
                     return
 

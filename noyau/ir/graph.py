@@ -5,7 +5,7 @@ It never promotes, broadcasts or guesses: operands of a Map have one shape, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from noyau.dtypes import DType, from_numpy
-from noyau.ir.binding import Demand
+from noyau.ir.binding import Demand, bind, require
 from noyau.ir.dims import Dim, DimLike, Shape, indices, maximum, shape_of
 
 
@@ -167,12 +167,18 @@ class Graph:
     def by_name(self) -> Mapping[str, Node]:
         return {node.output: node for node in self.nodes}
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[Node, ...]:
         return tuple(node for node in self.nodes if isinstance(node.kind, Input))
 
     def __getitem__(self, name: str) -> Node:
         return self.by_name[name]
+
+    def bind(self, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
+        """The sizes at which the inputs have these shapes. InputError where these do not fit, or break a demand."""
+        sizes = bind([node.shape for node in self.inputs], shapes, [node.output for node in self.inputs])
+        require(self.demands, sizes)
+        return sizes
 
 
 def constant(output: str, value: np.ndarray, sources: Iterable[str] = ()) -> Node:

@@ -11,7 +11,6 @@ import torch
 from noyau.dispatching.running import Built
 from noyau.errors import InputError
 from noyau.frontends.torch.dtypes import TO_TORCH
-from noyau.ir.binding import bind
 from noyau.runtimes.numpy import plain
 from noyau.runtimes.numpy.doors import MISS, Argument
 from noyau.runtimes.torch.arrays import array_of, shown
@@ -80,9 +79,7 @@ class DeviceDoor:
 
     def sizes(self, tensors: Sequence[torch.Tensor]) -> Mapping[str, int]:
         """The sizes of a call with these tensors. InputError where they do not fit together."""
-        inputs = self.generated.graph.inputs
-        bound = bind([node.shape for node in inputs], [tensor.shape for tensor in tensors], [n.output for n in inputs])
-        return {**self.generated.wanted.sizes, **bound}
+        return {**self.generated.wanted.sizes, **self.generated.graph.bind([tensor.shape for tensor in tensors])}
 
     def hosted(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """A program of several steps, on tensors that were looked at."""

@@ -16,7 +16,6 @@ from noyau import __version__
 from noyau.builders import records
 from noyau.builders.cache import digest
 from noyau.builders.records import today
-from noyau.checking.launches import sizes_in
 from noyau.checking.native import certify_native
 from noyau.checking.values import Case
 from noyau.dispatching.generating import CPU, Generated, Wanted, languages_on, printed, program_in
@@ -82,7 +81,7 @@ class GraphKernels:
         """The same, where that is."""
         tensors = [(each if layout_of(seen(each)) is not None else each.clone()).to(device) for each in tensors]
         layouts = tuple(layout_of(seen(each)) or Layout() for each in tensors)
-        built = self.built(layouts, device, sizes_in(self.graph, [each.shape for each in tensors]))
+        built = self.built(layouts, device, self.graph.bind([each.shape for each in tensors]))
         pairs = zip(self.graph.inputs, layouts, strict=True)
         ends = [Argument(node.dtype, len(node.shape), layout) for node, layout in pairs]
         door = through_program(built, ends, self.called)
@@ -158,7 +157,7 @@ def _cases(generated: Generated, draw: Draw, most: int) -> Iterator[Case]:
         draw = partial(draw_graph, graph, {}, {})
         drawn = list(islice(draw(()), most))
     usual = [[arrays[node.output] for node in graph.inputs] for arrays in drawn]
-    missed = sizes_missed(generated, [sizes_in(graph, [array.shape for array in arrays]) for arrays in usual])
+    missed = sizes_missed(generated, [graph.bind([array.shape for array in arrays]) for arrays in usual])
     longer = [[arrays[node.output] for node in graph.inputs] for arrays in (draw(missed) if missed else ())]
     for number, given in enumerate([*longer, *usual]):
         yield Case(f"drawn {number}", tuple(lie(array, wanted.layout(at)) for at, array in enumerate(given)))

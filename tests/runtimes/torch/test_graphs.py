@@ -11,7 +11,6 @@ import pytest
 
 import noyau
 from noyau import nn
-from noyau.checking.launches import sizes_in
 from noyau.derivatives.deriving import derive
 from noyau.dispatching.generating import CPU, ON_GPU, Wanted, traced
 from noyau.dispatching.layouts import PACKED
@@ -107,9 +106,7 @@ def test_each_launch_of_a_call_runs_in_its_certificate(name, language):
             if any(call.keys() < node.shape[-1].names for node in graph.inputs if node.shape):
                 continue
             made = replace(made, wanted=replace(made.wanted, sizes=call))
-            tried = [
-                sizes_in(graph, [each.shape for each in case.inputs]) for case in graphs._cases(made, draw, graphs.FEW)
-            ]
+            tried = [graph.bind([each.shape for each in case.inputs]) for case in graphs._cases(made, draw, graphs.FEW)]
             asked = [when for kernel in made.program.kernels for when in conditions_of(kernel) if runs(when, call)]
             assert all(any(runs(when, sizes) for sizes in tried) for when in asked)
             launches += len(asked)
