@@ -79,7 +79,8 @@ def race(task: Task, *, budget_s: float, cold: bool | None, seed: int, cores: in
         say(f"first call of {entry.name}")
         found.append(_first(entry, judge))
     runners = [each for each in found if isinstance(each, Runner)]
-    races = {}
+    races: dict[str, Race] = {}
+    timed: dict[str, Mapping[tuple[str, str], Side]] = {}
     temperatures = _temperatures(task, cold) if runners else ()
     for temperature in temperatures:
         say(f"timing {len(runners)} candidates, {temperature}")
@@ -87,7 +88,7 @@ def race(task: Task, *, budget_s: float, cold: bool | None, seed: int, cores: in
         _choose(sides, runners, judge.affordable if temperature == temperatures[-1] else judge.affordable // 2, seed)
         share_s = budget_s / len(temperatures)
         series = compare_all(list(sides.values()), budget_s=share_s, seed=seed, clock=seconds)
-        races[temperature] = Race(tuple(sides), series)
+        races[temperature], timed[temperature] = Race(tuple(sides), series), sides
         say("verifying runs that were timed")
         _verify(sides, runners, watch, task.check)
     rows = tuple(each.row if isinstance(each, Runner) else each for each in found)
@@ -96,7 +97,7 @@ def race(task: Task, *, budget_s: float, cold: bool | None, seed: int, cores: in
     given = tuple(_spelt(each) for each in task.drawn.first)
     moments = (start, conditions())
     at = At(task.sizes, given, rows, races, work, floor_s, moments, cores, task.drawn.notes)
-    return replace(at, rows=tuple(_possible(row, at) for row in rows))
+    return replace(at, rows=tuple(_possible(row, at, timed.get(HOT, {})) for row in rows))
 
 
 def pools() -> dict[str, int]:
@@ -217,10 +218,16 @@ def _work(task: Task, runners: Sequence[Runner]) -> Work:
     return task.work or work_of_arrays(given, outputs, task.flops)
 
 
-def _possible(row: Row, at: At) -> Row:
+def _possible(row: Row, at: At, sides: Mapping[tuple[str, str], Side]) -> Row:
     """The row; with a fault where it took less time than can be, or a doubt where it may not touch all bytes."""
     least_s = None if row.out else at.least_s(row.name, HOT)
-    told = at.work.mistake(least_s, at.cores) if least_s is not None else ""
+    if least_s is None:
+        return row
+    series = at.races[HOT].series
+    own = [
+        (side, calls) for ((name, _), side), calls in zip(sides.items(), series.calls, strict=True) if name == row.name
+    ]
+    told = at.work.mistake(least_s, at.cores, lambda: min(side.lasts(calls) / calls for side, calls in own))
     if not told:
         return row
     if at.work.exact:

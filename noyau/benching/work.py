@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,10 +47,12 @@ class Work:
         except BuildError:
             return copied_s / times
 
-    def mistake(self, time_s: float, threads: int) -> str:
-        """Why a time cannot be, or nothing."""
+    def mistake(self, time_s: float, threads: int, again: Callable[[], float] | None = None) -> str:
+        """Why a time cannot be, or nothing; `again` is as in `bandwidth.mistake`."""
+        if not self.bytes_moved:
+            return ""
         try:
-            return mistake(time_s, self.read_bytes, self.written_bytes, threads) if self.bytes_moved else ""
+            return mistake(time_s, self.read_bytes, self.written_bytes, threads, again)
         except BuildError:
             return ""
 

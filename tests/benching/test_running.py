@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -246,3 +247,26 @@ def test_progress_is_told():
 def test_what_is_neither_an_op_nor_functions_by_name_is_refused():
     with pytest.raises(InputError, match=r"noyau\.bench takes an op, or functions by name, and this is of the type"):
         noyau.bench(3)
+
+
+def test_who_seems_too_fast_is_called_again_beside_the_floor(monkeypatch):
+    """What is asked for one more time is that of the very candidate; what was told of it stands in its row."""
+    calls, again = Counter(), []
+
+    def counted(name):
+        def one_more(x):
+            calls[name] += 1
+            return x + 1
+
+        return one_more
+
+    def mistake(self, time_s, threads, asked):
+        before = calls.copy()
+        took_s = asked()
+        again.append((set(calls - before), took_s > 0))
+        return "too fast" if len(again) == 2 else ""
+
+    monkeypatch.setattr(racing.Work, "mistake", mistake)
+    found = noyau.bench({name: counted(name) for name in ("first", "second")}, np.ones(100), budget_s=0.05)
+    assert again == [({"first"}, True), ({"second"}, True)]
+    assert [bool(row.notes) for row in found.at[0].rows] == [False, True]
