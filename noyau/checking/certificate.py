@@ -31,7 +31,7 @@ class Failure:
         if self.cell is None:
             return f"wrong: {'' if self.note.startswith('two ') else 'it '}{self.note}; for {self.given} ({self.case})"
         where = f"{self.output}[{', '.join(map(str, self.cell))}]"
-        bound = f"got {self.got:.9g}, want {self.want:.9g} (float64), allowed {self.allowed:.2g}"
+        bound = "got {}, want {} (float64), allowed {:.2g}".format(*apart(self.got, self.want), self.allowed)
         told = "; ".join(filter(None, [bound, self.note]))
         return f"wrong at {where} for {self.given} ({self.case}): {told}"
 
@@ -46,6 +46,12 @@ class Failure:
             "want": _number(self.want),
             "allowed": _number(self.allowed),
         }
+
+
+def apart(got: float, want: float) -> tuple[str, str]:
+    """Two numbers with as many digits as show that they differ: 9, or all."""
+    short = f"{got:.9g}", f"{want:.9g}"
+    return short if short[0] != short[1] or got == want else (f"{got:.17g}", f"{want:.17g}")
 
 
 @dataclass(frozen=True, slots=True)

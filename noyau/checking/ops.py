@@ -25,6 +25,7 @@ from noyau.handwritten.reloading import end_loading
 from noyau.ops import Op
 
 Say = Callable[[str], None]
+SPOILING = frozenset({"out-of-bounds", "negative-index", "crash"})  # what spoils the process of a kernel for others
 SLOW_S = 60.0  # that generated kernels in Numba may take to compile
 
 
@@ -176,4 +177,7 @@ def _run(parts: Sequence[_Part], say: Say, numbers: Iterable[int]) -> Iterator[l
 
         for part in map(parts.__getitem__, numbers):
             say(f"checking {part.op.name}")
-            yield part.run(apart)
+            found = part.run(apart)
+            if opened and any(error.kind in SPOILING for each in found for error in each.errors):
+                opened[-1].renew()
+            yield found

@@ -42,9 +42,16 @@ def offset(drawn: Array, dtype: DType, rng: np.random.Generator) -> Array:
 
 
 def alternating(drawn: Array, dtype: DType, rng: np.random.Generator) -> Array:
-    """Neighbours of opposite sign, so that sums nearly vanish."""
-    signs = 1 - 2 * (np.indices(drawn.shape).sum(0) % 2)
-    return np.asarray((np.abs(drawn) * 0.01 + 10) * signs)
+    """Pairs of neighbours of opposite sign, so that sums nearly vanish. The signs are those of Thue and Morse: were the
+    first of each pair positive, sums of every second cell, which lanes and threads of right kernels take, would lose
+    the most."""
+    values = np.abs(drawn) * 0.01 + 10
+    for axis, extent in enumerate(drawn.shape):
+        signs = np.ones(1)
+        while len(signs) < extent:
+            signs = np.concatenate([signs, -signs])
+        values = values * signs[:extent].reshape(-1, *[1] * (drawn.ndim - axis - 1))
+    return np.asarray(values)
 
 
 def denormals(drawn: Array, dtype: DType, rng: np.random.Generator) -> Array:
@@ -136,6 +143,9 @@ def whole(style: str, dtype: DType, shape: tuple[int, ...], rng: np.random.Gener
         case "extremes":
             ends = np.array([limits.min, limits.min + 1, 0, 1, limits.max - 1, limits.max], dtype.numpy)
             return np.asarray(rng.choice(ends, shape))
+        case "lowest" | "highest" if not mask:
+            near = rng.integers(0, 100, shape, dtype.numpy, endpoint=True)
+            return np.asarray(limits.min + near if style == "lowest" else limits.max - near)
         case _:
             drawn = rng.integers(low, high, shape, endpoint=True)
             few = np.where(rng.random(shape) < 0.7, rng.integers(0, 2, shape), rng.integers(0, 40, shape))

@@ -88,10 +88,16 @@ class Apart:
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
         _HELD.pop(str(self.folder), None)
+        self.renew()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def renew(self) -> None:
+        """End the processes; new ones begin with the next run: a kernel that wrote where it must not may have spoilt
+        what others of its process stand on."""
         for worker in (self.native, *(way.worker for way in (self.way, self.triton) if way is not None)):
             if worker is not None:
                 worker.end()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self.seen.clear()
 
     def run(self, kernel: HandKernel, instance: Instance, arrays: Sequence[Array], how: How) -> list[Array]:
         """The results of one run between guards. CheckError where it raises, exits, crashes, takes longer than it may,

@@ -78,6 +78,11 @@ def test_the_message_says_what_where_and_how_far():
     )
 
 
+def test_numbers_that_differ_are_told_apart():
+    told = str(Failure("zeros", "x: f64[4]", "", "out", (0,), 0.1, 0.1 + 1e-12, 8.2e-13))
+    assert "got 0.10000000000000001, want 0.10000000000100001 (float64)" in told
+
+
 def test_the_worst_kind_of_failure_comes_first():
     other = Failure("zeros", "x: f32[4]", "gave 2 outputs, not 1")
     certificate = Certificate("k", (bad(1.5), Outcome("zeros", False, failures=(other,))))

@@ -250,3 +250,55 @@ def test_a_kernel_that_is_never_twice_the_same():
     assert "two runs on the same inputs differ, in " in one.message
     assert found.ok
     assert "warning: order-dependent" in str(found)
+
+
+def test_what_a_kernel_spoils_is_no_fault_of_the_next_one():
+    spoilt = []
+
+    @noyau.op("f64[n] -> f64[n]")
+    def double(x):
+        return 2 * x
+
+    @double.kernel
+    def writes_outside(x, out):
+        out[...] = 2 * x
+        spoilt.append("what both stand on")
+        ctypes.memset(out.ctypes.data + out.nbytes, 1, 8)
+
+    @double.kernel
+    def right(x, out):
+        out[...] = 3 * x if spoilt else 2 * x
+
+    outside, after = check(double, budget_s=0.5).kernels
+    assert [each.kind for each in outside.findings] == ["out-of-bounds"]
+    assert after.findings == ()
+
+
+@pytest.mark.parametrize("lanes", [2, 4, 8])
+def test_a_sum_in_lanes_is_right(lanes):
+    @noyau.op("f32[n] -> f32[1]")
+    def total(x):
+        return x.sum(keepdims=True)
+
+    @total.kernel
+    def in_lanes(x, out):
+        out[0] = np.sum([np.add.accumulate(x[lane::lanes])[-1:].sum() for lane in range(lanes)], dtype=np.float32)
+
+    assert check(total).ok
+
+
+def test_a_sum_of_integers_that_is_too_narrow():
+    @noyau.op("i32[n] -> i64[1]")
+    def total(x):
+        return x.sum(dtype=np.int64, keepdims=True)
+
+    @total.kernel
+    def narrow(x, out):
+        out[0] = x.sum(dtype=np.int32)
+
+    @total.kernel
+    def wide(x, out):
+        out[0] = x.astype(np.int64).sum()
+
+    found = check(total).kernels
+    assert [[each.kind for each in kernel.findings] for kernel in found] == [["wrong-value"], []]

@@ -51,10 +51,17 @@ def test_numbers_are_what_their_pattern_says(dtype):
     assert len(set(filled(patterns.equal, dtype).flat)) == 1
     assert (filled(patterns.offset, dtype) > 25).all()
     assert np.ptp(filled(patterns.offset, dtype)) < 10
-    signs = np.sign(filled(patterns.alternating, dtype))
-    assert (signs[:, 1:] == -signs[:, :-1]).all()
     assert np.isfinite(filled(patterns.magnitudes, dtype)).all()
     assert not filled(patterns.zeros, dtype).any()
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.value)
+def test_pairs_of_neighbours_have_opposite_signs_and_no_lane_has_one_sign(dtype):
+    signs = np.sign(filled(patterns.alternating, dtype, (64, 257)))
+    assert (signs[:, 1:256:2] == -signs[:, 0:256:2]).all()
+    assert (signs[1::2] == -signs[0::2]).all()
+    for lanes in (2, 4, 8):
+        assert not signs[0, :256].reshape(-1, lanes).sum(0).any()
 
 
 def test_huge_numbers_do_not_overflow_when_they_are_summed():
@@ -127,6 +134,8 @@ def test_integers_of_every_style_fit_their_dtype(dtype):
     assert len(np.unique(made["equal"])) == 1
     assert (made["extremes"].min(), made["extremes"].max()) == (limits.min, limits.max)
     assert np.abs(made["small"].astype(float)).max() <= 100
+    assert int(made["lowest"].max()) <= int(limits.min) + 100
+    assert int(made["highest"].min()) >= int(limits.max) - 100
     masks = patterns.whole("small", dtype, (50, 40), rng, mask=True)
     assert np.isin(masks, (0, 1)).mean() > 0.6
     assert masks.max() > 1

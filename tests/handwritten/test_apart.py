@@ -91,6 +91,14 @@ def test_what_goes_wrong_is_one_reason_and_the_next_run_is_fine(op, n, told):
         assert np.array_equal(run(apart, 2)[0], [0, 2])
 
 
+def test_a_new_process_begins_when_it_is_asked_for(op):
+    with Apart(op, 5.0) as apart:
+        first = run(apart, 6)[0][0]
+        assert run(apart, 6)[0][0] == first
+        apart.renew()
+        assert run(apart, 6)[0][0] != first
+
+
 def test_strides_go_along(op):
     with Apart(op, 5.0) as apart:
         assert np.array_equal(run(apart, 9, How("flipped"))[0], 2 * f32(9))
