@@ -59,5 +59,9 @@ class CheckError(NoyauError, AssertionError):
     """A kernel is wrong: which one, at which cell, by how much."""
 
 
+class RaisedError(CheckError, RuntimeError):
+    """A kernel raised an error of its own: it is wrong, or not written for such arrays."""
+
+
 class MissingExtraError(NoyauError, ImportError):
     """An optional package is not installed; the message names the extra that brings it."""

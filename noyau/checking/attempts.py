@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, cycle, islice
 from typing import Any
@@ -30,7 +30,7 @@ Make = Callable[[Sizes], tuple[Array, ...] | None]
 
 MOST, FEW = 50, 12  # cases of the first instance, and of each other one
 TOTAL = 1 << 20  # cells over all cases of an instance
-AXES = (1, 0, 2)  # of a Rest, in the order in which they are tried
+AXES = (1, 0, 2, 3)  # of a Rest, in the order in which they are tried
 INTEGERS = (10, 1, 7, 0)  # for a parameter that gives a dim
 EDGES = (1, 33, 31, 0, 32, 65, 64, 129, 257)  # the first ones are tried on every instance
 AWKWARD = (0, 1, 2, 5, 31, 32, 33, 97)  # sizes that a maker of inputs is asked for, beside its usual ones
@@ -64,26 +64,39 @@ class Attempt:
 
 
 def attempts(
-    op: Op[..., Any], wanted: Sizes, seed: int, accepts: Callable[[Instance], bool], *, ranks_first: bool = True
+    op: Op[..., Any],
+    wanted: Sizes,
+    seed: int,
+    accepts: Callable[[Instance], bool],
+    *,
+    ranks_first: bool = True,
+    left_out: Container[Instance] = (),
 ) -> Iterator[Attempt]:
     """The attempts for a kernel: `accepts` says which instances it takes; `wanted` are usual sizes. `ranks_first`: the
-    first of each ranks, which are then `needed`, come before others."""
+    first of each ranks, which are then `needed`, come before others. `left_out`, which may grow meanwhile: instances
+    that are not tried further; other dtypes are tried with as many axes as some that are not left out."""
     if op.signature is None:
         raise SignatureError(f"{op.name} has no signature, so its kernels cannot be checked; give it one")
     if op.inputs is not None:
-        yield from _by_maker(op, op.signature, wanted, seed, accepts)
+        made = _by_maker(op, op.signature, wanted, seed, accepts)
+        yield from (each for each in made if each.instance not in left_out)
         return
-    ranks, begun = set[tuple[int, ...]](), list[Iterator[Attempt]]()
-    for instance, integers in _instances(op, op.signature, wanted, accepts):
-        some = islice(_by_signature(op, instance, integers, wanted, seed), FEW if ranks else MOST)
-        if ranks_first and instance.ranks not in ranks:
-            begun.append(some)
-            yield from (replace(each, needed=True) for each in islice(some, 1))
+    begun, waiting = dict[Instance, None](), list[Iterator[Attempt]]()
+
+    def continued(*parts: Iterator[Attempt]) -> Iterator[Attempt]:
+        return (each for each in chain(*parts) if each.instance not in left_out)
+
+    for instance, integers in _instances(op, op.signature, wanted, accepts, left_out):
+        most = FEW if any(each not in left_out for each in begun) else MOST
+        some = islice(_by_signature(op, instance, integers, wanted, seed), most)
+        if ranks_first and all(instance.ranks != each.ranks for each in begun):
+            waiting.append(some)
+            yield from (replace(each, needed=True) for each in continued(islice(some, 1)))
         else:
-            yield from chain(*begun, some)
-            begun = []
-        ranks.add(instance.ranks)
-    yield from chain(*begun)
+            yield from continued(*waiting, some)
+            waiting = []
+        begun[instance] = None
+    yield from continued(*waiting)
 
 
 def usual_case(op: Op[..., Any]) -> tuple[Instance, list[Array], str]:
@@ -147,7 +160,11 @@ def _above(arrays: tuple[Array, ...] | None) -> tuple[Array, ...] | None:
 
 
 def _instances(
-    op: Op[..., Any], signature: Signature, wanted: Sizes, accepts: Callable[[Instance], bool]
+    op: Op[..., Any],
+    signature: Signature,
+    wanted: Sizes,
+    accepts: Callable[[Instance], bool],
+    left_out: Container[Instance],
 ) -> Iterator[tuple[Instance, Sizes]]:
     """The dtypes, ranks and integers to try, the most usual first; those that the kernel takes."""
     known = op.known(op.description.reference.constants)
@@ -155,14 +172,15 @@ def _instances(
     has_rest = any(term.rest for term in signature.inputs)
     usual = {family: _DTYPES[family][0] for family in families}
     chosen = [usual, *({**usual, f: dtype} for f in families for dtype in _DTYPES[f][1:])]
-    seen = set()
+    seen = dict[tuple[Instance, int], int]()
     for dtypes in chosen:
         for integer in INTEGERS if sizing_integers(signature) else (1,):
-            for axes in (AXES if dtypes is usual else AXES[:1]) if has_rest else (1,):
+            held = [axes for (instance, _), axes in seen.items() if instance not in left_out]
+            for axes in (AXES if dtypes is usual or not held else held[:1]) if has_rest else (1,):
                 integers = {name: wanted.get(name, integer) for name in sizing_integers(signature)}
                 made = _instance(signature, dtypes, axes, {**known, **integers})
                 if made is not None and (made, integer) not in seen and accepts(made):
-                    seen.add((made, integer))
+                    seen[made, integer] = axes
                     yield made, integers
 
 

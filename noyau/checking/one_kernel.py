@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -27,6 +28,7 @@ from noyau.errors import BuildError, InputError, NoyauError, SignatureError, Uns
 from noyau.ir.evaluation import evaluate
 from noyau.ops import Op
 from noyau.references import narrowed, reference, unwarned
+from noyau.signatures.instances import axes_of, spell_axes
 from noyau.signatures.making import maker_text
 from noyau.signatures.types import Instance
 
@@ -38,16 +40,32 @@ ENOUGH = 3  # broken cases after which a kernel is not tried further
 LARGE, LONG_S, TOO_LONG_S = 1 << 18, 0.03, 1.0
 WATCHED, WATCHED_S = 60, 2.0  # attempts that are watched, and for how long
 LOOKS = 2  # cases of which it is found out why two runs differ
+_ENDED = re.compile("^ended with (Check|Raised)Error: ")  # the rest of the note says what is wrong
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """What a kernel raised: for which attempt, what number that was, how it failed, and the error in a few words."""
+
+    attempt: Attempt
+    number: int
+    failure: Failure
+    told: str
 
 
 @dataclass(slots=True)
 class Tried:
-    """What came of the attempts so far. `refused`: the last reason why the reference took none of the inputs."""
+    """What came of the attempts so far. `raised`: instances whose very first inputs the kernel raised for; as long as
+    it is right on others, it is not written for these. `right` and `wrong`: on inputs of how many axes it was so.
+    `refused`: the last reason why the reference took none of the inputs."""
 
     outcomes: list[Outcome] = field(default_factory=list)
     findings: dict[str, Finding] = field(default_factory=dict)
     shapes: dict[str, None] = field(default_factory=dict)
     instances: dict[Instance, None] = field(default_factory=dict)
+    raised: dict[Instance, Raised] = field(default_factory=dict)
+    right: set[tuple[int, ...]] = field(default_factory=set)
+    wrong: set[tuple[int, ...]] = field(default_factory=set)
     broken: int = 0
     looks: int = 0
     hangs: bool = False
@@ -81,25 +99,26 @@ class OneKernel:
         except BuildError as error:
             finding = self.finding("launch", "", str(error))
             return KernelCheck(candidate.name, candidate.language, None, (finding,))
-        first = next(self.attempts(sizes, seed), None)
+        first = next(self.attempts(sizes, seed, tried), None)
         found = self.judged(tried, self.watched(tried, sizes, seed))
         return warned(found, self.op, self.candidate, first, self.declared, is_usual=bool(sizes))
 
-    def attempts(self, sizes: Sizes, seed: int) -> Iterator[Attempt]:
-        return attempts(self.op, sizes, seed, self.accepts, ranks_first=self.candidate.is_trusted)
+    def attempts(self, sizes: Sizes, seed: int, tried: Tried) -> Iterator[Attempt]:
+        ranks_first = self.candidate.is_trusted
+        return attempts(self.op, sizes, seed, self.accepts, ranks_first=ranks_first, left_out=tried.raised)
 
     def watched(self, tried: Tried, sizes: Sizes, seed: int) -> Seen:
         """What runs with every access watched show."""
         run = self.candidate.watched()
         if run is None or tried.hangs:
             return Seen()
-        some = list(islice(self.attempts(sizes, seed), WATCHED))
+        some = list(islice(self.attempts(sizes, seed, tried), WATCHED))
         return watched(run, some, partial(self.inputs, tried=Tried(), runs=False), min(WATCHED_S, self.budget_s / 2))
 
     def tried(self, sizes: Sizes, seed: int) -> Tried:
         """Every attempt, until enough is wrong or the time is used up; then those alone that are needed."""
         tried, end_s, first, is_late = Tried(), time.monotonic() + self.budget_s, None, False
-        for number, attempt in enumerate(self.attempts(sizes, seed)):
+        for number, attempt in enumerate(self.attempts(sizes, seed, tried)):
             began_s = time.monotonic()
             if self.is_enough(tried) or (is_late and not attempt.needed):
                 break
@@ -109,7 +128,6 @@ class OneKernel:
             is_new = attempt.instance not in tried.instances
             if is_new:
                 self.require_dtypes(attempt.instance, arrays)
-                tried.instances[attempt.instance] = None
             right = self.judge(attempt, "contiguous", arrays, number, tried)
             first = first or (attempt if right and any(array.size for array in arrays) else None)
             if is_new and right and not is_late:
@@ -120,6 +138,14 @@ class OneKernel:
         if first is not None and not self.is_enough(tried):
             for larger in grown(first):
                 self.judge_large(larger, tried, end_s)
+        if first is None and tried.raised:
+            one = next(iter(tried.raised.values()))
+            tried.add(self.explained(one.attempt, "contiguous", one.number, one.failure, tried))
+        self.require_some(tried)
+        return tried
+
+    def require_some(self, tried: Tried) -> None:
+        """UnsupportedError where there is no kernel for any inputs, InputError where there were none."""
         if tried.untaken and not tried.outcomes:
             raise UnsupportedError(self.candidate.reason)
         if not tried.findings and not any(outcome.cells for outcome in tried.outcomes):
@@ -127,7 +153,6 @@ class OneKernel:
             made = f", as {maker_text(self.op.signature)} with sizes that it takes" if self.op.signature else ""
             told = f"no inputs could be made up that its reference takes{told}; give inputs={made}"
             raise InputError(f"{self.op.name}: {told}")
-        return tried
 
     def is_enough(self, tried: Tried) -> bool:
         return tried.hangs or tried.broken >= ENOUGH
@@ -212,10 +237,15 @@ class OneKernel:
         than twice; lost precision is then a warning, as long as half of the digits are right."""
         runs = TwoRuns(self.candidate, attempt.instance, layout)
         outcome, given = self.outcome(attempt, runs, arrays, number)
-        tried.shapes[given] = None
+        if runs.raised is not None and self.candidate.is_trusted and attempt.instance not in tried.instances:
+            told = outcome.failures[0].note.partition(" | ")[0]
+            tried.raised[attempt.instance] = Raised(attempt, number, outcome.failures[0], told)
+            return False
+        tried.shapes[given], tried.instances[attempt.instance] = None, None
         slight = again and bool(outcome.failures) and is_slight(outcome.failures[0], attempt.instance)
         if not slight:
             tried.outcomes.append(outcome)
+        (tried.wrong if outcome.broken else tried.right).add(attempt.instance.ranks)
         if outcome.broken:
             tried.broken += 1
             finding = self.explained(attempt, layout, number, outcome.failures[0], tried)
@@ -236,7 +266,7 @@ class OneKernel:
         judge = trial(attempt.graph, kernel, self.tolerance, attempt.spelt)
         with np.errstate(all="ignore"):
             outcome = judge.outcome(case, number)
-        failures = tuple(replace(f, note=f.note.removeprefix("ended with CheckError: ")) for f in outcome.failures)
+        failures = tuple(replace(f, note=_ENDED.sub("", f.note)) for f in outcome.failures)
         return replace(outcome, failures=failures), judge.given(case)
 
     def explained(self, attempt: Attempt, layout: str, number: int, failure: Failure, tried: Tried) -> Finding:
@@ -295,7 +325,7 @@ class OneKernel:
 
     def judged(self, tried: Tried, seen: Seen) -> KernelCheck:
         """The record, and where nothing is wrong, the note that it was checked."""
-        candidate, findings = self.candidate, explained(list(tried.findings.values()), seen)
+        candidate, findings = self.candidate, explained(self.mended(tried), seen)
         alike = None if "order-dependent" in tried.findings else True
         certificate = Certificate(candidate.called, tuple(tried.outcomes), order_independent=alike)
         if not any(finding.severity == "error" for finding in findings):
@@ -304,7 +334,7 @@ class OneKernel:
             else:
                 failure = certificate.failures[0]
                 findings.append(replace(self.finding(kind_of(failure), failure.given, str(failure)), cell=failure.cell))
-        shapes, notes = tuple(tried.shapes), candidate.notes()
+        shapes, notes = tuple(tried.shapes), [*candidate.notes(), *self.left_out(tried)]
         if tried.left_out:
             notes.append(f"{several(tried.left_out, 'case')} left out that the reference refuses")
         if tried.untaken:
@@ -313,6 +343,29 @@ class OneKernel:
         return KernelCheck(
             candidate.name, candidate.language, certificate, *told, "", seen.accesses or None, seen.lines
         )
+
+    def mended(self, tried: Tried) -> list[Finding]:
+        """The findings; where there are none with some number of axes, with what does for a kernel of that number."""
+        if not tried.right or not tried.wrong or not tried.right.isdisjoint(tried.wrong):
+            return list(tried.findings.values())
+        axes = " or ".join(self.axes(ranks) for ranks in sorted(tried.right))
+        told = f"it is right with {axes}: where it is for no others, let it raise an error there"
+        return [replace(each, mend=f"{each.remedy}; {told}") for each in tried.findings.values()]
+
+    def left_out(self, tried: Tried) -> list[str]:
+        """What the kernel is not written for, as it raised for all inputs of the kind that were tried."""
+        kinds: dict[str, list[str]] = {}
+        for instance, raised in tried.raised.items() if tried.right else ():
+            known = any(each.dtypes == instance.dtypes for each in tried.instances)
+            dtypes, axes = ", ".join(dtype.value for dtype in instance.dtypes), self.axes(instance.ranks)
+            told = axes if known and axes else " and ".join(filter(None, [dtypes, axes]))
+            kinds.setdefault(raised.told, []).append(told)
+        return [f"not run with {' or '.join(told)}, where it {raised}" for raised, told in kinds.items()]
+
+    def axes(self, ranks: Sequence[int]) -> str:
+        """How many axes stand for each Rest of the signature, in words."""
+        assert self.op.signature is not None
+        return spell_axes(axes_of(self.op.signature, ranks))
 
     def finding(self, kind: str, size: str, message: str) -> Finding:
         candidate = self.candidate

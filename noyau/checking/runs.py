@@ -11,7 +11,7 @@ from noyau.builders.guards import PLAIN
 from noyau.checking.candidates import Candidate
 from noyau.checking.native import PIECES
 from noyau.checking.spreads import Spread, bits, spread
-from noyau.errors import NoyauError
+from noyau.errors import NoyauError, RaisedError
 from noyau.handwritten.guarding import OTHER, How
 from noyau.signatures.types import Instance
 
@@ -23,17 +23,22 @@ RERUNS = 3
 class TwoRuns:
     """A kernel as a function that runs it twice: with one thread, NaN in its outputs and around its inputs; then with
     many threads or in pieces, and numbers there; once where each run is the same. `first` and `second` are the results
-    of the last call, both of one run where there was one."""
+    of the last call, both of one run where there was one; `raised`: what it raised there instead of giving some."""
 
     candidate: Candidate
     instance: Instance
     layout: str = "contiguous"
     first: list[Array] = field(default_factory=list)
     second: list[Array] = field(default_factory=list)
+    raised: RaisedError | None = None
 
     def __call__(self, inputs: Sequence[Array]) -> list[Array]:
-        self.first = self.second = []
-        self.first = self.run(inputs, self.usual)
+        self.first, self.second, self.raised = [], [], None
+        try:
+            self.first = self.run(inputs, self.usual)
+        except RaisedError as fault:
+            self.raised = fault
+            raise
         self.second = self.first if self.candidate.is_replayed else self.run(inputs, self.other)
         return self.first
 

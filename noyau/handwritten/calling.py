@@ -13,7 +13,7 @@ import numpy as np
 
 from noyau.builders import cc
 from noyau.builders.native import Native, Order
-from noyau.errors import CheckError, NoyauError, SignatureError, UnsupportedError
+from noyau.errors import CheckError, NoyauError, RaisedError, SignatureError, UnsupportedError
 from noyau.handwritten.asking import ask
 from noyau.handwritten.buffers import CPU, Buffer, buffer_of
 from noyau.handwritten.c_text import c_source
@@ -87,7 +87,7 @@ class FunctionKernel:
         return Guards(self.run, self.kernel.called, tuple(inputs), tuple(outputs), fills)
 
     def run(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
-        """One call. CheckError where it raises."""
+        """One call. RaisedError where it raises."""
         function = self.kernel.function
         if function is None or self.kernel.language not in (*CALLED_HERE, "triton"):
             raise UnsupportedError(
@@ -105,7 +105,7 @@ class FunctionKernel:
         except NoyauError:
             raise
         except (Exception, SystemExit) as fault:
-            raise CheckError(f"{self.kernel.called} raised {_told(fault)}") from fault
+            raise RaisedError(f"{self.kernel.called} raised {_told(fault)}") from fault
         return self.parts(returned) if self.kernel.usage.returns else self.results(before, outputs)
 
     def returned(self, function: Callable[..., Any], inputs: Sequence[Array], outputs: Sequence[Array]) -> Any:

@@ -13,10 +13,10 @@ from noyau.errors import BuildError, NoyauError
 from noyau.handwritten.calling import CALLED_HERE, CALLED_THERE, built
 from noyau.handwritten.kernels import HandKernel
 from noyau.references import Reference
+from noyau.signatures.instances import axes_of, spell_axes
 from noyau.signatures.types import Instance
 
 _SUFFIX = ".json"
-MANY_AXES = 2  # for `*batch`: a kernel that takes so many takes any number
 _SEEN: set[str] = set()  # keys that were found on disk; what is checked stays so for as long as a process lasts
 
 
@@ -59,12 +59,10 @@ def remember(
 
 def _facts(kernel: HandKernel, instance: Instance) -> list[str]:
     """What a check shows of a kernel by running it on such inputs, in words: that it was checked at all; their dtypes;
-    and how many axes stand for each `*batch`, any number beyond MANY_AXES being one. What was shown of dtypes with some
-    ranks, and of ranks with some dtypes, holds for both."""
-    pairs = zip(kernel.target.inputs, instance.inputs, strict=True)
-    axes = {len(value.shape) - len(term.fixed) for term, value in pairs if term.rest is not None}
-    ranks = [f"{MANY_AXES} axes and more" if each >= MANY_AXES else f"{each} axes" for each in sorted(axes)]
-    return ["", ", ".join(dtype.value for dtype in instance.dtypes), *(f"{each} for * or ..." for each in ranks)]
+    and how many axes stand for each `*batch`: a loop over two axes gives other numbers on three. What was shown of
+    dtypes with some ranks, and of ranks with some dtypes, holds for both."""
+    axes = axes_of(kernel.target.signature, instance.ranks) if kernel.target.signature else {}
+    return ["", ", ".join(dtype.value for dtype in instance.dtypes), *([spell_axes(axes)] if axes else [])]
 
 
 def _unchecked(kernel: HandKernel, reference: Reference, instance: Instance) -> str:
@@ -73,7 +71,7 @@ def _unchecked(kernel: HandKernel, reference: Reference, instance: Instance) -> 
     if not missing or not missing[0]:
         return "it has not been checked yet as it is: noyau.check(op) does that, or attach it with trust=True"
     told = " and ".join(missing)
-    return f"noyau.check has not run it with {told}: give it more time with budget_s=, or attach it with trust=True"
+    return f"noyau.check has not found it right with {told}: it says why, or wants more time, as budget_s="
 
 
 def _is_known(kernel: HandKernel, reference: Reference, fact: str) -> bool:

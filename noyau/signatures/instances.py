@@ -55,6 +55,17 @@ def instance_of(signature: Signature, dtypes: tuple[DType, ...], ranks: tuple[in
     return Instance(inputs, outputs, tuple(_sizes(signature, axes, numbers)))
 
 
+def axes_of(signature: Signature, ranks: Sequence[int]) -> dict[Rest, int]:
+    """How many axes stand for each Rest where the inputs have these ranks."""
+    pairs = zip(signature.inputs, ranks, strict=True)
+    return {term.rest: rank - len(term.fixed) for term, rank in pairs if term.rest is not None}
+
+
+def spell_axes(axes: Mapping[Rest, int]) -> str:
+    """The same in words: `1 axis for *batch`; nothing where there is no Rest."""
+    return " and ".join(f"{count} ax{'i' if count == 1 else 'e'}s for {rest}" for rest, count in axes.items())
+
+
 @lru_cache(maxsize=1024)
 def bindings_of(instance: Instance) -> tuple[Binding, ...]:
     """How the sizes of an instance follow from the shapes of its inputs."""

@@ -49,13 +49,14 @@ def test_the_same_seed_makes_the_same_inputs_and_other_sizes_can_be_asked_for():
 
 def test_families_take_each_dtype_and_rests_several_ranks():
     found = [each for each, _ in made(op_of("float[*rows, n] -> float[*rows, n]"))]
-    assert [each.instance.ranks for each in found[:3]] == [(2,), (1,), (3,)]
-    assert [at for at, each in enumerate(found) if each.needed] == [0, 1, 2]
+    assert [each.instance.ranks for each in found[:4]] == [(2,), (1,), (3,), (4,)]
+    assert [at for at, each in enumerate(found) if each.needed] == [0, 1, 2, 3]
     instances = {each.instance for each in found}
     assert {(i.dtypes, i.ranks) for i in instances} >= {
         ((DType.F32,), (1,)),
         ((DType.F32,), (2,)),
         ((DType.F32,), (3,)),
+        ((DType.F32,), (4,)),
         ((DType.F64,), (2,)),
         ((DType.F16,), (2,)),
         ((DType.BF16,), (2,)),
@@ -66,10 +67,22 @@ def test_ranks_come_one_after_the_other_where_no_kernel_is_trusted_with_them():
     op = op_of("f32[*rows, n] -> f32[*rows, n]")
     found = list(attempts(op, {}, 0, every, ranks_first=False))
     ranks = [each.instance.ranks for each in found]
-    assert ranks == sorted(ranks, key=[(2,), (1,), (3,)].index)
+    assert ranks == sorted(ranks, key=[(2,), (1,), (3,), (4,)].index)
     assert ranks.count((2,)) > ranks.count((1,)) > 1
     assert not any(each.needed for each in found)
     assert len(found) == len(list(attempts(op, {}, 0, every)))
+
+
+def test_what_is_left_out_meanwhile_is_not_tried_again():
+    op, left_out = op_of("float[*rows, n] -> float[*rows, n]"), set()
+    found = []
+    for each in attempts(op, {}, 0, every, left_out=left_out):
+        found.append(each.instance)
+        if each.instance.ranks != (3,):
+            left_out.add(each.instance)
+    assert [each.ranks for each in found[:4]] == [(2,), (1,), (3,), (4,)]
+    assert {each.ranks for each in found[4:]} == {(3,)}
+    assert {each.dtypes for each in found[4:]} == {(DType.F32,), (DType.F64,), (DType.F16,), (DType.BF16,)}
 
 
 def test_only_instances_that_are_accepted():
@@ -141,7 +154,7 @@ def test_what_a_maker_gives_is_only_made_larger():
 
 
 def test_the_sizes_that_there_are():
-    assert sizes_named(op_of("f32[*rows, n] -> f32[*rows, n]")) == ("n", "rows_0", "rows_1")
+    assert sizes_named(op_of("f32[*rows, n] -> f32[*rows, n]")) == ("n", "rows_0", "rows_1", "rows_2")
     assert sizes_named(op_of("f32[n] -> f32[n]", inputs=lambda rng, m=3: rng.random(m))) == ("m",)
     assert sizes_named(noyau.op(lambda x: x)) == ()
     with pytest.raises(SignatureError, match="<lambda>: sizes=3 names no size; its sizes are: n"):

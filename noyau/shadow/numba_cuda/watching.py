@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from noyau.checking.findings import Finding
-from noyau.errors import CheckError, DeviceError, NoyauError, SignatureError
+from noyau.errors import DeviceError, NoyauError, RaisedError, SignatureError
 from noyau.handwritten.asking import ask
 from noyau.handwritten.buffers import GPU
 from noyau.handwritten.calling import FunctionKernel
@@ -33,7 +33,7 @@ SMALL = replace(GPU, sm_count=2, model="a GPU of 2 multiprocessors (assumed)")  
 def watch(case: Case, maps: list[Map] | None = None) -> Watched:
     """The kernel on its arrays, launched as it says, watched; a map of it is put into `maps`.
 
-    UnsupportedError where it cannot be; SignatureError where it says no launch; CheckError where a thread raises."""
+    UnsupportedError where it cannot be; SignatureError where it says no launch; RaisedError where a thread raises."""
     kernel, instance, size = case.kernel, case.instance, case.size
     run, outputs = FunctionKernel(kernel, instance, case.constants), case.zeroed_outputs()
     before = run.prepared([np.array(each) for each in case.arrays], outputs)
@@ -49,7 +49,7 @@ def watch(case: Case, maps: list[Map] | None = None) -> Watched:
     except (NoyauError, KeyboardInterrupt):
         raise
     except Exception as fault:
-        raise CheckError(f"{kernel.called} raised {type(fault).__name__}: {fault}") from fault
+        raise RaisedError(f"{kernel.called} raised {type(fault).__name__}: {fault}") from fault
     findings, allowed = findings_of(launch.recorder.shadow.seen(), launch.route, kernel.target.op, kernel.name, size)
     findings += _unwritten(launch, {each.name for each in given if not each.is_set}, kernel, size)
     function, name = kernel.function or _nothing, kernel.name

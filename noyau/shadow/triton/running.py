@@ -9,7 +9,7 @@ import numpy as np
 
 from noyau.checking.findings import Finding
 from noyau.dtypes import DType
-from noyau.errors import CheckError, NoyauError
+from noyau.errors import CheckError, NoyauError, RaisedError
 from noyau.handwritten.calling import FunctionKernel
 from noyau.handwritten.kernels import HandKernel
 from noyau.handwritten.triton_calls import TritonKernel
@@ -39,7 +39,7 @@ _ZONE, _ALIGNED = 1 << 16, 64  # bytes around an argument, at least; how it is a
 
 def watch_here(case: Case, maps: list[Map] | None = None) -> Watched:
     """The kernel on its arrays, watched; a map of it is put into `maps`. UnsupportedError where it cannot be;
-    CheckError where it raises, or for what the interpreter does not calculate in."""
+    RaisedError where it raises, CheckError for what the interpreter does not calculate in."""
     kernel, instance, size = case.kernel, case.instance, case.size
     if any(value.dtype is DType.BF16 for value in (*instance.inputs, *instance.outputs)):
         raise CheckError("Triton's interpreter takes bfloat16 for integers")
@@ -132,7 +132,7 @@ def _launched(made: TritonKernel, inputs: Sequence[Any], outputs: Sequence[Any],
             raise
         except Exception as fault:
             if not hooks.was_cut:
-                raise CheckError(f"{made.kernel.called} raised {type(fault).__name__}: {fault}") from fault
+                raise RaisedError(f"{made.kernel.called} raised {type(fault).__name__}: {fault}") from fault
     return hooks
 
 
