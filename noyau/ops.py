@@ -25,6 +25,7 @@ from noyau.handwritten.asking import parameters_of
 from noyau.handwritten.attaching import attach_function, attach_text, read_text
 from noyau.handwritten.kernels import EMPTY, LANGUAGES, Arguments, HandKernel, Init, Launch, Usage, language_of
 from noyau.references import reference_of, runs_as_written
+from noyau.runtimes.numpy.dlpack import as_targets
 from noyau.runtimes.numpy.doors import MISS
 from noyau.signatures.instances import instance_of, unbound_names
 from noyau.signatures.making import integers_of, made_by, make, usual_instance, usual_sizes
@@ -149,7 +150,7 @@ class Op(OnTensors, Generic[P, R]):
     def __call__(self, *args: Any, out: Any, **kwargs: Any) -> R: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The results for these inputs, by the kernel that was chosen for calls of this kind: see `explain`. With `out`
-        they are written to it, an array or a tuple of them.
+        they are written to it, an array or a tuple of them, of any package whose DLPack says that it may be written to.
 
         SignatureError where an argument does not fit; the message shows what the others bind. InputError where `out`
         does not fit or an index is out of bounds. A ReferenceWarning, once, where no kernel may run.
@@ -169,6 +170,9 @@ class Op(OnTensors, Generic[P, R]):
             return self.on_gpu_arrays(args, kwargs)
         reference = self.description.reference
         out = None if "out" in reference.parameters else kwargs.pop("out", None)
+        if out is not None and (targets := as_targets(out)) is not out:
+            self(*args, out=targets, **kwargs)
+            return out
         if len(args) == len(reference.parameters) and kwargs.keys() <= reference.constants.keys():
             made = self.calls.again(args, kwargs, out)
             if made is not MISS:

@@ -9,6 +9,7 @@ import noyau
 from noyau.dispatching import calls
 from noyau.errors import InputError, SignatureError
 from tests.dispatching.ops import linear_op, numbers, scale_op, softmax_op
+from tests.runtimes.numpy.producers import Producer
 
 
 @pytest.fixture(autouse=True)
@@ -137,6 +138,25 @@ def test_other_arrays_by_dlpack():
     op, x = softmax_op(), numbers(3, 4)
     for _ in range(2):
         assert np.array_equal(np.asarray(op(Lent(x))), op(x))
+
+
+@pytest.mark.parametrize("view", [np.s_[:], np.s_[::-1], np.s_[::2]])
+def test_results_go_to_other_arrays_by_dlpack(view):
+    op = scale_op()
+    room = np.zeros(8, np.float32)
+    x = numbers(len(room[view]))
+    for _ in range(2):  # the second time through a door
+        producer = Producer(room[view])
+        assert op(x, 2, out=producer) is producer
+        assert np.array_equal(room[view], 2 * x)
+        assert producer.given == producer.deleted == 1
+        room[:] = 0
+    for said in ({"read_only": True}, {"versioned": False}):
+        with pytest.raises(InputError, match="out may not be written"):
+            op(x, 2, out=Producer(room[view], **said))
+    with pytest.raises(InputError, match="shares memory with an argument"):
+        op(room[view], 2, out=Producer(room[view]))
+    assert not room.any()
 
 
 def test_within_reference_no_door_is_taken():

@@ -109,6 +109,8 @@ def array_of(capsule: object, called: str) -> np.ndarray:
     tensor = managed.tensor
     dtype: np.dtype = _dtype(tensor, called)
     shape = tuple(tensor.shape[: tensor.ndim])
+    if min(shape, default=0) < 0:
+        raise UnsupportedError(f"{called} hands over an array of shape {list(shape)}, and no axis is below 0")
     writable = isinstance(managed, _ManagedVersioned) and not managed.flags & _READ_ONLY
     owner = _Owner(capsule, name, address, managed.deleter)
     if not math.prod(shape):

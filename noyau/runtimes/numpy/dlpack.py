@@ -58,6 +58,20 @@ def as_array(thing: Any, called: str = "an argument") -> np.ndarray:
     return np.asarray(view)
 
 
+def as_targets(out: Any) -> Any:
+    """What results are to be written to, each array of another package as `as_array` gives it, on the same memory; what
+    speaks no such protocol as it is. `out` itself where there is nothing to take."""
+    targets = out if isinstance(out, tuple) else (out,)
+    if not any(_is_target(each) for each in targets):
+        return out
+    taken = tuple(as_array(each, "out") if _is_target(each) else each for each in targets)
+    return taken if isinstance(out, tuple) else taken[0]
+
+
+def _is_target(thing: object) -> bool:
+    return not isinstance(thing, np.ndarray | np.generic) and speaks(thing)
+
+
 def given_back(result: np.ndarray, like: Any) -> Any:
     """A result as an array of the package of `like`, on the same memory, which lives as long as either is used.
 

@@ -14,7 +14,7 @@ import pytest
 
 from noyau.errors import UnsupportedError
 from noyau.runtimes.numpy.dlpack import as_array, given_back, is_foreign, leading, speaks
-from tests.runtimes.numpy.producers import Producer
+from tests.runtimes.numpy.producers import HELD, Producer
 
 PLAIN = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64".split()
 LOW = "bfloat16 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e3m4 float8_e4m3".split()
@@ -121,6 +121,16 @@ def test_a_gpu_is_refused_before_anything_is_handed_over():
 def test_memory_pinned_for_a_gpu_is_memory():
     there = cells("bfloat16", 3)
     assert as_array(Producer(there, device=(3, 0))).ctypes.data == there.ctypes.data
+
+
+def test_an_axis_below_0_is_refused():
+    producer = Producer(cells("float32", 3))
+    capsule = producer.__dlpack__(max_version=(1, 1))
+    list(HELD.values())[-1][1][0] = -3
+    with pytest.raises(UnsupportedError, match=r"x hands over an array of shape \[-3\], and no axis is below 0"):
+        as_array(types.SimpleNamespace(__dlpack__=lambda **_: capsule), "x")
+    producer.drop_capsules()
+    assert producer.deleted == 1
 
 
 @pytest.mark.parametrize(
