@@ -21,7 +21,7 @@ from noyau.handwritten.guarding import How
 from noyau.handwritten.kernels import HandKernel
 from noyau.handwritten.layouts import LAYOUTS
 from noyau.handwritten.triton_parameters import asks_strides, configs_of
-from noyau.handwritten.trusting import remember
+from noyau.handwritten.trusting import note, remember, revoke
 from noyau.references import Reference
 from noyau.shadow.cases import Case
 from noyau.shadow.watching import is_watched, watch
@@ -97,6 +97,10 @@ class Candidate(Protocol):
         """What becomes of it once nothing is wrong."""
         ...
 
+    def failed(self, fault: str) -> None:
+        """What becomes of it once something is."""
+        ...
+
     def notes(self) -> list[str]:
         """What a report says of how it was run."""
         ...
@@ -109,6 +113,9 @@ class ByHand:
     kernel: HandKernel
     reference: Reference
     apart: Apart
+
+    def __post_init__(self) -> None:
+        note(self.kernel, self.reference)
 
     @property
     def name(self) -> str:
@@ -212,6 +219,9 @@ class ByHand:
 
     def passed(self, instances: Sequence[Instance], certificate: Certificate) -> None:
         remember(self.kernel, self.reference, instances, certificate.to_json())
+
+    def failed(self, fault: str) -> None:
+        revoke(self.kernel, self.reference, fault)
 
     def notes(self) -> list[str]:
         way = self.apart.triton if self.language == "triton" else self.apart.way

@@ -147,6 +147,9 @@ class FromReference:
     def passed(self, instances: Sequence[Instance], certificate: Certificate) -> None:
         """Nothing: what is generated has a certificate of its own where it is called."""
 
+    def failed(self, fault: str) -> None:
+        """Nothing, as above."""
+
     def notes(self) -> list[str]:
         if self.language in ON_GPU:
             return ["generated; in Triton's interpreter" if is_interpreted() else "generated; on the GPU"]

@@ -98,6 +98,7 @@ class OneKernel:
             return KernelCheck(candidate.name, candidate.language, None, (), skipped=str(error))
         except BuildError as error:
             finding = self.finding("launch", "", str(error))
+            candidate.failed(f"{finding.kind}: {finding.message}")
             return KernelCheck(candidate.name, candidate.language, None, (finding,))
         first = next(self.attempts(sizes, seed, tried), None)
         found = self.judged(tried, self.watched(tried, sizes, seed))
@@ -328,12 +329,15 @@ class OneKernel:
         candidate, findings = self.candidate, explained(self.mended(tried), seen)
         alike = None if "order-dependent" in tried.findings else True
         certificate = Certificate(candidate.called, tuple(tried.outcomes), order_independent=alike)
-        if not any(finding.severity == "error" for finding in findings):
-            if certificate.ok:
-                candidate.passed(tuple(tried.instances), certificate)
-            else:
-                failure = certificate.failures[0]
-                findings.append(replace(self.finding(kind_of(failure), failure.given, str(failure)), cell=failure.cell))
+        wrong = next((finding for finding in findings if finding.severity == "error"), None)
+        if wrong is None and not certificate.ok:
+            failure = certificate.failures[0]
+            wrong = replace(self.finding(kind_of(failure), failure.given, str(failure)), cell=failure.cell)
+            findings.append(wrong)
+        if wrong is None:
+            candidate.passed(tuple(tried.instances), certificate)
+        else:
+            candidate.failed(f"{wrong.kind}: {wrong.message}")
         shapes, notes = tuple(tried.shapes), [*candidate.notes(), *self.left_out(tried)]
         if tried.left_out:
             notes.append(f"{several(tried.left_out, 'case')} left out that the reference refuses")

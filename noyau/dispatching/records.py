@@ -15,7 +15,8 @@ from noyau.descriptions import Description
 from noyau.dispatching.generating import CPU, Generated, Wanted, generate
 from noyau.dispatching.keys import key_of
 from noyau.errors import BuildError, NoyauError
-from noyau.handwritten.trusting import ineligible, source_of
+from noyau.handwritten.surroundings import source_of
+from noyau.handwritten.trusting import ineligible
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ def _with_parameters(kernel: HandKernel, plain: Callable[..., Any]) -> HandKerne
         return kernel
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
         return kernel
-    named = kernel.numbers() if kernel.usage.args is None else {}
+    named = kernel.numbers() if kernel.usage.args is None else kernel.usage.constants  # args= gives the op's own
     lacking = [p for p in parameters if p.default is inspect.Parameter.empty and p.kind is not p.VAR_POSITIONAL]
     unknown = next((p.name for p in lacking if p.kind is p.KEYWORD_ONLY and p.name not in named), None)
     if unknown is not None:
@@ -207,7 +207,7 @@ def _source_of(plain: Callable[..., Any]) -> str:
     try:
         return inspect.getsource(plain)
     except (OSError, TypeError):
-        return f"{plain!r}: its source is not at hand"
+        return f"{getattr(plain, '__qualname__', type(plain).__qualname__)}: its source is not at hand"
 
 
 def _place_of(plain: Callable[..., Any]) -> str:

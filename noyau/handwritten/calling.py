@@ -14,11 +14,11 @@ import numpy as np
 from noyau.builders import cc
 from noyau.builders.native import Native, Order
 from noyau.errors import CheckError, NoyauError, RaisedError, SignatureError, UnsupportedError
-from noyau.handwritten.asking import ask
+from noyau.handwritten.asking import ask, parameters_of
 from noyau.handwritten.buffers import CPU, Buffer, buffer_of
 from noyau.handwritten.c_text import c_source
 from noyau.handwritten.guarding import End, Guards, paired
-from noyau.handwritten.kernels import HandKernel, check_init
+from noyau.handwritten.kernels import HandKernel, check_init, python_function
 from noyau.references import bind_sizes, empty_outputs
 from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance, Value
@@ -173,7 +173,17 @@ class FunctionKernel:
             raise SignatureError(f"{where} gives a {type(given).__name__}; it gives a tuple of all arguments")
         values = (*self.instance.inputs, *self.instance.outputs)
         known = dict(zip((value.name for value in values), (*passed, *outputs), strict=True))
-        return [known[each.name] if isinstance(each, Buffer) else each for each in given], {}
+        return [known[each.name] if isinstance(each, Buffer) else each for each in given], self.beside(len(given))
+
+    def beside(self, count: int) -> dict[str, Any]:
+        """The kernel's own constants that `args=`, which gave so many arguments, leaves to be taken by name."""
+        own = self.kernel.usage.constants
+        if not own or self.kernel.taken is None or self.kernel.function is None:
+            return {}
+        parameters = parameters_of(python_function(self.kernel.function), self.kernel.called).values()
+        left = [p.name for at, p in enumerate(parameters) if at >= count or p.kind is p.KEYWORD_ONLY]
+        numbers = self.kernel.numbers(self.constants)
+        return {name: numbers[name] for name in own if name in left}
 
     def named_constants(self) -> dict[str, Any]:
         """The constants that it takes by name: its own, those that it has no default for, and of the op's those that

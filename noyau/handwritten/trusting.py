@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import inspect
+import contextlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from noyau.builders import cache, cc
-from noyau.errors import BuildError, NoyauError
+from noyau.builders import cache, cc, records
+from noyau.errors import BuildError, NoyauError, OutputError
 from noyau.handwritten.calling import CALLED_HERE, CALLED_THERE, built
 from noyau.handwritten.kernels import HandKernel
+from noyau.handwritten.surroundings import told_of
 from noyau.references import Reference
 from noyau.signatures.instances import axes_of, spell_axes
 from noyau.signatures.types import Instance
 
 _SUFFIX = ".json"
+_WRONG = "wrong"  # the fact that a check found an error
 _SEEN: set[str] = set()  # keys that were found on disk; what is checked stays so for as long as a process lasts
+_FAULTS: dict[str, str] = {}  # what checks of this process found wrong, by key; nothing where one has passed since
 
 
 def ineligible(
@@ -38,8 +41,16 @@ def ineligible(
 
 
 def is_checked(kernel: HandKernel, reference: Reference, instance: Instance) -> bool:
-    """Whether a check passed on this very text and machine, with inputs of these dtypes, and with as many axes."""
-    return all(_is_known(kernel, reference, fact) for fact in _facts(kernel, instance))
+    """Whether a check passed on this very text and machine, with inputs of these dtypes, and with as many axes, and
+    none has found it wrong since."""
+    return not _fault(kernel, reference) and all(
+        _is_known(kernel, reference, fact) for fact in _facts(kernel, instance)
+    )
+
+
+def note(kernel: HandKernel, reference: Reference) -> None:
+    """Take them as they are now, before a check runs them: what counts its calls would be another function then."""
+    _key(kernel, reference, "")
 
 
 def remember(
@@ -55,6 +66,26 @@ def remember(
         key = _key(kernel, reference, fact)
         _SEEN.add(key)
         cache.store(key, _SUFFIX, write)
+    if _fault(kernel, reference):
+        revoke(kernel, reference, "")
+
+
+def revoke(kernel: HandKernel, reference: Reference, fault: str) -> None:
+    """Note what a check found wrong, whatever others have shown; where the cache cannot be written, for this process
+    alone."""
+    key = _key(kernel, reference, _WRONG)
+    _FAULTS[key] = fault
+    with contextlib.suppress(OutputError):
+        records.keep(key, {"fault": fault})
+
+
+def _fault(kernel: HandKernel, reference: Reference) -> str:
+    """What the last check found wrong, or nothing."""
+    key = _key(kernel, reference, _WRONG)
+    if key not in _FAULTS:
+        told = records.recall(key)
+        return str(told.get("fault", "")) if isinstance(told, dict) else ""
+    return _FAULTS[key]
 
 
 def _facts(kernel: HandKernel, instance: Instance) -> list[str]:
@@ -67,6 +98,8 @@ def _facts(kernel: HandKernel, instance: Instance) -> list[str]:
 
 def _unchecked(kernel: HandKernel, reference: Reference, instance: Instance) -> str:
     """Why a kernel that is not checked for an instance may not run."""
+    if fault := _fault(kernel, reference):
+        return f"noyau.check finds it wrong: {fault}"
     missing = [fact for fact in _facts(kernel, instance) if not _is_known(kernel, reference, fact)]
     if not missing or not missing[0]:
         return "it has not been checked yet as it is: noyau.check(op) does that, or attach it with trust=True"
@@ -95,14 +128,13 @@ def _unbuilt(kernel: HandKernel, instance: Instance, constants: Mapping[str, Any
 
 
 def _key(kernel: HandKernel, reference: Reference, fact: str) -> str:
-    """What identifies a check that showed something: kernel, what is said of it, reference, signature, machine."""
+    """What identifies a check that showed something: kernel, what is said of it, reference, signature, machine; as they
+    were when this was asked first."""
     usage = kernel.usage
-    said: list[Any] = [usage.launch, usage.args, usage.init, dict(usage.constants), usage.returns, usage.updates]
-    said += [dict(usage.options), kernel.target.signature, dict(reference.constants)]
-    texts = [_told(each) for each in said]
-    compiler = _compiler(kernel.language)
-    parts = [kernel.language, kernel.entry, kernel.text, *texts, _told(reference.function), fact]
-    return cache.digest("checked", *parts, cc.level(), compiler)
+    said: list[Any] = [usage.launch, usage.args, usage.init, usage.constants, usage.returns, usage.updates]
+    said += [usage.options, reference.constants, kernel.function, reference.function]
+    parts = [kernel.language, kernel.entry, kernel.text, str(kernel.target.signature), *map(told_of, said), fact]
+    return cache.digest("checked", *parts, cc.level(), _compiler(kernel.language))
 
 
 def _compiler(language: str) -> str:
@@ -115,16 +147,3 @@ def _compiler(language: str) -> str:
         return cc.find_compiler().version if language == "c" else ""
     except BuildError:
         return ""
-
-
-def _told(each: Any) -> str:
-    return source_of(each) if callable(each) else f"{each!s}"
-
-
-def source_of(function: Callable[..., Any]) -> str:
-    """The text of a function; where it has none, what it was compiled to."""
-    try:
-        return inspect.getsource(function)
-    except (OSError, TypeError):
-        code = getattr(function, "__code__", None)
-        return f"{function!r}" if code is None else f"{code.co_code!r} {code.co_consts!r} {code.co_names!r}"

@@ -191,6 +191,23 @@ def test_args_of_a_function_are_a_tuple():
         guarded(double, args=lambda x0, out: [x0, out])
 
 
+def test_what_args_leaves_of_a_kernels_constants_goes_by_name():
+    def last(x, out, n, BLOCK):
+        out[:] = x * BLOCK * n
+
+    def named(x, out, *, BLOCK):
+        out[:] = x * BLOCK
+
+    def fewer(x, out):
+        out[:] = x
+
+    constants = {"constants": {"BLOCK": [3, 5]}}
+    assert np.allclose(guarded(last, args=lambda x0, out, n: (x0, out, n), **constants)[0], X * 15)
+    assert np.allclose(guarded(last, args=lambda x0, out, n, BLOCK: (x0, out, n, BLOCK + 1), **constants)[0], X * 20)
+    assert np.allclose(guarded(named, args=lambda x0, out: (x0, out), **constants)[0], X * 3)
+    assert np.allclose(guarded(fewer, args=lambda x0, out: (x0, out), **constants)[0], X)
+
+
 def test_constants_go_by_name():
     def shifted(x, out, *, by=0, BLOCK=1):
         out[...] = x + by * BLOCK

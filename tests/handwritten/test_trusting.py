@@ -3,9 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import noyau
 from noyau.dtypes import DType
 from noyau.handwritten import trusting
-from noyau.handwritten.trusting import ineligible, is_checked, remember
+from noyau.handwritten.trusting import ineligible, is_checked, remember, revoke
 from tests.handwritten.written import attached, op_of
 
 TEXT = "void f(const float *x, float *out, long n) { for (long i = 0; i < n; ++i) out[i] = x[i]; }"
@@ -14,6 +15,7 @@ TEXT = "void f(const float *x, float *out, long n) { for (long i = 0; i < n; ++i
 @pytest.fixture
 def op(empty_cache, monkeypatch):
     monkeypatch.setattr(trusting, "_SEEN", set())
+    monkeypatch.setattr(trusting, "_FAULTS", {})
     return op_of("float[n] -> float[n]")
 
 
@@ -85,6 +87,47 @@ def test_a_kernel_that_does_not_build_says_why(op):
 def test_a_language_that_is_not_called_from_numpy(op):
     kernel = op.kernel("__global__ void f() {}", language="cuda", entry="f", trust=True)
     assert reason(op, kernel) == "it is in cuda, which NumPy arrays cannot be given to"
+
+
+def multiplying(op, factor):
+    """The op's kernel by a function that reads its factor around it."""
+
+    def kernel(x, out):
+        out[...] = x * factor
+
+    op.kernel(kernel, name=f"by {factor}")
+    return op.kernels[f"by {factor}"]
+
+
+def test_what_a_function_reads_around_it_is_checked_with_it(op):
+    doubling, tripling = multiplying(op, 2), multiplying(op, 3)
+    assert doubling.text == tripling.text
+    remember(doubling, op.description.reference, [instance(op)], {})
+    assert reason(op, doubling) == ""
+    assert "has not been checked yet as it is" in reason(op, tripling)
+
+
+def test_references_of_one_text_that_read_other_numbers_are_other_references(op):
+    def by(factor):
+        return noyau.op("float[n] -> float[n]")(lambda x: x * factor)
+
+    kernel = attached(op, TEXT)
+    remember(kernel, by(2).description.reference, [instance(op)], {})
+    assert is_checked(kernel, by(2).description.reference, instance(op))
+    assert not is_checked(kernel, by(3).description.reference, instance(op))
+
+
+def test_a_check_that_finds_a_kernel_wrong_revokes_what_others_showed(op, monkeypatch):
+    kernel, reference = attached(op, TEXT), op.description.reference
+    remember(kernel, reference, [instance(op)], {})
+    revoke(kernel, reference, "wrong-value: wrong at out[3]")
+    assert reason(op, kernel) == "noyau.check finds it wrong: wrong-value: wrong at out[3]"
+    monkeypatch.setattr(trusting, "_FAULTS", {})
+    assert not is_checked(kernel, reference, instance(op))  # in another process
+    remember(kernel, reference, [instance(op)], {})
+    assert reason(op, kernel) == ""
+    monkeypatch.setattr(trusting, "_FAULTS", {})
+    assert is_checked(kernel, reference, instance(op))
 
 
 def test_a_function_is_known_by_its_text(op):

@@ -22,7 +22,7 @@ from noyau.dispatching.gradients import derived_by
 from noyau.dispatching.keys import fitted, frozen, wanted_by
 from noyau.dispatching.torch_calls import lies_on_gpu, require_torch
 from noyau.errors import InputError, SignatureError, UnsupportedError
-from noyau.handwritten.trusting import source_of
+from noyau.handwritten.surroundings import told_of
 from noyau.ir.graph import Graph
 from noyau.references import graph_of, runs_as_written
 from noyau.runtimes.numpy.doors import MISS
@@ -341,7 +341,7 @@ class TensorCalls:
 
         return Operator(
             self.called,
-            f"{self.signature}|{source_of(self.calls.description.reference.function)}|{key}",
+            f"{self.signature}|{told_of(self.calls.description.reference.function)}|{key}",
             tuple(map(_type_of, self.signature.inputs, tensors)),
             tuple(kind for _, kind in kinds),
             len(self.signature.outputs),
