@@ -14,6 +14,7 @@ from rich.text import Text
 
 from noyau.checking.certificate import SHARE, Failure, Outcome
 from noyau.checking.inputs import load_inputs, printable
+from noyau.checking.rounding import moved_runs
 from noyau.checking.values import MOVED_RUNS, Case, Trial, spell
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import CheckError, InputError
@@ -251,9 +252,9 @@ def compared(one: Side, other: Side, names: Sequence[str], arrays: Arrays, seed:
         truth, as_it_is = evaluate(graph, given, wide=True), evaluate(graph, given)
         case = Case("both models", tuple(given[node.output] for node in graph.inputs))
         fits = [name for name in names if _fits(theirs[name], as_it_is[name])]
-        trial = Trial(Graph(graph.nodes, tuple(fits), graph.demands), lambda _: [])
-        judges = trial.judges(given, [theirs[name] for name in fits], truth)
-        for seen in chain([as_it_is, ours], trial.moved_runs(given, seed, MOVED_RUNS)):
+        common = Graph(graph.nodes, tuple(fits), graph.demands)
+        judges = Trial(common, lambda _: []).judges(given, [theirs[name] for name in fits], truth)
+        for seen in chain([as_it_is, ours], moved_runs(common, given, seed, MOVED_RUNS)):
             for judge, name in zip(judges, fits, strict=True):
                 judge.see(seen[name])
         told = ", ".join(f"{printable(name)}: {_spelt(array)}" for name, array in arrays.items())

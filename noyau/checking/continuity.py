@@ -21,6 +21,7 @@ from noyau.ir.graph import (
     Scatter,
     Select,
     View,
+    downstream,
 )
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS
@@ -32,17 +33,30 @@ def stepped(graph: Graph) -> frozenset[str]:
     """The values that depend on float inputs only through steps: roundings, comparisons, casts to integers.
 
     Between two jumps such a value does not depend on them at all."""
-    smooth: set[str] = set()
-    depends: set[str] = set()
+    depends = downstream(graph, [node.output for node in graph.inputs if node.dtype.is_float])
+    return frozenset(depends - _smooth(graph))
+
+
+def jumping(graph: Graph) -> frozenset[str]:
+    """The values that jump where an operand moves that does so with float inputs: roundings, comparisons, casts to
+    integers; not what is made of such."""
+    smooth = _smooth(graph)
+    jumps = (node for node in graph.nodes if isinstance(node.kind, Map) and _loose(node).intersection(smooth))
+    return frozenset(node.output for node in jumps)
+
+
+def _smooth(graph: Graph) -> set[str]:
+    """The values that move with float inputs, also between jumps."""
+    found = {node.output for node in graph.inputs if node.dtype.is_float}
     for node in graph.nodes:
-        if isinstance(node.kind, Input) and node.dtype.is_float:
-            depends.add(node.output)
-            smooth.add(node.output)
-        if depends.intersection(node.inputs):
-            depends.add(node.output)
-        if smooth.intersection(_continuous(node)):
-            smooth.add(node.output)
-    return frozenset(depends - smooth)
+        if found.intersection(_continuous(node)):
+            found.add(node.output)
+    return found
+
+
+def _loose(node: Node) -> set[str]:
+    """The operands of a function that it does not follow without jumps."""
+    return set(node.inputs) - set(_continuous(node))
 
 
 def _continuous(node: Node) -> tuple[str, ...]:

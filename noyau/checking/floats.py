@@ -57,12 +57,15 @@ def moved(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """A float array with each cell moved by -1, 0 or +1 ulp.
 
     Zeros, infinities and NaN stay, and no move makes one: they are meant, not rounded."""
+    return shifted(array, repeated(rng.integers(-1, 2, min(array.size, PATTERN), np.int8), array.shape))
+
+
+def shifted(array: np.ndarray, steps: np.ndarray | np.int8) -> np.ndarray:
+    """A float array with each cell moved by so many ulp away from 0, 2 at most, as `moved` has it."""
     bits = array.view(np.dtype(f"i{array.dtype.itemsize}"))
-    top = np.iinfo(bits.dtype).max
+    top, most = np.iinfo(bits.dtype).max, np.abs(steps).max(initial=1)
     magnitude = bits & top
     infinity = np.array(np.inf, array.dtype).view(bits.dtype)
-    steady = (magnitude < 2) | (magnitude >= infinity - 1)
-    block = rng.integers(-1, 2, min(array.size, PATTERN), np.int8)
-    steps = repeated(block, array.shape)
+    steady = (magnitude <= most) | (magnitude >= infinity - most)
     result = bits + np.where(steady, np.int8(0), steps).astype(bits.dtype)
     return np.asarray(result).view(array.dtype).reshape(array.shape)

@@ -8,14 +8,17 @@ is exact nothing is rounded, so counters and masks in floats stay what they are.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from noyau.checking.floats import PATTERN, moved, repeated
+from noyau.checking.continuity import jumping
+from noyau.checking.floats import FORMATS, PATTERN, moved, repeated, shifted
 from noyau.checking.orders import LONG, TURNS, bracketed, contracted, summed
-from noyau.dtypes import DType
+from noyau.dtypes import DType, from_numpy
+from noyau.errors import InputError
 from noyau.ir.evaluation import Evaluator
 from noyau.ir.graph import Contract, Graph, Input, Map, Node, Reduce, Scan
 from noyau.ir.monoids import MONOIDS
@@ -26,6 +29,7 @@ Arrays = Mapping[str, np.ndarray]
 ROUNDED = frozenset({"add", "subtract", "multiply", "divide", "sqrt", "reciprocal"})
 BELOW_ONE = frozenset({"tanh", "erf", "sigmoid"})  # 1 is a rounding of them, with however many bits
 SUMS = frozenset({"sum", "prod"})
+SHIFTS = (0, -1, 1, -2, 2)  # ulp
 
 
 def otherwise_rounded(graph: Graph, inputs: Arrays, rng: np.random.Generator, turn: int = 0) -> dict[str, np.ndarray]:
@@ -36,6 +40,46 @@ def otherwise_rounded(graph: Graph, inputs: Arrays, rng: np.random.Generator, tu
     InputError where an index leaves its table."""
     sizes = graph.bind([np.shape(inputs[node.output]) for node in graph.inputs])
     return RandomRounding(sizes, rng, turn).run(bracketed(graph, turn, sizes), inputs)
+
+
+def moved_runs(graph: Graph, inputs: Arrays, seed: int, count: int) -> Iterator[Arrays]:
+    """Unfused runs that are rounded otherwise; without those in which an index leaves its table."""
+    rng = np.random.default_rng([seed, count])
+    for turn in range(count):
+        with suppress(InputError):
+            yield otherwise_rounded(graph, inputs, rng, turn)
+
+
+def runs_at_jumps(graph: Graph, inputs: Arrays) -> Iterator[Arrays]:
+    """The outputs of unfused runs in which what jumps, as a rounding, a comparison or a cast to integers does, is given
+    a number that is up to 2 ulp away from its own on either side, as every number may be; so a cell whose argument lies
+    by a jump may be on either side of it. Where there are shorter floats, also of runs that compute in float32 until
+    the end, as a kernel does. None of those in which an index leaves its table."""
+    sizes = graph.bind([np.shape(inputs[node.output]) for node in graph.inputs])
+    jumps = jumping(graph)
+    is_short = any(node.dtype.is_float and node.dtype.compute is not node.dtype for node in graph.nodes)
+    for in_storage in (True, False) if is_short else (True,):
+        for steps in SHIFTS if jumps else ():
+            with suppress(InputError):
+                found = Shifted(sizes, jumps, steps, in_storage).run(graph, inputs)
+                yield {name: value.astype(graph[name].dtype.numpy, copy=False) for name, value in found.items()}
+
+
+class Shifted(Evaluator):
+    """An evaluation that gives what jumps another number, so many ulp further from 0. Where not `in_storage`, floats
+    shorter than float32 are rounded as inputs alone."""
+
+    def __init__(self, sizes: Mapping[str, int], jumps: Collection[str], steps: int, in_storage: bool) -> None:
+        super().__init__(False, sizes)
+        self.jumps, self.steps, self.in_storage = jumps, np.int8(steps), in_storage
+
+    def dtype(self, dtype: DType) -> np.dtype:
+        return (dtype if self.in_storage else dtype.compute).numpy
+
+    def value(self, node: Node, operands: Sequence[Any], inputs: Arrays) -> Any:
+        if node.output in self.jumps and from_numpy(operands[0].dtype) in FORMATS:
+            operands = [shifted(operands[0], self.steps), *operands[1:]]
+        return super().value(node, operands, inputs)
 
 
 class RandomRounding(Evaluator):

@@ -20,7 +20,7 @@ from noyau.checking.certificate import Certificate, Errors, Failure, Outcome
 from noyau.checking.continuity import stepped
 from noyau.checking.floats import FORMATS, ulp
 from noyau.checking.inputs import printable
-from noyau.checking.rounding import otherwise_rounded
+from noyau.checking.rounding import moved_runs, runs_at_jumps
 from noyau.checking.undefined import undefined_cells
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import InputError, NoyauError
@@ -102,15 +102,17 @@ class Trial:
         if fault:
             return self.failed(case, fault)
         judges = self.judges(inputs, results, truth)
-        runs = chain([as_it_is], self.moved_runs(inputs, seed, MOVED_RUNS))
+        runs = chain([as_it_is], moved_runs(self.graph, inputs, seed, MOVED_RUNS))
         found = self.judged(case, judges, islice(runs, 1 + self.first_runs))
         if (found.beyond or any(judge.is_open for judge in judges)) and self.first_runs < MOVED_RUNS:
             found = self.judged(case, judges, runs)
+        if found.beyond:
+            found = self.judged(case, judges, runs_at_jumps(self.graph, inputs))
         spelt = self.spelt() if found.beyond and self.spelt is not None else None
         if spelt is not None:
             found = self.judged(case, judges, self.spelt_runs(spelt, inputs, truth, seed, MOVED_RUNS))
         if 0 < found.beyond <= max(1, found.cells // RARE):
-            more = self.moved_runs(inputs, seed, MORE_RUNS)
+            more = moved_runs(self.graph, inputs, seed, MORE_RUNS)
             if spelt is not None:
                 more = self.spelt_runs(spelt, inputs, truth, seed, MORE_RUNS)
             found = self.judged(case, judges, more)
@@ -132,23 +134,13 @@ class Trial:
             judges.append(judge_of(self.graph[name], got, truth[name], skipped, name in self.stepped))
         return judges
 
-    def moved_runs(self, inputs: Arrays, seed: int, count: int) -> Iterator[Arrays]:
-        """Unfused runs that are rounded otherwise; without those in which an index leaves its table."""
-        rng = np.random.default_rng([seed, count])
-        for turn in range(count):
-            with suppress(InputError):
-                yield otherwise_rounded(self.graph, inputs, rng, turn)
-
     def spelt_runs(self, spelt: Graph, inputs: Arrays, truth: Arrays, seed: int, count: int) -> Iterator[Arrays]:
         """Runs of the traced graph that are rounded otherwise, moved by how far its truth is from that of the
         reference: were it traced wrongly, it could not say what is right."""
-        rng = np.random.default_rng([seed, count])
         with suppress(InputError):
             own = evaluate(spelt, inputs, wide=True)
-            for turn in range(count):
-                with suppress(InputError):
-                    run = otherwise_rounded(spelt, inputs, rng, turn)
-                    yield {name: beside(run[name], own[name], truth[name]) for name in self.graph.outputs}
+            for run in chain(runs_at_jumps(spelt, inputs), moved_runs(spelt, inputs, seed, count)):
+                yield {name: beside(run[name], own[name], truth[name]) for name in self.graph.outputs}
 
     def refused(self, case: Case, refusal: InputError) -> Outcome:
         """What becomes of inputs that the graph itself refuses. Where Python or NumPy only has no value for them, as

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noyau.checking.continuity import STEPS, stepped
+from noyau.checking.continuity import STEPS, jumping, stepped
 from noyau.dtypes import DType
 from noyau.ir.operators import OPERATORS
 from tests.checking import groups
@@ -62,3 +62,15 @@ def test_integers_alone_never_step():
 
 def test_a_lookup_by_a_computed_index_steps_and_its_table_does_not():
     assert stepped(groups.embedding()) == frozenset()
+
+
+def test_what_jumps_has_an_operand_that_moves():
+    """Not what is made of steps: a cast of what is rounded has whole numbers, however inputs move."""
+    g = Group()
+    x, i = g.input("x", F32, "n"), g.input("i", DType.I32, "n")
+    rounded = g.map("floor", g.map("multiply", x, x))
+    whole = g.map("cast", rounded, dtype=DType.I32)
+    below = g.map("less", x, rounded, dtype=DType.BOOL)
+    chosen = g.map("where", below, x, rounded)
+    halves = g.map("floor_divide", i, g.full(2, i))
+    assert jumping(g.graph(whole, chosen, halves)) == {rounded, below}

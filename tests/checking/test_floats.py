@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from noyau.checking.floats import FORMATS, PATTERN, moved, ulp
+from noyau.checking.floats import FORMATS, PATTERN, moved, shifted, ulp
 from noyau.dtypes import DType
 
 FLOATS = list(FORMATS)
@@ -71,6 +71,16 @@ def test_moves_keep_shape_and_dtype_and_follow_the_seed(dtype, shape):
     assert (once.dtype, once.shape) == (array.dtype, shape)
     assert once.tobytes() == again.tobytes()
     assert array.size < 5 or once.tobytes() != array.tobytes()
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.value)
+def test_a_shift_goes_so_many_ulp_away_from_0_or_towards_it(dtype):
+    array = np.array([1.5, -1.5, 7.0], dtype.numpy)
+    for steps in (-2, -1, 0, 1, 2):
+        wanted = np.abs(array.astype(float)) + steps * ulp(dtype, np.abs(array.astype(float)))
+        assert np.array_equal(shifted(array, np.int8(steps)).astype(float), np.copysign(wanted, array.astype(float)))
+    meant = np.array([0.0, -0.0, np.inf, np.nan, FORMATS[dtype].largest], dtype.numpy)
+    assert shifted(meant, np.int8(2)).tobytes() == shifted(meant, np.int8(-1)).tobytes() == meant.tobytes()
 
 
 def test_an_array_that_is_not_packed_moves_too():

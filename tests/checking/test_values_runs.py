@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noyau.checking import values
+from noyau.checking import rounding, values
 from noyau.checking.values import FIRST_RUNS, MOVED_RUNS, Case, certify
 from noyau.errors import InputError
 from noyau.ir.dims import shape_of
@@ -19,13 +19,13 @@ X = np.random.default_rng(0).standard_normal((24, 100)).astype(np.float32)
 @pytest.fixture
 def counted(monkeypatch):
     """The unfused runs that are rounded otherwise, as they are made."""
-    made, run = [], values.otherwise_rounded
+    made, run = [], rounding.otherwise_rounded
 
     def counting(*given):
         made.append(given)
         return run(*given)
 
-    monkeypatch.setattr(values, "otherwise_rounded", counting)
+    monkeypatch.setattr(rounding, "otherwise_rounded", counting)
     return made
 
 
