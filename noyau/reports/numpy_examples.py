@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 Example = Callable[..., Any]
 
@@ -34,6 +35,7 @@ REDUCTIONS: Mapping[str, Example] = {
     "np.cumprod": lambda a: np.cumprod(a),
     "np.linalg.norm": lambda a: np.linalg.norm(a, axis=1),
     "np.trapezoid": lambda a: np.trapezoid(a, dx=0.5),
+    "np.gradient": lambda a, v: np.gradient(a, np.cumsum(np.abs(v)), axis=1),
     "np.trace": np.trace,
     "np.nansum": lambda a: np.nansum(np.sqrt(a), axis=0),
     "np.nanprod": lambda a: np.nanprod(np.sqrt(a)),
@@ -45,6 +47,16 @@ REDUCTIONS: Mapping[str, Example] = {
     "np.nanargmax": lambda a: np.nanargmax(np.sqrt(a)),
     "np.nanargmin": lambda a: np.nanargmin(np.sqrt(a)),
     "np.nancumsum": lambda a: np.nancumsum(np.sqrt(a), axis=1),
+    "np.cumulative_sum": lambda a: np.cumulative_sum(a, axis=1, include_initial=True),
+    "np.cumulative_prod": lambda a: np.cumulative_prod(a, axis=0),
+    "np.cov": lambda a: np.cov(a),
+    "np.corrcoef": lambda a: np.corrcoef(a),
+    "np.histogram": lambda a: np.histogram(a, bins=4)[0],
+    "np.linalg.vector_norm": lambda a: np.linalg.vector_norm(a, axis=1),
+    "np.linalg.matrix_norm": lambda m: np.linalg.matrix_norm(m, ord=1),
+    "np.linalg.trace": lambda m: np.linalg.trace(m),
+    "np.apply_over_axes": lambda a: np.apply_over_axes(np.sum, a, [0, 1]),
+    "np.apply_along_axis": lambda a: np.apply_along_axis(np.ptp, 1, a),
     "np.nancumprod": lambda a: np.nancumprod(np.sqrt(a)),
 }
 CHOICES: Mapping[str, Example] = {
@@ -57,6 +69,15 @@ CHOICES: Mapping[str, Example] = {
     "np.fix": lambda a: np.fix(a),
     "np.sinc": lambda a: np.sinc(a),
     "np.nan_to_num": lambda a: np.nan_to_num(np.log(a)),
+    "np.piecewise": lambda a: np.piecewise(a, [a < 0, a > 1], [lambda x: -x, 1, np.square]),
+    "np.isin": lambda k: np.isin(k, [1, 2]),
+    "np.unwrap": lambda a: np.unwrap(3 * a),
+    "np.angle": lambda a: np.angle(a),
+    "np.i0": lambda a: np.i0(a),
+    "np.isreal": lambda a: np.isreal(a),
+    "np.iscomplex": lambda a: np.iscomplex(a),
+    "np.imag": lambda a: np.imag(a),
+    "np.array_equiv": lambda a, v: np.array_equiv(a, v),
     "np.isclose": lambda a, b: np.isclose(a, b),
     "np.allclose": lambda a, b: np.allclose(a, b),
     "np.array_equal": lambda a, b: np.array_equal(a, b),
@@ -107,10 +128,32 @@ SHAPES: Mapping[str, Example] = {
     "np.roll": lambda a: np.roll(a, 1, axis=1),
     "np.pad": lambda a: np.pad(a, ((1, 2), (0, 1)), mode="edge"),
     "np.diff": lambda a: np.diff(a, n=2, axis=1, prepend=0),
+    "np.ediff1d": lambda a: np.ediff1d(a, to_begin=0),
+    "np.block": lambda a, b: np.block([[a, b], [b, a]]),
+    "np.concat": lambda a, b: np.concat([a, b], axis=1),
+    "np.r_": lambda a, v: np.r_[v, 0, a[0], 1:3],
+    "np.c_": lambda v: np.c_[v, v],
+    "np.resize": lambda a: np.resize(a, (5, 3)),
+    "np.insert": lambda a: np.insert(a, 1, 7, axis=1),
+    "np.delete": lambda a: np.delete(a, -1, axis=0),
+    "np.diag": lambda v: np.diag(v, 1),
+    "np.diagflat": lambda a: np.diagflat(a),
+    "np.fill_diagonal": lambda m: _diagonal_filled(m),
     "np.tril": lambda a: np.tril(a, 1),
     "np.triu": lambda a: np.triu(a),
     "np.take": lambda a, k: np.take(a, k % 4, axis=1),
     "np.take_along_axis": lambda a: np.take_along_axis(a, np.argmax(a, axis=1, keepdims=True), axis=1),
+    "np.put_along_axis": lambda a: _put_along(a),
+    "np.put": lambda a: _put_flat(a),
+    "np.searchsorted": lambda a, v: np.searchsorted(np.cumsum(np.abs(v)), a),
+    "np.digitize": lambda a: np.digitize(a, [-1, 0, 1]),
+    "np.interp": lambda a, v: np.interp(a, np.cumsum(np.abs(v)), v),
+    "np.lib.stride_tricks.sliding_window_view": lambda a: sliding_window_view(a, 2, axis=1).max(-1),
+    "np.tril_indices": lambda m: m[np.tril_indices(m.shape[0])],
+    "np.triu_indices_from": lambda m: m[np.triu_indices_from(m)],
+    "np.diag_indices_from": lambda m: m[np.diag_indices_from(m)],
+    "np.unravel_index": lambda k: np.unravel_index(np.abs(k), (2, 3))[0],
+    "np.ravel_multi_index": lambda k: np.ravel_multi_index((np.abs(k), np.abs(k)), (3, 3)),
     "np.ix_": lambda a: a[np.ix_(np.arange(a.shape[0]), np.array([0, 2]))],
     "np.meshgrid": lambda v: np.meshgrid(v, v[:2])[1],
     "np.shape": lambda a: np.zeros(np.shape(a)),
@@ -127,11 +170,23 @@ PRODUCTS: Mapping[str, Example] = {
     "np.tensordot": lambda a, b: np.tensordot(a, b, axes=([1], [1])),
     "np.einsum": lambda a, m: np.einsum("ij,jk,jj->ik", a, m, m),
     "np.kron": lambda a, v: np.kron(a, v),
+    "np.convolve": lambda a, v: np.convolve(v, a[0], mode="same"),
+    "np.correlate": lambda a, v: np.correlate(v, a[0], mode="full"),
+    "np.polyval": lambda a, v: np.polyval(v, a),
+    "np.polyadd": lambda a, v: np.polyadd(v, a[0, 1:]),
+    "np.polyder": lambda v: np.polyder(v),
+    "np.polyint": lambda v: np.polyint(v),
+    "np.vander": lambda v: np.vander(v, 3),
+    "np.linalg.multi_dot": lambda a, m, v: np.linalg.multi_dot([a, m, v]),
+    "np.linalg.matrix_power": lambda m: np.linalg.matrix_power(m, 3),
     "np.cross": lambda a: np.cross(a[:, :3], a[:, 1:]),
 }
 CREATION: Mapping[str, Example] = {
     "np.arange": lambda a: np.arange(a.shape[1]) + a,
     "np.linspace": lambda a: np.linspace(0, 1, a.shape[1]) * a,
+    "np.logspace": lambda a: np.logspace(0, 1, a.shape[1]) * a,
+    "np.mgrid": lambda a: np.mgrid[: a.shape[0], : a.shape[1]],
+    "np.ogrid": lambda a: np.ogrid[: a.shape[0], : a.shape[1]][1] * a,
     "np.zeros": lambda a: np.zeros(a.shape, np.int32),
     "np.ones": lambda a: np.ones(a.shape[0]),
     "np.empty": lambda a: _filled(a),
@@ -166,6 +221,9 @@ METHODS: Mapping[str, Example] = {f".{name}()": _method(name) for name in _PLAIN
     ".take()": lambda a, k: a.take(k),
     ".dot()": lambda a, v: a.dot(v),
     ".fill()": lambda a: _zeroed(a),
+    ".searchsorted()": lambda a, v: np.cumsum(np.abs(v)).searchsorted(a),
+    ".put()": lambda a: _put_flat(a),
+    ".flat": lambda a: _put_flat(a).flat[1::2],
     ".T": lambda a: a.T,
     ".mT": lambda a: a.mT,
     ".real": lambda a: a.real,
@@ -192,6 +250,7 @@ INDEXING: Mapping[str, Example] = {
     "out[out < 0] = 0": lambda a: _masked(a),
     "out[a > 0] = np.log(a[a > 0])": lambda a: _logged(a),
     "row = out[0]; row += 1": lambda a: _through_a_view(a),
+    "out.reshape(-1)[:k] = v": lambda a, v: _through_a_reshape(a, v),
     "np.add.at(out, k, v)": lambda v, k: _counted(v, k),
 }
 SIZES: Mapping[str, Example] = {
@@ -221,6 +280,31 @@ def _copied(a: Any) -> Any:
 def _put(a: Any) -> Any:
     out = a.copy()
     np.putmask(out, out < 0, -1)
+    return out
+
+
+def _diagonal_filled(m: Any) -> Any:
+    out = m.copy()
+    np.fill_diagonal(out, 0)
+    return out
+
+
+def _put_along(a: Any) -> Any:
+    out = a.copy()
+    np.put_along_axis(out, np.argmax(out, axis=1, keepdims=True), 0, axis=1)
+    return out
+
+
+def _put_flat(a: Any) -> Any:
+    out = a.copy()
+    np.put(out, [0, 5], 1)
+    out.flat[::4] = 2
+    return out
+
+
+def _through_a_reshape(a: Any, v: Any) -> Any:
+    out = np.zeros(a.shape, a.dtype)
+    out.reshape(-1)[: v.shape[0]] = v
     return out
 
 
@@ -290,11 +374,11 @@ REFUSED: Mapping[str, Example] = {
     "np.quantile": lambda a: np.quantile(a, 0.5),
     "np.unique": lambda a: np.unique(a),
     "np.nonzero": lambda a: np.nonzero(a),
-    "np.searchsorted": lambda a, v: np.searchsorted(v, a),
-    "np.histogram": lambda a: np.histogram(a),
+    "np.polyfit": lambda v: np.polyfit(v, v, 1),
+    "np.vectorize": lambda a: np.vectorize(math.exp)(a),
+    "np.float32(a)": lambda a: np.float32(a),
+    "a.strides, a.flags": lambda a: a * a.strides[0],
     "np.bincount": lambda k: np.bincount(k),
-    "np.interp": lambda a, v: np.interp(a, v, v),
-    "np.convolve": lambda v: np.convolve(v, v),
     "np.linalg.solve": lambda m, v: np.linalg.solve(m, v),
     "np.fft.fft": lambda a: np.fft.fft(a),
     "np.random": lambda a: a + np.random.default_rng(0).random(4),

@@ -35,9 +35,11 @@ traced, and other ops are taken apart as their references. What cannot be traced
 then runs as its reference.
 """
 _MEMORY = """\
-Arrays that the reference makes may be changed in place, also through views of them; arguments may not. What is a view
-or a copy as the memory lies (`reshape`, `ravel`) may be read but not written. Where one place is written several times
-by `out[k] = v`, the last one wins; by `out[k] += v` one of them counts, as in NumPy, and by `np.add.at` all do.
+Arrays that the reference makes may be changed in place, also through views of them; arguments may not. `reshape` and
+`ravel` give a view or a copy as the memory lies: of `np.zeros(...)`, `x.copy()` and what is computed of these it is a
+view, which may be written; where that hangs on how an argument lies, it may be read but not written. Where one place is
+written several times by `out[k] = v`, the last one wins; by `out[k] += v` one of them counts, as in NumPy, and by
+`np.add.at` all do.
 """
 _SIZES = """\
 Sizes stay names, so that one kernel serves all. What a function asks of them has the answer of the call that it is

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import wraps
 from typing import Any, NoReturn
 
 import numpy as np
@@ -10,7 +12,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.tape import Tape
+from noyau.frontends.numpy.tape import Tape, same_but_ones
 from noyau.ir.dims import Dim, Shape, index_name, indices, strides_of
 from noyau.ir.graph import Node, View
 from noyau.ir.symbols import Size
@@ -24,27 +26,72 @@ REFUSED: dict[str, str] = {}  # names of functions, methods and modules, and why
 VIEWS = frozenset(  # functions whose result may share memory with their argument
     """getitem transpose permute_dims matrix_transpose swapaxes moveaxis rollaxis reshape ravel squeeze expand_dims
     broadcast_to flip flipud fliplr rot90 atleast_1d atleast_2d atleast_3d real diagonal
-    linalg.matrix_transpose""".split()
+    flat sliding_window_view linalg.matrix_transpose""".split()
 )
 OWN_METHODS = frozenset("reshape transpose permute_dims swapaxes moveaxis squeeze real".split())  # which scalars have
-READ_ONLY = frozenset({"broadcast_to", "diagonal"})
+READ_ONLY = frozenset({"broadcast_to", "diagonal", "sliding_window_view", "imag"})
 ARRAYS = frozenset(  # functions whose results are arrays, also without axes, which may be changed in place
     "zeros_like ones_like empty_like full_like where select copy array asarray asanyarray astype tensordot roll".split()
 )
+RESHAPED = frozenset({"reshape", "ravel", "flat"})
 MAYBE = frozenset({"reshape", "ravel", "in_order"})  # a view or a copy, as the memory lies
+
+
+def final(door: Handler) -> Handler:
+    """A function of the front end that notes what it refuses: who catches that has not been traced all the same."""
+
+    @wraps(door)
+    def enter(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return door(*args, **kwargs)
+        except UnsupportedError as refusal:
+            with suppress(LookupError):
+                tape = tape_of([*args, *kwargs.values()])
+                tape.refused = tape.refused or refusal
+            raise
+
+    return enter
 
 
 class Memory:
     """Cells that several arrays may see, and how often they were written. `owner`: whose they are, where they may not
-    be written. `packed`: whether they are known to lie in C order, as those of new arrays of one axis do; others lie as
-    what they were computed of."""
+    be written. `like`: arrays that they were computed of cell by cell, as which they lie."""
 
-    def __init__(self, node: Node, owner: str = "") -> None:
-        self.node, self.owner, self.version = node, owner, 0
-        self.packed = not owner and len(node.shape) <= 1
+    def __init__(self, node: Node, owner: str = "", like: Sequence[Traced] = ()) -> None:
+        self.node, self.owner, self.version, self.like = node, owner, 0, like
+        self.in_order = not owner and len(node.shape) <= 1
 
-    def write(self, node: Node) -> None:
-        self.node, self.version = node, self.version + 1
+    @property
+    def packed(self) -> bool:
+        """Whether they are known to lie in C order, as those of new arrays of one axis do."""
+        if not self.in_order and self.like:
+            self.in_order = all(each.gaps() == [] for each in self.like)
+            self.like = ()
+        return self.in_order
+
+    def write(self, tape: Tape, index: Shape, part: Node) -> None:
+        """Set the cells at `index` over the axes of `part`."""
+        self.node, self.version = FUNCTIONS["overwritten"](tape, self.node, index, part), self.version + 1
+
+
+class Reshaped:
+    """The cells of an array in C order under another shape, as memory of arrays that are views of it."""
+
+    def __init__(self, whole: Traced, shape: Shape, *, packed: bool) -> None:
+        self.whole, self.shape, self.packed = whole, shape, packed
+        self.owner: str = whole.memory.owner
+
+    @property
+    def node(self) -> Node:
+        return self.whole.tape.reshape(self.whole.node, self.shape)
+
+    @property
+    def version(self) -> int:
+        return self.whole.memory.version
+
+    def write(self, tape: Tape, index: Shape, part: Node) -> None:
+        made = FUNCTIONS["overwritten"](tape, self.node, index, part)
+        FUNCTIONS["write"](self.whole, tape.reshape(made, self.whole.node.shape))
 
 
 class Traced(NDArrayOperatorsMixin):
@@ -52,13 +99,14 @@ class Traced(NDArrayOperatorsMixin):
 
     `memory`: the cells that it sees, at `index` where it is a view. `scalar`: one of NumPy's scalars, which cannot be
     changed in place. `fixed`: why it may not be written, where it may not. `sure`: False where NumPy makes a view or a
-    copy, as the memory lies."""
+    copy, as the memory lies. `looks`: whether it was made as a view."""
 
     __array_priority__ = 1000
 
     def __init__(self, tape: Tape, node: Node, *, owner: str = "", scalar: bool = False) -> None:
-        self.tape, self.scalar, self.fixed, self.sure = tape, scalar, "", True
-        self.memory, self.index = Memory(node, owner), indices(len(node.shape))
+        self.tape, self.scalar, self.fixed, self.sure, self.looks = tape, scalar, "", True, False
+        self.memory: Memory | Reshaped = Memory(node, owner)
+        self.index = indices(len(node.shape))
         self._node, self._seen, self._dtype, self._shape = node, 0, node.dtype, node.shape
 
     @property
@@ -82,13 +130,22 @@ class Traced(NDArrayOperatorsMixin):
         index = _composed(self.tape, self._node, other.node)
         if index is None or self._dtype is not other._dtype:
             return
-        seen = {index_name(axis): dim for axis, dim in enumerate(index)}
-        self.memory = other.memory
-        self.index = tuple(dim.replace(seen) for dim in other.index)
-        self._seen = self.memory.version
-        plain = name == "reshape" and _is_plain(other._shape, self._shape)
-        self.sure = other.sure and (name not in MAYBE or plain or (name != "in_order" and other.gaps() == []))
+        packed = name in MAYBE and other.gaps() == []
+        plain = name == "reshape" and _is_split(other._shape, self._shape)
+        self.sure = other.sure and (name not in MAYBE or plain or (name != "in_order" and packed))
+        if self.sure and name in RESHAPED and not same_but_ones(other._shape, self._shape):
+            self.memory = Reshaped(other, self._shape, packed=packed)
+        else:
+            seen = {index_name(axis): dim for axis, dim in enumerate(index)}
+            self.memory = other.memory
+            self.index = tuple(dim.replace(seen) for dim in other.index)
+        self._seen, self.looks = self.memory.version, True
         self.fixed = f"what np.{name} gives is read-only" if name in READ_ONLY else other.fixed
+
+    def lies(self, order: Any, like: Sequence[Traced] = ()) -> None:
+        """Notes of a new array in which order its cells lie, or as those of which arrays."""
+        self.memory = Memory(self._node, like=like)
+        self.memory.in_order = self.memory.in_order or order == "C"
 
     def gaps(self) -> list[tuple[Dim, Dim]] | None:
         """The axes whose neighbours lie further apart than those of packed cells: their extents, and by how much; none
@@ -172,7 +229,7 @@ class Traced(NDArrayOperatorsMixin):
         return call("getitem", self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        FUNCTIONS["setitem"](self, key, value)
+        final(FUNCTIONS["setitem"])(self, key, value)
 
     def __len__(self) -> int:
         if not self._shape:
@@ -194,16 +251,27 @@ class Traced(NDArrayOperatorsMixin):
     def __round__(self, *digits: Any) -> Any:
         return call("round", self, *digits)
 
+    @final
     def _no_number(self, *_: Any, **__: Any) -> NoReturn:
         told = "it asks for the number in an array, which is only known when it runs"
         raise UnsupportedError(f"{told}; keep it an array, and choose with np.where")
 
+    @final
     def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
-        raise UnsupportedError("what is not traced asks for the numbers in an array; use functions of NumPy")
+        raise UnsupportedError(
+            "what is not traced asks for the numbers in an array; use functions of NumPy, and .astype"
+        )
 
     def __repr__(self) -> str:
         return f"<traced {self._dtype.value}[{', '.join(map(str, self._shape))}]>"
 
+    def __copy__(self) -> Any:
+        return call("copy", self)
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return call("copy", self)
+
+    @final
     def __format__(self, spec: str) -> NoReturn:
         raise UnsupportedError("it puts the number in an array into a text, which is only known when it runs")
 
@@ -212,14 +280,24 @@ class Traced(NDArrayOperatorsMixin):
     __hash__ = object.__hash__
 
 
-def _is_plain(source: Shape, shape: Shape) -> bool:
-    """Whether a reshape only puts in or drops axes of 1, so that it is a view however the memory lies."""
-    return [d for d in source if d.constant != 1] == [d for d in shape if d.constant != 1]
+def _is_split(source: Shape, shape: Shape) -> bool:
+    """Whether a reshape only splits axes, and puts in or drops axes of 1, so that it is a view however the memory
+    lies."""
+    rest = [dim for dim in shape if dim.constant != 1]
+    for dim in source:
+        part = Dim.of(1)
+        while rest and part != dim:
+            part = part * rest.pop(0)
+        if part != dim:
+            return False
+    return not rest
 
 
 def _composed(tape: Tape, node: Node, source: Node) -> Shape | None:
     """Where a value that is made of `source` by views reads it; None where it is made otherwise."""
-    index = indices(len(node.shape))
+    index = tuple(
+        Dim.of(0) if n == Dim.of(1) else at for n, at in zip(node.shape, indices(len(node.shape)), strict=True)
+    )
     while node.output != source.output:
         match node.kind:
             case View(step):
@@ -237,6 +315,7 @@ def name_of(function: Any) -> str:
     return f"{part}.{function.__name__}" if part else str(function.__name__)
 
 
+@final
 def ufunc_call(ufunc: np.ufunc, method: str, inputs: Sequence[Any], said: Mapping[str, Any]) -> Any:
     """A ufunc, or a method of it, by the table."""
     name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
@@ -246,6 +325,7 @@ def ufunc_call(ufunc: np.ufunc, method: str, inputs: Sequence[Any], said: Mappin
     return UFUNCS[name](*inputs, **said)
 
 
+@final
 def call(name: str, *args: Any, **kwargs: Any) -> Any:
     """A function of the table; where its result may be a view, it sees the memory of the argument."""
     if name not in FUNCTIONS:
@@ -257,7 +337,7 @@ def call(name: str, *args: Any, **kwargs: Any) -> Any:
         made = made.as_array()
     elif name not in VIEWS or (source is not None and source.scalar and name in OWN_METHODS):
         return as_scalars(made)
-    if name in VIEWS and source is not None and isinstance(made, Traced) and made is not source and not made.scalar:
+    if name in VIEWS and source is not None and isinstance(made, Traced) and not (made.scalar or made.looks):
         made.look_at(source, name)
     return made
 

@@ -29,7 +29,7 @@ def write(target: Traced, value: Node) -> None:
         told = "it writes into what is a view or a copy in NumPy, as the memory lies; write into its source"
         raise UnsupportedError(target.fixed or ("it writes into a scalar" if target.scalar else told))
     full = fitted(tape, value, target.node.shape)
-    memory.write(overwritten(tape, memory.node, target.index, full))
+    memory.write(tape, target.index, full)
 
 
 def fitted(tape: Tape, value: Node, shape: Shape) -> Node:
@@ -134,6 +134,8 @@ def overwritten(tape: Tape, whole: Node, index: Shape, part: Node) -> Node:
     is there several times, or lies where no slice of the array does."""
     if index == indices(len(whole.shape)) and part.shape == whole.shape:
         return part
+    if Dim.of(0) in part.shape:
+        return whole
     spans = [_span(dim, part.shape) for dim in index]
     used = [span.axis for span in spans if span.axis is not None]
     free = [axis for axis in range(len(part.shape)) if axis not in used and part.shape[axis] != Dim.of(1)]
@@ -226,5 +228,7 @@ def _copyto(array: Traced, value: Any, casting: str = "same_kind", where: Any = 
     write(array, mapped(tape, "where", condition, given, array.node))
 
 
-FUNCTIONS.update({"setitem": setitem, "write": write, "putmask": _putmask, "copyto": _copyto})
+FUNCTIONS.update(
+    {"setitem": setitem, "write": write, "overwritten": overwritten, "putmask": _putmask, "copyto": _copyto}
+)
 METHODS["fill"] = _fill

@@ -135,7 +135,7 @@ def einsum(equation: Any, *operands: Any, out: Any = None, optimize: Any = False
     dtype = said.pop("dtype", None)
     refuse("einsum", {k: v for k, v in said.items() if (k, v) != ("casting", "safe")})
     if not isinstance(equation, str):
-        raise UnsupportedError("np.einsum is traced with its letters in a text")
+        return einsum(*_lettered([equation, *operands]), out=out, dtype=dtype)
     tape = tape_of(operands)
     given = [traced(tape, each) for each in operands]
     terms, result = _spelt(equation, [each.ndim for each in given])
@@ -150,6 +150,14 @@ def einsum(equation: Any, *operands: Any, out: Any = None, optimize: Any = False
     if len(operands) == 1:
         made.fixed = "what np.einsum gives of one operand may be a view in NumPy; take a .copy()"
     return made if out is None else written(np.multiply, made, out)
+
+
+def _lettered(given: Sequence[Any]) -> tuple[Any, ...]:
+    """np.einsum's other form, operands each with a list of numbers, with letters."""
+    numbers, result = given[1::2], given[-1] if len(given) % 2 else None
+    spelt = ["".join("..." if k is Ellipsis else ascii_letters[k] for k in each) for each in (*numbers, result or ())]
+    joined = ",".join(spelt[: len(numbers)])
+    return joined if result is None else f"{joined}->{spelt[-1]}", *given[: 2 * len(numbers) : 2]
 
 
 def _spelt(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
@@ -205,8 +213,11 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     x = array_of(x)
     x = x if x.dtype.kind == "f" else x.astype(np.float64)
     vector = ord is None or isinstance(axis, int) or (axis is None and x.ndim == 1)
+    if not vector and ord in (1, -1, np.inf, -np.inf):
+        return _of_matrices(x, ord, axes_of(axis, x.ndim), keepdims)
     if not vector and ord != "fro":
-        raise UnsupportedError(f"np.linalg.norm of matrices is traced with ord=None and 'fro', not {ord!r}")
+        told = f"np.linalg.norm of matrices is traced with ord= None, 'fro', 1, -1, inf and -inf, not {ord!r}"
+        raise UnsupportedError(f"{told}, which takes singular values")
     axis = axis_of(axis, x.ndim) if isinstance(axis, int) else axis
     match ord:
         case None | 2 | "fro":
@@ -222,6 +233,15 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
         case _:
             power = np.array(1 / ord, x.dtype)
             return UFUNCS["power"](call("sum", abs(x) ** ord, axis, keepdims=keepdims), power)
+
+
+def _of_matrices(x: Any, ord: float, axes: Sequence[int], keepdims: bool) -> Any:  # noqa: A002
+    """The largest sum of a column or a row, or the least."""
+    if len(axes) != 2:
+        raise UnsupportedError("np.linalg.norm takes a vector or matrices")
+    summed, left = axes if abs(ord) == 1 else axes[::-1]
+    made = call("max" if ord > 0 else "min", call("sum", abs(x), summed, keepdims=True), left, keepdims=True)
+    return made if keepdims else call("squeeze", made, tuple(axes))
 
 
 FUNCTIONS.update({"dot": dot, "einsum": einsum, "matmul": matmul, "inner": inner, "outer": outer, "vdot": vdot})

@@ -31,7 +31,7 @@ def full(tape: Tape, shape: Any, fill_value: Any, dtype: Any = None, order: Any 
     """np.full: cells of one value, or of one that is broadcast."""
     value = traced(tape, fill_value, None if dtype is None else dtype_from(dtype))
     made = Traced(tape, tape.expand(value.node, _dims(shape)))
-    made.memory.packed = made.memory.packed or order == "C"
+    made.lies(order)
     return made
 
 

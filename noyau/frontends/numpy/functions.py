@@ -13,10 +13,10 @@ from noyau.frontends.numpy.arrays import ATTRIBUTES, FUNCTIONS, METHODS, UFUNCS,
 from noyau.frontends.numpy.joining import common_dtype
 from noyau.frontends.numpy.reductions import array_of, axis_of, is_given
 from noyau.frontends.numpy.shapes import shape_given
-from noyau.frontends.numpy.tape import Tape, dtype_from
+from noyau.frontends.numpy.tape import dtype_from
 from noyau.frontends.numpy.ufuncs import as_node, beyond, mapped, refuse, traced
-from noyau.ir.dims import Dim, index_name
-from noyau.ir.graph import Iota, Node
+from noyau.ir.dims import Dim, index_name, indices
+from noyau.ir.graph import Gather, Iota, Lookup, Node
 from noyau.ir.symbols import dim_of
 
 
@@ -43,11 +43,18 @@ def _select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0
 
 
 def _choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise") -> Any:
-    if mode == "raise" or out is not None:
-        raise UnsupportedError("np.choose is traced with mode='clip' or 'wrap'; use np.select")
+    if out is not None:
+        raise UnsupportedError("np.choose is traced without out=")
     count = len(choices)
     tape = tape_of([a, choices])
     a = traced(tape, a)
+    if mode == "raise":
+        dtype = common_dtype([*choices])
+        listed = call("stack", call("broadcast_arrays", a, *(traced(tape, each, dtype) for each in choices))[1:])
+        at = indices(listed.ndim - 1)
+        looked = tape.cast(call("broadcast_to", a, listed.shape[1:]).node, DType.I64)
+        kind = Gather((Lookup(1, at), *at))
+        return Traced(tape, tape.emit(kind, [listed.node, looked], dtype, looked.shape))
     a = a % count if mode == "wrap" else call("clip", a, 0, count - 1)
     return _select([a == k for k in range(count)], list(choices))
 
@@ -70,8 +77,9 @@ def _round(a: Any, decimals: int = 0, out: Any = None) -> Any:
     """np.round: halves to even; integers stay as they are."""
     a = array_of(a)
     if not a.node.dtype.is_float:
-        if decimals < 0:
-            raise UnsupportedError("np.round of integers to tens is not traced; divide, round and multiply")
+        if decimals < 0 and a.dtype != bool:
+            tens = 10.0**-decimals
+            return (UFUNCS["rint"](a.astype(np.float64) / tens) * tens).astype(a.dtype)
         return Traced(a.tape, a.node) if a.dtype != bool else a.astype(np.float16)
     if decimals == 0:
         return UFUNCS["rint"](a, out=out)
@@ -92,18 +100,18 @@ def _astype(x: Any, dtype: Any, order: Any = "K", casting: Any = "unsafe", **sai
         raise UnsupportedError(f"a cast of {x.dtype} to {wanted.numpy} is not {casting!r}; NumPy refuses it too")
     if said.get("copy") is False and wanted is x.node.dtype:
         return _in_order(x, order)
-    return _new(x.tape, x.tape.cast(x.node, wanted), order)
+    return _new(x, x.tape.cast(x.node, wanted), order)
 
 
 def _copy(a: Any, order: Any = "K", **said: Any) -> Traced:
     a = array_of(a)
-    return _new(a.tape, a.node, order)
+    return _new(a, a.node, order)
 
 
-def _new(tape: Tape, node: Node, order: Any) -> Traced:
-    """An array that is new, whose cells lie in an order."""
-    made = Traced(tape, node)
-    made.memory.packed = made.memory.packed or order == "C"
+def _new(a: Traced, node: Node, order: Any) -> Traced:
+    """An array that is new, whose cells lie in an order, or as those of another array."""
+    made = Traced(a.tape, node)
+    made.lies(order, like=[] if order == "F" else [a])
     return made
 
 
@@ -160,7 +168,9 @@ def _like(name: str, value: Any) -> Callable[..., Any]:
         dtype = rest[0] if rest else dtype
         wanted = a.node.dtype if dtype is None else dtype_from(dtype)
         dims = a.node.shape if shape is None else tuple(map(dim_of, shape_given((shape,))))
-        return Traced(a.tape, a.tape.expand(as_node(a.tape, number, wanted), dims))
+        made = Traced(a.tape, a.tape.expand(as_node(a.tape, number, wanted), dims))
+        made.lies(said.get("order", "K"), [a] if shape is None and said.get("order") in (None, "K") else [])
+        return made
 
     return filled
 
@@ -182,6 +192,11 @@ def _array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
         return False
     alike = a1 == a2
     return call("all", alike | (UFUNCS["isnan"](a1) & UFUNCS["isnan"](a2)) if equal_nan else alike)
+
+
+def _array_equiv(a1: Any, a2: Any) -> Any:
+    tape = tape_of([a1, a2])
+    return call("all", UFUNCS["equal"](traced(tape, a1), traced(tape, a2)))
 
 
 def _band(keep: Callable[[Any, Any], Any]) -> Callable[..., Any]:
@@ -265,6 +280,7 @@ FUNCTIONS.update(
         "asarray": _as_array,
         "asanyarray": _as_array,
         "ascontiguousarray": _as_contiguous,
+        "asfortranarray": lambda a, dtype=None: _in_order(call("atleast_1d", _as_array(a, dtype)), "F"),
         "array": _array,
         "zeros_like": _like("zeros_like", 0),
         "ones_like": _like("ones_like", 1),
@@ -273,6 +289,7 @@ FUNCTIONS.update(
         "isclose": _isclose,
         "allclose": lambda a, b, *args, **said: call("all", _isclose(a, b, *args, **said)),
         "array_equal": _array_equal,
+        "array_equiv": _array_equiv,
         "tril": _band(np.less_equal),
         "triu": _band(np.greater_equal),
         "sinc": _sinc,

@@ -11,6 +11,7 @@ import numpy as np
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.arrays import FUNCTIONS, Traced
+from noyau.frontends.numpy.reductions import put_out
 from noyau.frontends.numpy.sizes import Number
 from noyau.frontends.numpy.tape import Tape
 from noyau.frontends.numpy.ufuncs import as_node, has_traced, mapped, traced
@@ -199,8 +200,6 @@ def flat_places(array: Traced, plan: Key) -> Node:
 
 def take(array: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
     """np.take along an axis."""
-    if out is not None:
-        raise UnsupportedError("np.take is traced without out=")
     array = FUNCTIONS["asarray"](array) if isinstance(array, Traced) else traced(indices.tape, array)
     if axis is None:
         array, axis = FUNCTIONS["ravel"](array), 0
@@ -213,7 +212,8 @@ def take(array: Any, indices: Any, axis: int | None = None, out: Any = None, mod
         )
     elif not isinstance(indices, Traced | np.ndarray | list | tuple):
         indices = np.asarray(indices)
-    return getitem(array, (*(slice(None),) * place, np.asarray(indices) if isinstance(indices, tuple) else indices))
+    where = np.asarray(indices) if isinstance(indices, tuple) else indices
+    return put_out(getitem(array, (*(slice(None),) * place, where)), out)
 
 
 def _clamped(found: Node, extent: Node, tape: Tape) -> Node:

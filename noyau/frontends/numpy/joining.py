@@ -10,12 +10,12 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.arrays import FUNCTIONS, Traced, call, tape_of
+from noyau.frontends.numpy.arrays import FUNCTIONS, UFUNCS, Traced, call, tape_of
 from noyau.frontends.numpy.reductions import array_of, axis_of, is_given
-from noyau.frontends.numpy.sizes import Number
+from noyau.frontends.numpy.sizes import Number, sized
 from noyau.frontends.numpy.tape import dtype_from
-from noyau.frontends.numpy.ufuncs import as_node, refuse, traced
-from noyau.ir.dims import Dim, indices
+from noyau.frontends.numpy.ufuncs import as_node, has_traced, refuse, traced
+from noyau.ir.dims import Dim, indices, product
 from noyau.ir.graph import Node
 from noyau.ir.symbols import Size, dim_of
 
@@ -138,17 +138,62 @@ def _tile(A: Any, reps: Any) -> Any:
 
 
 def _repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
-    """np.repeat by one number."""
+    """np.repeat by one number, or by one for each cell of an axis."""
     a = array_of(a)
-    repeats = repeats[0] if isinstance(repeats, list | tuple) and len(repeats) == 1 else repeats
-    if not isinstance(repeats, int | np.integer | Size):
-        raise UnsupportedError("np.repeat is traced for one number of repeats")
     if axis is None:
         a, axis = call("ravel", a), 0
+    repeats = repeats[0] if isinstance(repeats, list | tuple | np.ndarray) and np.size(repeats) == 1 else repeats
+    if isinstance(repeats, list | tuple | np.ndarray) and not has_traced(repeats):
+        a.tape.demand_equal(a.node.shape[axis], len(repeats))
+        return call("take", a, np.repeat(np.arange(len(repeats)), repeats), axis)
+    if not isinstance(repeats, int | np.integer | Size):
+        raise UnsupportedError("np.repeat is traced for numbers of repeats that are known, or sizes")
     axis, count = axis_of(axis, a.ndim), dim_of(repeats)
     shape = tuple(dim * count if k == axis else dim for k, dim in enumerate(a.node.shape))
     index = [at // count if k == axis and count != Dim.of(0) else at for k, at in enumerate(indices(a.ndim))]
     return Traced(a.tape, a.tape.view(a.node, shape, index))
+
+
+def _resize(a: Any, new_shape: Any) -> Any:
+    """np.resize: the cells in C order, again and again."""
+    flat = call("ravel", array_of(a))
+    wanted = new_shape if isinstance(new_shape, tuple | list) else (new_shape,)
+    if not flat.tape.at_most(1, flat.node.shape[0], usual=True):
+        return call("zeros_like", flat, shape=tuple(wanted))
+    total = product(map(dim_of, wanted))
+    made = Traced(flat.tape, flat.tape.view(flat.node, (total,), [indices(1)[0] % flat.node.shape[0]]))
+    return call("copy", call("reshape", made, wanted))
+
+
+def _insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
+    """np.insert before one place."""
+    a = traced(tape_of([arr, values]), arr)
+    a, axis = (call("ravel", a), 0) if axis is None else (a, axis_of(axis, a.ndim))
+    new = traced(a.tape, values).astype(a.dtype)
+    new = call("moveaxis", new[(None,) * (a.ndim - new.ndim) + (Ellipsis,)], 0, axis)
+    new = call("broadcast_to", new, tuple(new.shape[k] if k == axis else n for k, n in enumerate(a.shape)))
+    before, after = _around(a, obj, axis, "insert", 0)
+    return concatenate([before, new, after], axis=axis)
+
+
+def _delete(arr: Any, obj: Any, axis: Any = None) -> Any:
+    """np.delete of one place."""
+    a = array_of(arr)
+    a, axis = (call("ravel", a), 0) if axis is None else (a, axis_of(axis, a.ndim))
+    return concatenate(_around(a, obj, axis, "delete", 1), axis=axis)
+
+
+def _around(a: Traced, place: Any, axis: int, name: str, gone: int) -> list[Traced]:
+    """What lies before a place of an axis, and behind it."""
+    if isinstance(place, bool) or not isinstance(place, int | np.integer | Size):
+        raise UnsupportedError(f"np.{name} is traced for one place; use np.concatenate")
+    lead, extent = (slice(None),) * axis, a.node.shape[axis]
+    at = dim_of(place)
+    at = at if a.tape.at_most(0, at, usual=True) else at + extent
+    a.tape.demand_at_most(0, at)
+    a.tape.demand_at_most(at + gone, extent)
+    start = sized(a.tape, at)
+    return [a[(*lead, slice(None, start))], a[(*lead, slice(start + gone, None))]]
 
 
 def _roll(a: Any, shift: Any, axis: Any = None) -> Any:
@@ -243,6 +288,18 @@ def _mirrored(skip: int) -> Any:
     return pad
 
 
+def _statistic_pad(name: str) -> Any:
+    """Pads with a mean or an extreme of the axis."""
+
+    def pad(a: Traced, axis: int, width: Any, value: Any) -> tuple[Any, Any]:
+        found = call(name, a, axis, keepdims=True)
+        found = found if a.dtype.kind == "f" or name != "mean" else UFUNCS["rint"](found)
+        made = [None if w == 0 else _repeat(found.astype(a.dtype), w, axis) for w in width]
+        return made[0], made[1]
+
+    return pad
+
+
 def _wrap_pad(a: Traced, axis: int, width: Any, value: Any) -> tuple[Any, Any]:
     lead, (before, after), extent = (slice(None),) * axis, width, a.shape[axis]
     a.tape.demand_at_most(dim_of(max(before, after)), dim_of(extent))
@@ -256,6 +313,10 @@ _PADS = {
     "reflect": _mirrored(1),
     "symmetric": _mirrored(0),
     "wrap": _wrap_pad,
+    "mean": _statistic_pad("mean"),
+    "maximum": _statistic_pad("max"),
+    "minimum": _statistic_pad("min"),
+    "empty": _constant_pad,
 }
 
 
@@ -295,6 +356,9 @@ FUNCTIONS.update(
         "unstack": lambda x, *, axis=0: tuple(call("moveaxis", x, axis, 0)),
         "tile": _tile,
         "repeat": _repeat,
+        "resize": _resize,
+        "insert": _insert,
+        "delete": _delete,
         "roll": _roll,
         "pad": _pad,
         "diff": _diff,

@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.arrays import METHODS, REFUSED, UFUNCS, Traced, tape_of
+from noyau.frontends.numpy.arrays import METHODS, REFUSED, UFUNCS, Traced, call, tape_of
 from noyau.frontends.numpy.assigning import scattered_at
+from noyau.frontends.numpy.reductions import REDUCED, array_of, axis_of
 from noyau.frontends.numpy.ufuncs import traced
 
 _SORTS = "it sorts, and there is no such operator; sort outside"
 _COUNTS = "how large its result is depends on the values"
-_SEARCHES = "it looks values up by comparing; use np.where, or sums of comparisons"
+_COUNTED = "count with np.add.at into an array of np.zeros, or with np.histogram"
+_LIES = "how arrays lie in memory is known when they are given, and a trace holds for all of them"
 
 
 def _outer(name: str) -> Callable[..., Any]:
@@ -42,29 +44,46 @@ def _updated(array: Any, *args: Any, **said: Any) -> Any:
     raise UnsupportedError("the method .sort changes an array in place: " + _SORTS)
 
 
+def _reduceat(name: str) -> Callable[..., Any]:
+    """ufunc.reduceat at known places: each result is of the cells up to the next place, or of one alone."""
+
+    def call_(array: Any, indices: Any, axis: int = 0, **said: Any) -> Any:
+        a = array_of(array)
+        if isinstance(indices, Traced):
+            raise UnsupportedError(f"np.{name}.reduceat is traced for places that are known")
+        lead, places = (slice(None),) * axis_of(axis, a.ndim), [int(each) for each in indices]
+        a.tape.demand_at_most(max(places, default=0) + 1, a.node.shape[len(lead)])
+        parts = []
+        for at, end in zip(places, [*places[1:], None], strict=True):
+            stop = at + 1 if end is not None and end <= at else end
+            parts.append(UFUNCS[f"{name}.reduce"](a[(*lead, slice(at, stop))], axis=len(lead), keepdims=True, **said))
+        return call("concatenate", parts, axis=len(lead))
+
+    return call_
+
+
 _BINARY = [name for name, made in vars(np).items() if isinstance(made, np.ufunc) and made.nin == 2 and made.nout == 1]
 UFUNCS.update(
     {f"{name}.outer": _outer(name) for name in _BINARY if name in UFUNCS and name not in ("matmul", "vecdot")}
 )
 _MERGED = {"add": "sum", "subtract": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
 UFUNCS.update({f"{name}.at": _at(monoid, name) for name, monoid in _MERGED.items()})
+UFUNCS.update({f"{name}.reduceat": _reduceat(name) for name in REDUCED})
 METHODS["sort"] = METHODS["partition"] = _updated
 REFUSED.update(
     {
         **dict.fromkeys("sort argsort lexsort partition argpartition median nanmedian percentile".split(), _SORTS),
         **dict.fromkeys("quantile nanpercentile nanquantile sort_complex".split(), _SORTS),
-        **dict.fromkeys("unique nonzero argwhere flatnonzero union1d intersect1d setdiff1d delete".split(), _COUNTS),
-        **dict.fromkeys("compress trim_zeros unique_values unique_counts insert".split(), _COUNTS),
-        **dict.fromkeys("searchsorted digitize histogram histogram2d bincount interp isin".split(), _SEARCHES),
-        **dict.fromkeys("place resize apply_along_axis apply_over_axes vectorize".split(), "it goes cell by cell"),
-        **dict.fromkeys("convolve correlate gradient".split(), "use sums of slices"),
-        **dict.fromkeys("cov corrcoef".split(), "use means and matrix products"),
-        "imag": "there are no complex numbers",
-        "angle": "there are no complex numbers",
-        "flat": "use .ravel()",
+        **dict.fromkeys("unique nonzero argwhere flatnonzero union1d intersect1d setdiff1d setxor1d".split(), _COUNTS),
+        **dict.fromkeys("compress trim_zeros unique_values unique_counts unique_all unique_inverse".split(), _COUNTS),
+        **dict.fromkeys("histogram2d histogramdd histogram_bin_edges bincount".split(), _COUNTED),
+        **dict.fromkeys("place vectorize".split(), "it goes cell by cell; write it for whole arrays"),
+        **dict.fromkeys("strides flags data ctypes base may_share_memory shares_memory".split(), _LIES),
         "view": "it reads the bits of an array as another dtype; use .astype",
         "tofile": "it writes a file",
     }
 )
 _SOLVES = "it is a solver, and no kernel; call it outside, and give its result as an argument"
-REFUSED.update({f"linalg.{name}": _SOLVES for name in "inv pinv solve lstsq det svd qr eig eigh cholesky".split()})
+_SOLVERS = """inv pinv solve lstsq det slogdet svd svdvals qr eig eigh eigvals eigvalsh cholesky cond matrix_rank
+tensorinv tensorsolve""".split()
+REFUSED.update({f"linalg.{name}": _SOLVES for name in _SOLVERS} | {"polyfit": _SOLVES})

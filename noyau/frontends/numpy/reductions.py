@@ -83,9 +83,7 @@ class _Asked:
 
     def given(self, made: Node) -> Any:
         """The result, or `out` with it."""
-        target = self.out[0] if isinstance(self.out, tuple) else self.out
-        result = Traced(self.tape, made)
-        return result if target is None else written(np.positive, result, target)
+        return put_out(Traced(self.tape, made), self.out)
 
 
 def accumulated(dtype: DType) -> DType:
@@ -178,7 +176,7 @@ def _deviation(a: Any, *args: Any, out: Any = None, **said: Any) -> Any:
 def _arg(monoid: str) -> Callable[..., Any]:
     def reduce(a: Any, axis: Any = None, out: Any = None, **said: Any) -> Any:
         a, keep = array_of(a), said.pop("keepdims", False) not in (False, NONE)
-        refuse(monoid, {**said, "out": out})
+        refuse(monoid, said)
         rank, tape = a.ndim, a.tape
         keep = keep and rank > 0
         if axis is None:
@@ -187,16 +185,23 @@ def _arg(monoid: str) -> Callable[..., Any]:
         tape.demand_at_most(1, a.node.shape[axes[0]])
         value = tape.cast(a.node, DType.U8) if a.node.dtype is DType.BOOL else a.node
         made = tape.reduce(monoid, value, axes, keep=keep)
-        return Traced(tape, tape.restore(made, range(1, rank)) if keep and a.ndim != rank else made)
+        made = tape.restore(made, range(1, rank)) if keep and a.ndim != rank else made
+        return put_out(Traced(tape, made), out)
 
     return reduce
+
+
+def put_out(made: Traced, out: Any) -> Any:
+    """A result, or `out` with it."""
+    target = out[0] if isinstance(out, tuple) else out
+    return made if target is None else written(np.positive, made, target)
 
 
 def running(monoid: str, name: str) -> Callable[..., Any]:
     """A running result along an axis, or along all cells for None."""
 
     def scan(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, **said: Any) -> Any:
-        refuse(name, {**said, "out": out})
+        refuse(name, said)
         a = array_of(a)
         if axis is None:
             a, axis = call("ravel", a), 0
@@ -204,7 +209,9 @@ def running(monoid: str, name: str) -> Callable[..., Any]:
         wanted = dtype_from(dtype) if is_given(dtype) else accumulated(a.node.dtype) if added else a.node.dtype
         if wanted is DType.BOOL and added:
             wanted = DType.I64
-        return Traced(a.tape, a.tape.scan(monoid, a.tape.cast(a.node, wanted), axis_of(axis, a.ndim)))
+        value = a.tape.cast(a.node, DType.U8 if wanted is DType.BOOL else wanted)
+        made = a.tape.scan(monoid, value, axis_of(axis, a.ndim))
+        return put_out(Traced(a.tape, a.tape.cast(made, wanted)), out)
 
     return scan
 
@@ -297,5 +304,13 @@ REDUCED = {
 }
 UFUNCS.update({f"{ufunc}.reduce": _over_ufunc(name) for ufunc, name in REDUCED.items()})
 UFUNCS["logaddexp.reduce"] = _logsumexp
+UFUNCS["logical_xor.reduce"] = lambda a, axis=0, **said: call("sum", call("astype", a, bool), axis, **said) % 2 == 1
 _SCANNED = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
 UFUNCS.update({f"{u}.accumulate": _over_axis_0(running(m, f"{u}.accumulate")) for u, m in _SCANNED.items()})
+_LOGICAL = {"logical_or": "max", "logical_and": "min"}
+UFUNCS.update(
+    {
+        f"{u}.accumulate": lambda a, axis=0, m=m, **said: running(m, m)(call("astype", a, bool), axis, **said)
+        for u, m in _LOGICAL.items()
+    }
+)

@@ -68,13 +68,13 @@ class Scope:
                 return value
             case FunctionType() if value.__module__ == OWN_MODULE and name in OWN:
                 return own(name, value)
-            case FunctionType() if not _is_numpy(value):
+            case FunctionType() if not is_numpy(value):
                 return self.function(value)
             case FunctionType() | BuiltinFunctionType() if getattr(np, name, None) is value:
                 return made_by(self.tape, name, given)
             case BuiltinFunctionType() if getattr(math, name, None) is value:
                 return self.arithmetic(name, given)
-            case MethodType() if isinstance(value.__func__, FunctionType) and not _is_numpy(value.__func__):
+            case MethodType() if isinstance(value.__func__, FunctionType) and not is_numpy(value.__func__):
                 return MethodType(self.function(value.__func__), value.__self__)
             case functools.partial():
                 return functools.partial(self.replaced(value.func), *value.args, **value.keywords)
@@ -84,8 +84,16 @@ class Scope:
                 return self.function(given.py_func)
             case _ if _is_op(value):
                 return self.replaced(value.reference)
+            case _ if type(value).__module__ in _BRACKETS:
+                return Brackets(self.within(), value)
             case _:
                 return _Array if value is np.ndarray else as_table(value)
+
+    def within(self) -> Scope:
+        """What NumPy's own text sees."""
+        from noyau.frontends.numpy.defined import Within
+
+        return Within(self.tape)
 
     def function(self, function: FunctionType) -> Callable[..., Any]:
         """A function of the user, taken apart when it is called first."""
@@ -151,6 +159,19 @@ class Scope:
         return calculate
 
 
+class Brackets:
+    """np.r_, np.c_, np.mgrid and np.ogrid, of which NumPy's own text is traced."""
+
+    def __init__(self, scope: Scope, value: Any) -> None:
+        self._scope, self._value = scope, value
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._scope.rebuilt(type(self._value).__getitem__)(self._value, key)
+
+
+_BRACKETS = ("numpy.lib._index_tricks_impl", "numpy.lib.index_tricks")  # where NumPy has them since 2.0, and before
+
+
 class Module:
     """A module as a traced function sees it: its functions are replaced when they are asked for."""
 
@@ -174,7 +195,7 @@ def _is_op(value: Any) -> bool:
     return callable(getattr(value, "reference", None)) and hasattr(value, "description")
 
 
-def _is_numpy(function: FunctionType) -> bool:
+def is_numpy(function: FunctionType) -> bool:
     return f"{function.__module__ or ''}.".startswith("numpy.")
 
 

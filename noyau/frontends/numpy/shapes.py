@@ -23,12 +23,16 @@ def shape_given(given: Sequence[Any]) -> list[Any]:
     return [int(each) if isinstance(each, np.integer) else each for each in one]
 
 
-def _reshape(a: Any, *shape: Any, order: str = "C", **said: Any) -> Traced:
+def _reshape(a: Any, *shape: Any, order: str = "C", copy: Any = None, **said: Any) -> Any:
+    """np.reshape in C order; in Fortran's it is that of the transposes."""
+    if copy:
+        return call("reshape", call("copy", a), *shape, order=order, **said)
     a = array_of(a)
     given = said.pop("newshape", None) if said.get("shape") is None else said.pop("shape")
     refuse("reshape", said)
-    if order != "C":
-        raise UnsupportedError("np.reshape is traced in C order alone")
+    if _is_fortran("reshape", order, a):
+        wanted = shape_given(shape if given is None else (given,))
+        return call("transpose", call("reshape", call("transpose", a), wanted[::-1]))
     wanted = shape_given(shape if given is None else (given,))
     free = [k for k, each in enumerate(wanted) if isinstance(each, int) and each == -1]
     dims = [Dim.of(1) if k in free else dim_of(each) for k, each in enumerate(wanted)]
@@ -39,10 +43,17 @@ def _reshape(a: Any, *shape: Any, order: str = "C", **said: Any) -> Traced:
     return Traced(a.tape, a.tape.reshape(a.node, tuple(dims)))
 
 
-def _ravel(a: Any, order: str = "C") -> Traced:
+def _is_fortran(name: str, order: str, a: Traced) -> bool:
+    """Whether an order is Fortran's. UnsupportedError where it is that in which the cells lie, which is not known."""
+    if order not in ("C", "F") and a.gaps() != []:
+        raise UnsupportedError(f"np.{name} is traced in the orders C and F, not {order!r}, which is as the memory lies")
+    return order == "F"
+
+
+def _ravel(a: Any, order: str = "C") -> Any:
     a = array_of(a)
-    if order != "C":
-        raise UnsupportedError("np.ravel is traced in C order alone")
+    if _is_fortran("ravel", order, a):
+        return call("ravel", call("transpose", a))
     return Traced(a.tape, a.tape.reshape(a.node, (product(a.node.shape),)))
 
 
@@ -192,7 +203,7 @@ FUNCTIONS.update(
     {
         "reshape": _reshape,
         "ravel": _ravel,
-        "flatten": _ravel,
+        "flatten": lambda a, order="C": call("copy", _ravel(a, order)),
         "transpose": _transpose,
         "swapaxes": _swapaxes,
         "matrix_transpose": _matrix_transpose,

@@ -13,7 +13,7 @@ import numpy as np
 from noyau.dtypes import DType
 from noyau.frontends.numpy.arrays import Traced, ufunc_call
 from noyau.frontends.numpy.tape import Tape
-from noyau.ir.dims import Dim, equal
+from noyau.ir.dims import Dim, equal, maximum
 from noyau.ir.symbols import Size, dim_of, is_whole
 
 
@@ -129,7 +129,22 @@ class TracedSize(Size):
         return Number(self.tape, self.tape.size(self.dim, DType.I64), self.dim.names)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **said: Any) -> Any:
+        if ufunc in _WHOLE and method == "__call__" and not said and all(map(is_whole, inputs)):
+            made = _WHOLE[ufunc](*inputs)
+            return sized(self.tape, made if isinstance(made, Dim) else dim_of(made), strong=True)
         return ufunc_call(ufunc, method, inputs, said)
+
+
+_WHOLE: dict[np.ufunc, Callable[..., Any]] = {  # ufuncs whose results are sizes again, as NumPy's int64
+    np.absolute: abs,
+    np.add: operator.add,
+    np.subtract: operator.sub,
+    np.multiply: operator.mul,
+    np.floor_divide: operator.floordiv,
+    np.remainder: operator.mod,
+    np.maximum: lambda a, b: maximum(dim_of(a), dim_of(b)),
+    np.minimum: lambda a, b: -maximum(-dim_of(a), -dim_of(b)),
+}
 
 
 def sized(tape: Tape, dim: Dim, strong: bool = False) -> Any:

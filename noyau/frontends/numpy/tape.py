@@ -42,6 +42,7 @@ class Tape:
         self.demands: dict[Demand, None] = {}
         self.sizes: Mapping[str, int] = sizes or {}
         self.merging = merging
+        self.refused: UnsupportedError | None = None  # the first, also where the function caught it
 
     def input(self, name: str, dtype: DType, shape: Shape) -> Node:
         return self.add(Node(name, Input(), (), dtype, shape))
@@ -146,7 +147,11 @@ class Tape:
     def reshape(self, value: Node, shape: Shape) -> Node:
         """The same cells in C order."""
         self.demand_equal(product(value.shape), product(shape))
-        return value if value.shape == shape else self.view(value, shape, flat_index(value.shape, shape))
+        if not same_but_ones(value.shape, shape):
+            return self.view(value, shape, flat_index(value.shape, shape))
+        places = (at for at, dim in zip(indices(len(shape)), shape, strict=True) if dim != Dim.of(1))
+        index = [Dim.of(0) if dim == Dim.of(1) else next(places) for dim in value.shape]
+        return value if value.shape == shape else self.view(value, shape, index)
 
     def restore(self, value: Node, axes: Iterable[int]) -> Node:
         """The value with axes of 1 at these places of the result."""
@@ -273,6 +278,11 @@ class Tape:
         if not dim.names <= self.sizes.keys():
             raise TypeError(f"{dim} is asked for its number, and it has none yet")
         raise Settled({name: self.sizes[name] for name in sorted(dim.names)})
+
+
+def same_but_ones(source: Shape, shape: Shape) -> bool:
+    """Whether two shapes differ in axes of 1 alone."""
+    return [dim for dim in source if dim != Dim.of(1)] == [dim for dim in shape if dim != Dim.of(1)]
 
 
 def dtype_from(dtype: Any) -> DType:

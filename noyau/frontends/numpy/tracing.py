@@ -19,11 +19,15 @@ from noyau.frontends.numpy import (  # noqa: F401  they fill the tables
     assigning,
     composed,
     contracting,
+    defined,
     functions,
     indexing,
     masks,
     methods,
     nans,
+    neighbours,
+    placing,
+    searching,
     shapes,
 )
 from noyau.frontends.numpy.arrays import Traced
@@ -149,6 +153,8 @@ def _traced(
     try:
         with np.errstate(all="ignore"), _variables(function, named):
             returned = in_scope(function, tape)(*given, **constants)
+        if tape.refused is not None:
+            raise tape.refused
         parts, several = _parts(returned, results)
         wanted = results or [_found(tape, part, k, several) for k, part in enumerate(parts)]
         nodes = [_result(tape, *pair) for pair in zip(parts, wanted, strict=True)]

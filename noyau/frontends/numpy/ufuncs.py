@@ -151,11 +151,20 @@ def elementwise(ufunc: np.ufunc, make: Make) -> Callable[..., Any]:
         loop = loop_dtypes(ufunc, operands, None if dtype is None else dtype_from(dtype))
         nodes, loop = _fitting(tape, ufunc, operands, loop)
         results = [tape.cast(n, to) for n, to in zip(_several(make(tape, *nodes)), loop[ufunc.nin :], strict=True)]
-        arrays = as_scalars(tuple(Traced(tape, node) for node in results))
+        arrays = as_scalars(tuple(_computed(tape, node, operands) for node in results))
         arrays = _put(ufunc, arrays, _several(out), where)
         return arrays if ufunc.nout > 1 else arrays[0]
 
     return call
+
+
+def _computed(tape: Tape, node: Node, operands: Sequence[Any]) -> Traced:
+    """A result, whose cells lie as those of the arrays that it is computed of."""
+    made = Traced(tape, node)
+    like = [each for each in operands if isinstance(each, Traced) and each.ndim]
+    if len(node.shape) > 1 and not any(isinstance(each, np.ndarray | list | tuple) for each in operands):
+        made.lies("K", like)
+    return made
 
 
 def _several(value: Any) -> tuple[Any, ...]:

@@ -14,7 +14,8 @@ from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.tape import Tape
 from noyau.ir.graph import Kind, Node, Reduce, Scan, Select
 
-PACKAGES = (str(Path(np.__file__).parent), str(Path(__file__).parent.parent))  # their lines are none of the user's
+_NOYAU = Path(__file__).parents[2]
+PACKAGES = tuple(map(str, (Path(np.__file__).parent, _NOYAU / "frontends", _NOYAU / "ir")))  # no lines of the user's
 MOST_STEPS = 750  # with more, first calls were measured to take longer than about 10 s, and up to minutes
 _WEIGHTS: dict[type[Kind], int] = {Reduce: 5, Scan: 5, Select: 15}  # the time that they take to build, in other nodes
 

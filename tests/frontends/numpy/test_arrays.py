@@ -63,7 +63,7 @@ def change_dtype(a):
         (lambda a: np.sqrt(a).__array__(), "what is not traced asks for the numbers in an array"),
         (lambda a: a if a.shape[0] > 3 else -a, "s2 is compared with 3, and it has no number yet"),
         (lambda a: a * range(a.shape[0])[0], "s2 is asked for its number, and it has none yet"),
-        (lambda a: a.imag, "the method .imag of an array is not among those that are traced"),
+        (lambda a: a.strides, "the method .strides of an array is not among those that are traced: how arrays lie"),
     ],
 )
 def test_what_is_not_traced(function, told):

@@ -214,7 +214,7 @@ CONSTANT = np.zeros(3, np.float32)
         (read_copy_or_view, "it reads what is a view or a copy in NumPy, as the memory lies, after its source"),
         (change_expanded, "what np.broadcast_to gives is read-only"),
         (lambda a: np.add(a, 1, out=CONSTANT), "it writes into an array that was there before the call"),
-        (lambda a: np.put(a, 0, 1), "np.put is not among the functions"),
+        (lambda a: np.put(a, 0, 1), "it writes into the argument x0"),
         (lambda a: a.copy().__setitem__(0, np.ones((2, 3))), "a value of 2 axes does not fit into 1"),
         (lambda a: np.putmask(a.copy(), a > 0, np.ones(2)), "np.putmask is traced for one number"),
         (lambda a: np.subtract.at(a > 0, [0], True), "The numpy boolean negative"),
@@ -264,12 +264,18 @@ def test_numbers_that_a_narrow_array_holds_are_merged():
     found(function, x(4, dtype=np.uint16))
 
 
-def written(made):
+def packed(a):
+    """An array of its own whose cells are known to lie in C order."""
+    own = np.zeros(a.shape, a.dtype)
+    own[...] = a
+    return own
+
+
+def written(made, start=packed):
     """A function that writes into what `made` makes of an array of its own, and then into that, and gives both."""
 
     def function(a):
-        own = np.zeros(a.shape, a.dtype)
-        own[...] = a
+        own = start(a)
         other = made(own)
         other[:1] = 9
         own[-1] += 1
@@ -282,8 +288,7 @@ def source_written(made):
     """A function that writes into an array of its own after `made` has made something of it, and gives both."""
 
     def function(a):
-        own = np.zeros(a.shape, a.dtype)
-        own[...] = a
+        own = packed(a)
         other = made(own)
         own[-1] += 1
         return own, other * 1
@@ -317,6 +322,11 @@ FLAT = {
     "ravel": lambda t: t.ravel(),
     "ravel of a part": lambda t: t[1:].ravel(),
     "a copy flattened": lambda t: t.T.copy().ravel(),
+    "what is computed of packed cells": lambda t: (t * 2 + t[:1]).reshape(-1),
+    "zeros like packed cells": lambda t: np.zeros_like(t).reshape(-1),
+    "in Fortran's order": lambda t: t.T.reshape(-1, order="F"),
+    "copied": lambda t: t.reshape(-1, copy=True),
+    "a view of a view": lambda t: t[1:].reshape(-1)[::2].reshape(-1, 1),
 }
 
 
@@ -341,12 +351,46 @@ def test_what_is_new_and_packed_is_a_view_when_it_is_flattened(made, shape):
         lambda t: np.asarray(t * 2, order="F"),
         lambda t: (t * 2).ravel(),
         lambda t: t[::2].reshape(-1),
-        lambda t: t.reshape(-1, copy=True),
-        lambda t: np.asfortranarray(t),
+        lambda t: t.reshape(-1, order="F"),
+        lambda t: np.zeros_like(t).reshape(-1),
         lambda t: np.require(t, requirements="C"),
     ],
 )
 def test_where_nobody_knows_how_cells_lie_nothing_is_written(made):
     """Of an array that is computed they lie as those of what it was computed of."""
     with pytest.raises(UnsupportedError):
-        found(written(made), x(4, 6))
+        found(written(made, lambda a: a * 2), x(4, 6))
+
+
+@pytest.mark.parametrize("made", FLAT.values(), ids=FLAT)
+@pytest.mark.parametrize("shape", [(6,), (5, 4), (1, 3), (0, 2)], ids=str)
+def test_what_is_written_into_a_view_by_reshape_is_in_its_source(made, shape):
+    found(written(made) if 0 not in shape else source_read(made), x(*shape))
+
+
+def source_read(made):
+    return lambda a: made(packed(a)) * 1
+
+
+def chunks(a):
+    out = a * 2
+    split = out.reshape(out.shape[0], 1, out.shape[1])
+    split[:, :, 1:] = 7
+    split[0] += 1
+    return out, split
+
+
+def pieces(a):
+    out = np.zeros((3, 8), a.dtype)
+    out.reshape(3, 2, 4)[:, 1, ::2] = a[:3, :2]
+    flat = out.reshape(-1)
+    flat[[1, 5]] = 3
+    flat[flat > 1] -= 1
+    np.add.at(flat, [0, 0, 23], 2)
+    out[1] *= 2
+    return out, flat
+
+
+@pytest.mark.parametrize("function", [chunks, pieces])
+def test_an_axis_that_is_split_may_be_written(function):
+    found(function, x(4, 6))

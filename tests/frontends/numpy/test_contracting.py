@@ -5,7 +5,7 @@ import pytest
 
 from noyau.errors import UnsupportedError
 from noyau.ir.graph import Contract
-from tests.frontends.numpy.traces import agrees, traced_only, x
+from tests.frontends.numpy.traces import agrees, found, traced_only, x
 
 
 @pytest.mark.parametrize(
@@ -34,8 +34,11 @@ def test_dot_and_einsum():
     [
         (lambda a: a @ 3, "a matrix product takes no scalars|np.matmul"),
         (lambda a: np.dot(a, a[None, None], out=a), "np.dot of more than two axes is traced without out="),
-        (lambda a: np.einsum(a, [0, 1]), "np.einsum is traced with its letters in a text"),
-        (lambda a: np.linalg.norm(a, 3), "np.linalg.norm of matrices is traced with ord=None and 'fro', not 3"),
+        (lambda a: np.einsum(a, [0, 1, 2]), r"np\.einsum\('abc->'\) does not fit the axes|np\.einsum"),
+        (
+            lambda a: np.linalg.norm(a, 3),
+            "traced with ord= None, 'fro', 1, -1, inf and -inf, not 3, which takes",
+        ),
         (lambda a: np.einsum("ijk,jk->i", a, a), "does not fit the axes of its operands"),
     ],
 )
@@ -83,3 +86,15 @@ def test_norms_of_vectors(order):
 def test_norms_of_matrices():
     agrees(lambda a: np.linalg.norm(a) + np.linalg.norm(a, "fro") + np.linalg.norm(a, "fro", axis=(0, 1)), x(3, 4))
     agrees(lambda a: np.linalg.norm(a, axis=0), x(3, 4, dtype=np.int32))
+
+
+@pytest.mark.parametrize("ord", [1, -1, np.inf, -np.inf, "fro", None])
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_norms_of_matrices_by_sums(ord, keepdims):  # noqa: A002  NumPy's own name
+    found(lambda a: np.linalg.norm(a, ord, keepdims=keepdims), x(3, 4))
+    found(lambda a: np.linalg.norm(a, ord, (2, 0), keepdims), x(3, 2, 4))
+
+
+def test_an_einsum_spelt_with_numbers():
+    found(lambda a, b: np.einsum(a, [0, 1], b, [1, 2], [2, 0]), x(3, 4), x(4, 5, seed=1))
+    found(lambda a: np.einsum(a, [..., 1]), x(3, 4))

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 
 from noyau.errors import InputError, UnsupportedError
 from noyau.ir.evaluation import evaluate
-from tests.frontends.numpy.traces import agrees, traced, traced_only, x
+from tests.frontends.numpy.traces import agrees, found, traced, traced_only, x
 
 DTYPES = ("bool", "int8", "int32", "uint8", "float16", "float32", "float64")
 
@@ -93,12 +95,12 @@ def test_dtypes_and_copies():
         (lambda a: a.sort(), "the method .sort changes an array in place: it sorts"),
         (lambda a: a.sum(0, out=a), "it writes into the argument x0"),
         (lambda a: a.max(0, where=a > 0), "np.max with where= needs initial=, as in NumPy"),
-        (lambda a: a.argmax(0, out=a), "np.argmax is traced without out="),
+        (lambda a: a.argmax(0, out=a), "it writes into the argument x0"),
         (lambda a: a.sum(2), "the axis 2 is outside of 2 axes"),
         (lambda a: np.where(a > 0), "np.where of a condition alone has a result of unknown shape"),
-        (lambda a: a.reshape(2, 3, order="F"), "np.reshape is traced in C order alone"),
+        (lambda a: a.reshape(2, 3, order="A"), "np.reshape is traced in the orders C and F, not 'A'"),
         (lambda a: a.reshape(-1, -1), "np.reshape can leave one extent open"),
-        (lambda a: a.ravel("F"), "np.ravel is traced in C order alone"),
+        (lambda a: a.ravel("K"), "np.ravel is traced in the orders C and F, not 'K', which is as the memory lies"),
         (lambda a: a.transpose(0, 0), r"\(0, 0\) does not permute 2 axes"),
         (lambda a: np.concatenate([a, a[0]]), "np.concatenate takes arrays of one rank, and not of none"),
         (lambda a: a.astype(complex), "there is no dtype for"),
@@ -109,3 +111,34 @@ def test_dtypes_and_copies():
 def test_what_is_not_traced(function, told):
     with pytest.raises(UnsupportedError, match=told):
         traced_only(function, x(2, 3))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda k, a: np.choose(k % 3, [a, 2 * a, 7]),
+        lambda k, a: np.round(k * 13, -1),
+        lambda k, a: np.array_equiv(k, k[:1]),
+        lambda k, a: np.array_equiv(a, a),
+        lambda k, a: np.asfortranarray(a) + np.flip(a),
+        lambda k, a: copy.copy(a) + copy.deepcopy(k),
+    ],
+)
+def test_choices_tens_and_copies(function):
+    found(function, x(3, 4, dtype=np.int32), x(3, 4))
+
+
+def test_a_choice_that_is_not_there_is_an_error():
+    graph = found(lambda k: np.choose(k, [1, 2]), np.array([0, 1])).graph
+    with pytest.raises(InputError, match="outside"):
+        evaluate(graph, {"x0": np.array([0, 2])})
+
+
+def test_what_is_copied_is_not_changed_with_its_source():
+    def function(a):
+        own = a * 2
+        other = copy.copy(own)
+        own += 1
+        return own, other
+
+    found(function, x(3))

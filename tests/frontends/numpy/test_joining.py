@@ -60,7 +60,8 @@ def test_stacks_of_numbers_and_vectors():
     ("function", "told"),
     [
         (lambda a: np.stack([a, a[0]]), "np.stack takes arrays of one shape"),
-        (lambda a: np.repeat(a, [1, 2], axis=0), "np.repeat is traced for one number of repeats"),
+        (lambda a: np.repeat(a, a[0] > 0), "np.repeat is traced for numbers of repeats that are known, or sizes"),
+        (lambda a: np.insert(a, [0, 1], 5), "np.insert is traced for one place; use np.concatenate"),
         (lambda a: np.roll(a, a[0, 0]), "np.roll is traced for shifts that are integers or sizes"),
         (lambda a: np.pad(a, 1, mode="linear_ramp"), "np.pad is traced with mode= one of constant, edge, reflect"),
         (lambda a: np.split(np.stack([a, a]), 3), "np.split does not divide the axis evenly; NumPy refuses it too"),
@@ -69,3 +70,26 @@ def test_stacks_of_numbers_and_vectors():
 def test_what_is_not_traced(function, told):
     with pytest.raises(UnsupportedError, match=told):
         traced_only(function, x(2, 3))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a: np.resize(a, (5, 3)),
+        lambda a: np.resize(a, a.shape[0] * 2 + 1),
+        lambda a: np.resize(a[:0], (2, 3)),
+        lambda a: np.insert(a, 1, 7, axis=1),
+        lambda a: np.insert(a, -1, a[0], axis=0),
+        lambda a: np.insert(a, a.shape[0], 0.5),
+        lambda a: np.delete(a, 1),
+        lambda a: np.delete(a, -2, axis=1),
+        lambda a: np.repeat(a, [1, 0, 2], axis=0),
+        lambda a: np.repeat(a[0], (2, 1, 0, 3)),
+        lambda a: np.pad(a, (1, 2), "mean"),
+        lambda a: np.pad(a, ((0, 2), (1, 0)), "maximum"),
+        lambda a: np.pad(a, 2, "minimum"),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["f4", "i4"])
+def test_cells_put_in_and_taken_out(function, dtype):
+    found(function, x(3, 4, dtype=dtype))

@@ -67,7 +67,7 @@ def test_places_and_running_results():
         (lambda a: a.mean(dtype=np.int32), "np.mean is traced in floats, not in i32"),
         (lambda a: np.average(a[:, :0], 1, weights=a[:, :0]), "it needs 1 to be at most 0"),
         (lambda a: np.average(a, weights=a[0]), "np.average takes weights of the array's shape, or along one axis"),
-        (lambda a: np.cumsum(a, out=a), "np.cumsum is traced without out="),
+        (lambda a: np.cumsum(a, out=a), "it writes into the argument x0"),
     ],
 )
 def test_what_is_not_traced(function, told):
@@ -79,3 +79,28 @@ def test_places_and_sums_at_the_edge():
     found(lambda a: (np.argmax(a, keepdims=True), np.argmin(a), np.ascontiguousarray(a)), x())
     found(lambda a: sum(a), x(4))
     found(lambda a: sum(a, np.float32(2)), x(0))
+
+
+def into(a):
+    sums, places, rows = np.zeros(a.shape), np.zeros(a.shape[1], int), np.zeros((2, a.shape[1]), a.dtype)
+    np.cumsum(a, axis=0, out=sums)
+    a.argmax(0, out=places)
+    np.take(a, [1, 0], axis=0, out=rows)
+    return sums, places, rows
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        into,
+        lambda a: np.logical_or.accumulate(a > 1, axis=1),
+        lambda a: np.logical_and.accumulate(a),
+        lambda a: np.logical_xor.reduce(a > 0, axis=1),
+        lambda a: np.add.reduceat(a, [0, 2, 1], axis=1),
+        lambda a: np.maximum.reduceat(a, [1, 1], axis=0),
+        lambda a: np.logical_or.reduceat(a[0] > 1, [0, 2]),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["f4", "i4", "u1"])
+def test_methods_of_ufuncs_and_results_in_arrays(function, dtype):
+    found(function, x(3, 4, dtype=dtype))

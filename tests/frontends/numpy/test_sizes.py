@@ -127,3 +127,15 @@ def test_a_size_beyond_a_narrow_dtype_is_added_to_nothing():
     assert found(lambda a: a + len(a), a[:5]).assumed == (Demand(Dim.of("x0_0"), Dim.of(255), "at most"),)
     with pytest.raises(UnsupportedError, match="x0_0 does not fit into u8"):
         trace_shapes(lambda a: a + len(a), {"x0": (DType.U8, (300,))}, {})
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a: np.zeros(np.abs(a.shape[0] - a.shape[1])),
+        lambda a: np.ones((np.maximum(a.shape[0], 2), np.minimum(3, a.shape[1]))),
+        lambda a: a * np.add(a.shape[0], 1) + np.multiply(a.shape[1], 2) * np.int8(1),
+    ],
+)
+def test_ufuncs_of_sizes_are_sizes(function):
+    assert not found(function, x(3, 4)).specialised

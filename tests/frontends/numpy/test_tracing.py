@@ -13,7 +13,7 @@ from noyau.ir.dims import shape_of
 from noyau.ir.evaluation import evaluate
 from noyau.ir.graph import Graph, Input, Node, constant
 from noyau.passes.normal import normalise
-from tests.frontends.numpy.traces import traced_only, x
+from tests.frontends.numpy.traces import found, traced_only, x
 
 
 def node(name: str, *dims, dtype=DType.F32) -> Node:
@@ -152,3 +152,27 @@ def test_a_profiling_function_is_put_back():
     finally:
         sys.setprofile(before)
     assert found is note
+
+
+def catches(a):
+    try:
+        return np.sort(a)
+    except Exception:  # noqa: BLE001  as a user might
+        return a
+
+
+def catches_a_number(a):
+    try:
+        return a if a[0] > 0 else -a
+    except NotImplementedError:
+        return a * 0
+
+
+@pytest.mark.parametrize(
+    ("function", "told"), [(catches, "it sorts"), (catches_a_number, "it asks for the number in an array")]
+)
+def test_what_is_refused_stays_refused_where_the_function_catches_it(function, told):
+    """Another branch than NumPy's would be traced."""
+    with pytest.raises(UnsupportedError, match=told) as refusal:
+        found(function, x(4))
+    assert f"at line {function.__code__.co_firstlineno + 2}" in str(refusal.value)
