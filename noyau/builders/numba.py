@@ -33,13 +33,14 @@ from noyau.ir.running import bind_sizes
 
 try:
     import numba
-    from numba.core.cpu import CPUTargetOptions
+
+    from noyau.builders.numba_compiling import shorten
 except ImportError as error:
     raise MissingExtraError("numba is not installed; run: pip install 'noyau[numba]'") from error
 
 HALVES = (DType.F16, DType.BF16)
 _AS_BITS = frozenset(dtype.numpy for dtype in DType if dtype in HALVES or dtype.is_float8)
-FORM = "apart"  # how a text is compiled: another word for another way
+FORM = "shorter"  # how a text is compiled: another word for another way
 PLANS = 64  # of one kernel that are kept
 WAKING_BYTES = 1 << 19  # of a call that is shared: to wake a thread takes 50 us
 PIECE_BYTES = 1 << 15  # that a thread is worth
@@ -49,27 +50,6 @@ _SCALAR = re.compile(r"^@scalar\ndef (\w+)", re.MULTILINE)
 _SCALARS: dict[str, Any] = {}  # the scalar functions of all texts, by what is written of them and of what they call
 
 Cut = Callable[[Callable[..., int | None], int], Iterable[int | None]]
-
-
-class _Arguments(CPUTargetOptions):  # type: ignore[misc]
-    """The options of a launch, which only Python calls, and whose arrays are never the same memory where one of them is
-    written: with that, LLVM asks nothing before a loop."""
-
-    def finalize(self, flags: Any, options: Any) -> None:
-        super().finalize(flags, options)
-        flags.noalias, flags.no_cfunc_wrapper = True, True
-
-
-class _Apart:
-    """What Numba compiles for, with these options."""
-
-    options = _Arguments
-
-    def __init__(self, target: Any) -> None:
-        self._target = target
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._target, name)
 
 
 class Compiled:
@@ -159,7 +139,7 @@ class Compiled:
 
     def _compile(self, launch: Any, types: list[Any]) -> Callable[..., int | None]:
         """A launch as what Numba makes of it, which takes arrays without looking at their dtypes."""
-        launch._compiler.targetdescr = _Apart(launch._compiler.targetdescr)
+        shorten(launch, is_launch=True)
         with contextlib.suppress(RuntimeError):  # no folder can be written: it is compiled in each process
             launch.enable_caching()
         try:
@@ -318,6 +298,7 @@ def _share_scalars(text: str, names: dict[str, Any]) -> None:
             called = [known[name] for name in re.findall(r"\w+(?=\()", part[found.end() :]) if name in known]
             known[found[1]] = "\n".join([part, *dict.fromkeys(called)])
             names[found[1]].py_func.__module__ = __name__
+            shorten(names[found[1]])
             names[found[1]] = _SCALARS.setdefault(known[found[1]], names[found[1]])
 
 

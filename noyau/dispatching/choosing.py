@@ -14,10 +14,10 @@ from time import monotonic
 from types import MappingProxyType
 from typing import TypeAlias
 
-from noyau.builders import records
+from noyau.builders import cc, records
 from noyau.builders.records import today
 from noyau.descriptions import Description
-from noyau.dispatching.generating import Wanted, generate
+from noyau.dispatching.generating import Generated, Wanted, generate, traced
 from noyau.dispatching.keys import Key, Once, key_of
 from noyau.dispatching.records import Winner, bounds, recalled, smoke_key, text_digest, usual_text
 from noyau.dispatching.running import Built, build
@@ -204,7 +204,7 @@ class Choosing:
         failed = sum(isinstance(made, str) for _, made in self.programs.get((key, language), ()))
         at: AtSizes = _everywhere
         try:
-            made = generate(self.description, wanted, language)
+            made = self.generated(wanted, language)
             self.asked[key] = tuple(made.specialised)
             at = made.certified_at
             built = build(made)
@@ -222,6 +222,17 @@ class Choosing:
                 return at, built
             told = f"its smoke certificate failed: {fault}"
         return at if failed + 1 < TRIES else _everywhere, told
+
+    def generated(self, wanted: Wanted, language: str) -> Generated:
+        """The program in a language. Where no compiler would build it, that is told before it is printed in vain, and
+        what keeps the reference from being traced before that."""
+        if language == "c":
+            try:
+                cc.find_compiler()
+            except BuildError:
+                traced(self.description.reference, wanted)
+                raise
+        return generate(self.description, wanted, language)
 
 
 def _everywhere(sizes: Mapping[str, int]) -> bool:

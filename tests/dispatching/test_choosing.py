@@ -11,7 +11,7 @@ from noyau.dispatching import choosing, generating
 from noyau.dispatching.choosing import Choosing
 from noyau.dispatching.keys import wanted_by
 from noyau.dispatching.records import Winner, record, text_digest
-from noyau.errors import BuildError
+from noyau.errors import BuildError, UnsupportedError
 from noyau.handwritten import trusting
 from noyau.signatures.binding import bind
 from tests.dispatching.ops import choose, horner_op, linear_op, numbers, scale_op, softmax_op, turned_op
@@ -200,6 +200,26 @@ def test_where_there_is_no_compiler_numba_runs(tmp_path, monkeypatch):
     told = op.explain(*given)
     assert told.kernel == "numba"
     assert ("c", "no compiler here") in told.rejected
+
+
+def test_where_there_is_no_compiler_nothing_is_printed_for_one(monkeypatch):
+    monkeypatch.setattr(choosing, "generate", lambda description, wanted, language: printed.append(language))
+    monkeypatch.setattr(cc, "_find", lambda *_: None)
+    op, printed = linear_op(), []
+    bound = bind(op.signature, [numbers(3, 4), numbers(4, 5), numbers(5)], {}, op.name)
+    wanted = wanted_by(op.signature, bound, op.calls.all({}))
+    with pytest.raises(BuildError, match="no C compiler"):
+        op.calls.choosing.generated(wanted, "c")
+    op.calls.choosing.generated(wanted, "numba")
+    assert printed == ["numba"]
+
+
+def test_that_a_reference_cannot_be_traced_is_told_before_that_there_is_no_compiler(monkeypatch):
+    monkeypatch.setattr(cc, "_find", lambda *_: None)
+    op = noyau.op("f32[n] -> f32[n]")(lambda x: x if float(x[0]) > 0 else -x)
+    bound = bind(op.signature, [numbers(3)], {}, op.name)
+    with pytest.raises(UnsupportedError, match="asks for the number in an array"):
+        op.calls.choosing.generated(wanted_by(op.signature, bound, op.calls.all({})), "c")
 
 
 def test_on_a_gpu_nothing_of_the_cpu_may_run(monkeypatch):

@@ -1,0 +1,129 @@
+"""What Numba does to a text of language numba: no more than such a text needs, which takes three quarters of the time.
+
+A text has no closures, no `with`, nothing that raises, no dead branch and no expression over whole arrays, and each of
+its variables has one type: the passes of Numba for those change nothing, and are left out. What operators give for
+which types is asked once a process: Numba asks it twice for each place that an operator stands in, and tries all of an
+operator's meanings, those for strings and sets among them. References are counted only where memory is taken.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba.core import types
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_machinery import PassManager, register_pass
+from numba.core.cpu import CPUTargetOptions
+from numba.core.lowering import Lower
+from numba.core.typed_passes import NativeLowering
+from numba.core.types.misc import unliteral
+
+# By name: where a release of Numba has another pass, it runs.
+_LEFT_OUT = frozenset(
+    """WithLifting InlineClosureLikes RewriteSemanticConstants DeadBranchPrune GenericRewrites RewriteDynamicRaises
+    MakeFunctionToJitFunction InlineInlinables FindLiterallyCalls LiteralUnroll ReconstructSSA
+    LiteralPropagationSubPipelinePass PreLowerStripPhis NopythonRewrites AnnotateTypes DumpParforDiagnostics""".split()
+)
+_signatures: dict[tuple[Any, ...], Any] = {}  # what functions give, by them and the types of their arguments
+
+
+def shorten(function: Any, *, is_launch: bool = False) -> None:
+    """Have Numba compile a function of a text so. A launch is one that only Python calls, whose arrays are never the
+    same memory where one of them is written: with that, LLVM asks nothing before a loop."""
+    compiler = function._compiler
+    compiler.targetdescr = _Target(compiler.targetdescr, _Launch if is_launch else compiler.targetdescr.options)
+    compiler.pipeline_class = _Shorter
+    function.targetoptions["_nrt"] = "noyau_row" in function.py_func.__code__.co_names
+
+
+class _Launch(CPUTargetOptions):  # type: ignore[misc]
+    """The options of a launch."""
+
+    def finalize(self, flags: Any, options: Any) -> None:
+        super().finalize(flags, options)
+        flags.noalias, flags.no_cfunc_wrapper = True, True
+
+
+class _Target:
+    """What Numba compiles for, with these options."""
+
+    def __init__(self, target: Any, options: Any) -> None:
+        self._target, self.options = target, options
+        self.typing_context = _Typing(target.typing_context)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)
+
+
+class _Typing:
+    """What Numba knows of types; of what Python and NumPy define, it is asked once."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    def resolve_function_type(self, function: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        if named or not _is_known(function):
+            return self._context.resolve_function_type(function, arguments, named)
+        plain = tuple(map(unliteral, arguments))
+        if all(isinstance(kind, types.Number | types.Boolean) for kind in plain):
+            arguments = plain  # 64 is an int64 to what computes
+        key = function, *arguments
+        if key not in _signatures:
+            _signatures[key] = self._context.resolve_function_type(function, arguments, named)
+        return _signatures[key]
+
+
+def _is_known(function: Any) -> bool:
+    """Whether it is an operator, a function of Python's or a type of number, and not an intrinsic of a text."""
+    if isinstance(function, types.Function):
+        key = function.typing_key
+        return isinstance(key, str) or getattr(key, "__module__", "") in ("_operator", "builtins", "math")
+    return isinstance(function, types.NumberClass)
+
+
+class _Lower(Lower):  # type: ignore[misc]
+    """Numba's lowering of a typed function, where operators are resolved by `_resolved`."""
+
+    def lower_binop(self, resty: Any, expr: Any, op: Any) -> Any:
+        context, builder, signature = self.context, self.builder, self.fndesc.calltypes[expr]
+        function = context.typing_context.resolve_value_type(op)
+        key = function, *signature.args
+        if key not in _signatures:
+            _signatures[key] = function.get_call_type(context.typing_context, signature.args, {})
+        sides = [
+            context.cast(builder, self.loadvar(side.name), self.typeof(side.name), kind)
+            for side, kind in zip((expr.lhs, expr.rhs), signature.args, strict=True)
+        ]
+        made = context.get_function(function, _signatures[key])(builder, sides)
+        return context.cast(builder, made, signature.return_type, resty)
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _Lowering(NativeLowering):  # type: ignore[misc]
+    _name = "shorter_lowering"
+
+    @property
+    def lowering_class(self) -> type:
+        return _Lower
+
+
+class _Passes(PassManager):  # type: ignore[misc]
+    _ENFORCING = False  # else what is known of variables is found anew after each pass
+
+
+class _Shorter(CompilerBase):  # type: ignore[misc]
+    """Numba's compiler, without the passes that change nothing in a text."""
+
+    def define_pipelines(self) -> list[PassManager]:
+        made = _Passes("shorter")
+        whole = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        made.passes = [
+            (_Lowering, each[1]) if each[0] is NativeLowering else each
+            for each in whole.passes
+            if each[0].__name__ not in _LEFT_OUT
+        ]
+        made.finalize()
+        return [made]

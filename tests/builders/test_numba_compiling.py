@@ -1,0 +1,81 @@
+"""What Numba leaves out for a text of ours changes nothing but the time that it takes."""
+
+from __future__ import annotations
+
+import operator
+
+import numba
+import numpy as np
+import pytest
+from numba.core import types
+from numba.core.compiler import DefaultPassBuilder
+from numba.core.runtime import _nrt_python as _nrt
+from numba.core.runtime import rtsys
+from numba.core.typing.context import BaseContext
+
+from noyau.builders import numba as building
+from noyau.builders import numba_compiling
+from noyau.builders.numba import Compiled
+from noyau.languages import numba as language
+from tests.languages.numba_kernels import compiled, kernel_of
+
+ROWS = np.random.default_rng(1).standard_normal((5, 70)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled_before(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["log_softmax_streamed", "row_argmax"])
+def test_a_launch_gives_the_bits_that_numba_itself_gives(name, tmp_path, monkeypatch):
+    ours = compiled(name)(ROWS)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "whole"))
+    monkeypatch.setattr(numba_compiling, "_LEFT_OUT", frozenset())
+    monkeypatch.setattr(building, "_SCALARS", {})
+    whole = Compiled(language.source(kernel_of(name)), kernel_of(name))(ROWS)
+    assert [each.tobytes() for each in ours] == [each.tobytes() for each in whole]
+
+
+def test_what_is_left_out_are_passes_of_numba():
+    found = []
+
+    class Noted(numba_compiling._Shorter):
+        def define_pipelines(self):
+            whole = DefaultPassBuilder.define_nopython_pipeline(self.state)
+            found.extend((each[0].__name__ for each in made.passes) for made in (whole, *super().define_pipelines()))
+            return super().define_pipelines()
+
+    made = numba.njit(lambda x: x + 1, pipeline_class=Noted)
+    assert made(2) == 3
+    whole, shorter = map(set, found)
+    assert whole >= numba_compiling._LEFT_OUT
+    assert not shorter & numba_compiling._LEFT_OUT
+
+
+def test_an_operator_is_resolved_once_for_the_types_that_it_takes(monkeypatch):
+    asked = []
+    resolve = BaseContext.resolve_function_type
+    monkeypatch.setattr(
+        BaseContext, "resolve_function_type", lambda *given: asked.append(given[1:3]) or resolve(*given)
+    )
+    monkeypatch.setattr(numba_compiling, "_signatures", {})
+    Compiled(language.source(kernel_of("row_argmax")), kernel_of("row_argmax"))
+    operators = [each for each in asked if numba_compiling._is_known(each[0])]
+    assert operators
+    assert len(operators) == len(set(operators))
+    added = [kinds for function, kinds in operators if getattr(function, "typing_key", None) is operator.add]
+    assert added
+    assert not any(isinstance(kind, types.Literal) for kinds in added for kind in kinds)
+
+
+def test_memory_of_rows_is_given_back():
+    assert "noyau_row(" in language.source(kernel_of("column_sums"))
+    made = compiled("column_sums")
+    _nrt.memsys_enable_stats()
+    before = rtsys.get_allocation_stats()
+    made(ROWS)
+    after = rtsys.get_allocation_stats()
+    _nrt.memsys_disable_stats()
+    assert after.alloc > before.alloc
+    assert after.alloc - before.alloc == after.free - before.free
