@@ -55,10 +55,17 @@ def size_of_each(texts: list[str]) -> dict[str, int]:
     return {name: values[0] for name, values in found.items()}
 
 
+def is_stream(path: Path) -> bool:
+    """Whether it is there, and is neither a file nor a folder: /dev/stdout, say, which no file may take the place of."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
 def require_place(record: Path, model: Path) -> None:
     """OutputError where the record has no place, or would be written over the model: before any work."""
     if os.path.realpath(record) == os.path.realpath(model):
         raise OutputError(f"the record would go to {record}, which is the model itself: name another file")
+    if is_stream(record):
+        return
     if not os.path.isdir(record.parent):
         raise OutputError(f"{record.parent} is no folder: make it first")
     if os.path.isdir(record) or not os.access(record.parent, os.W_OK | os.X_OK):

@@ -33,7 +33,9 @@ def declare_check(parser: argparse.ArgumentParser) -> None:
         "a notebook or a program in C, C++ or CUDA C++ (.c, .cpp, .cu), which is run as it is, its parallel loops, "
         "threads and launches watched (a program with threads runs twice, and does twice what else it does)",
     )
-    add("arguments", nargs="*", metavar="ARGS", help="of a script or a program; its options stand behind --")
+    add(
+        "arguments", nargs="*", default=[], metavar="ARGS", help="of a script or a program; its options stand behind --"
+    )
     add("--launch", metavar="GRID,BLOCK", help="of a script or a program: launch each kernel so (8,64 or 4x4,16x16)")
     add("--flags", metavar="F", help="of a program: for the compiler, run here: --flags='-DN=100 part.c'")
     add("--map", metavar="F.svg", help="tell who writes which cell in a small launch or call, and draw it (-: no)")

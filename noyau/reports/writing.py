@@ -15,6 +15,7 @@ from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 
+from noyau.arguments import is_stream
 from noyau.errors import OutputError
 from noyau.printing import Printed
 
@@ -51,15 +52,20 @@ def write_json(record: Mapping[str, Any], path: Path) -> None:
 
 
 def write_text(text: str, path: Path) -> None:
-    """Write a text, whole or not at all; OutputError where the folder is missing, read-only or full."""
-    fresh = path.parent / f".noyau-{secrets.token_hex(8)}.tmp"
+    """Write a text, whole or not at all, to where a link leads; into a pipe, a terminal or a device as it goes.
+    OutputError where the folder is missing, read-only or full."""
     try:
+        if is_stream(path):
+            path.write_text(text, encoding="utf-8")
+            return
+        place = Path(os.path.realpath(path))
+        fresh = place.parent / f".noyau-{secrets.token_hex(8)}.tmp"
         try:
             with fresh.open("x", encoding="utf-8") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
-            fresh.replace(path)
+            fresh.replace(place)
         finally:
             with contextlib.suppress(OSError):
                 fresh.unlink(missing_ok=True)

@@ -9,7 +9,9 @@ import sys
 
 import pytest
 
+from noyau.arguments import require_place
 from noyau.errors import OutputError
+from noyau.reports.writing import write_text
 from tests.reports.samples import BARE, HOSTILE, REPORT, hostile
 
 
@@ -48,6 +50,26 @@ def test_a_place_that_cannot_be_written_is_one_clear_error(tmp_path, name):
     with pytest.raises(OutputError, match="cannot be written"):
         REPORT.write(tmp_path / name)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "folder"]
+
+
+def test_a_pipe_is_written_into_and_stays_one(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with open(os.open(path, os.O_RDWR), encoding="utf-8") as held:  # so that opening it waits for nobody
+        write_text("a line\n", path)
+        assert held.readline() == "a line\n"
+    assert path.is_fifo()
+    require_place(path, tmp_path / "model.onnx")
+
+
+def test_a_link_stays_one(tmp_path):
+    (tmp_path / "runs").mkdir()
+    link = tmp_path / "latest.json"
+    link.symlink_to(tmp_path / "runs" / "3.json")
+    for text in ("one", "two"):
+        write_text(text, link)
+        assert link.is_symlink()
+        assert (tmp_path / "runs" / "3.json").read_text(encoding="utf-8") == text
 
 
 def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
