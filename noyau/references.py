@@ -207,7 +207,7 @@ def graph_of(written: Reference, instance: Instance, constants: Mapping[str, Any
     return Graph((*inputs, opaque, *parts), tuple(part.output for part in parts))
 
 
-def narrowed(result: Array, value: Value, name: str) -> Array:
+def as_signed(result: Array, value: Value, name: str) -> Array:
     """A result of a run that is as written. SignatureError where its dtype is not the one that is signed."""
     if result.dtype != value.dtype.numpy:
         dtype = from_numpy(result.dtype)
@@ -227,7 +227,7 @@ def _result(returned: Any, value: Value, shape: tuple[int, ...], name: str) -> A
     alike = dtype.is_float and value.dtype.is_float
     if array.shape != shape or not (alike or dtype is value.dtype):
         found = f"{dtype.value}{list(array.shape)}"
-        wanted = f"{brief(value)}, here {value.dtype.value}{list(shape)}"
+        wanted = f"{brief(value)}, here {value.dtype.value}{list(shape)}; sign it {found} if it always is that"
         raise SignatureError(f"the reference {name} returns {found} as {value.name}, which is signed {wanted}")
     return array
 

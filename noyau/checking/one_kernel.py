@@ -27,7 +27,7 @@ from noyau.checking.watched import Seen, explained, watched
 from noyau.errors import BuildError, InputError, NoyauError, SignatureError, UnsupportedError
 from noyau.ir.evaluation import evaluate
 from noyau.ops import Op
-from noyau.references import narrowed, reference, unwarned
+from noyau.references import as_signed, reference, unwarned
 from noyau.signatures.instances import axes_of, spell_axes
 from noyau.signatures.making import maker_text
 from noyau.signatures.types import Instance
@@ -87,6 +87,7 @@ class OneKernel:
         self.op, self.candidate, self.tolerance, self.budget_s = op, candidate, tolerance, budget_s
         self.declared = declared
         self.reference = op.description.reference
+        self.signed: set[Instance] = set()
 
     def run(self, sizes: Sizes, seed: int) -> KernelCheck:
         candidate = self.candidate
@@ -127,8 +128,6 @@ class OneKernel:
             if arrays is None:
                 continue
             is_new = attempt.instance not in tried.instances
-            if is_new:
-                self.require_dtypes(attempt.instance, arrays)
             right = self.judge(attempt, "contiguous", arrays, number, tried)
             first = first or (attempt if right and any(array.size for array in arrays) else None)
             if is_new and right and not is_late:
@@ -173,6 +172,7 @@ class OneKernel:
             if arrays is not None:
                 named = dict(zip((node.output for node in attempt.graph.inputs), arrays, strict=True))
                 evaluate(attempt.graph, named)
+                self.require_dtypes(attempt.instance, arrays)
             if arrays is not None and not self.candidate.takes(attempt.instance, arrays, runs=runs):
                 tried.untaken += 1
                 return None
@@ -185,11 +185,14 @@ class OneKernel:
             return None
 
     def require_dtypes(self, instance: Instance, arrays: Sequence[Array]) -> None:
-        """SignatureError where the reference, as it is, gives another dtype than it is signed to."""
+        """SignatureError where the reference, as it is, gives another dtype than it is signed to; asked once."""
+        if instance in self.signed:
+            return
         with unwarned(), reference():
             results = self.reference.run(instance, arrays, self.reference.constants)
         for result, value in zip(results, instance.outputs, strict=True):
-            narrowed(result, value, self.op.name)
+            as_signed(result, value, self.op.name)
+        self.signed.add(instance)
 
     def judge_layouts(
         self, attempt: Attempt, arrays: tuple[Array, ...], number: int, tried: Tried, end_s: float

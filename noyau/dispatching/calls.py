@@ -16,7 +16,7 @@ from noyau.dispatching.entries import Entry, entry, run
 from noyau.dispatching.explaining import Explanation, explained
 from noyau.dispatching.keys import fitted, frozen, wanted_by
 from noyau.dispatching.torch_calls import new_token
-from noyau.references import narrowed, runs_as_written
+from noyau.references import as_signed, runs_as_written
 from noyau.runtimes.numpy.dlpack import as_array, given_back, leading, speaks
 from noyau.runtimes.numpy.doors import MISS, write
 from noyau.runtimes.numpy.library import library
@@ -132,7 +132,7 @@ class Calls:
         """The results of the reference as it is written."""
         results = self.description.reference.run(bound.instance, bound.arrays, constants)
         pairs = zip(results, bound.instance.outputs, strict=True)
-        return [narrowed(result, value, self.description.name) for result, value in pairs]
+        return [as_signed(result, value, self.description.name) for result, value in pairs]
 
     def finished(self, results: Sequence[Array], bound: Bound, out: Any) -> Any:
         """Results as the reference returns them: one, or a tuple; scalars as NumPy's; written to `out` if given."""

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import noyau
+from noyau.errors import SignatureError
 
 numba = pytest.importorskip("numba")
 check = partial(noyau.check, generated=False, budget_s=0.5)
@@ -136,3 +137,49 @@ def test_other_dtypes_are_tried_on_axes_that_the_kernel_is_written_for():
     softmax.kernel(for_tables_of_rows)
     assert check(softmax, budget_s=3.0).ok
     assert reason(softmax, 3, np.float64) == ""
+
+
+def test_a_reference_that_is_of_another_dtype_than_signed_is_told_though_no_kernel_was_generated():
+    """As of np.zeros(3) for float32: every call of such an op is refused."""
+
+    @noyau.op("f32[n] -> f32[3]")
+    def first(x):
+        out = np.zeros(3)
+        for i in range(3):
+            out[i] = x[i]
+        return out
+
+    with pytest.raises(SignatureError, match="gives out as f64, and it is signed f32; cast it there, or sign it so"):
+        noyau.check(first)
+
+
+def test_a_reference_of_one_dtype_is_left_out_for_others():
+    @noyau.op("float[n] -> float[3]")
+    def first(x):
+        out = np.zeros(3, np.float32)
+        for i in range(3):
+            out[i] = x[i]
+        return out
+
+    @first.kernel
+    def copied(x, out):
+        out[:] = x[:3]
+
+    found = check(first, budget_s=2.0)
+    assert found.ok, str(found)
+    assert "left out that the reference refuses" in str(found)
+    assert reason(first, 1, np.float64)
+
+
+def test_a_reference_of_a_fixed_shape_says_how_to_sign_it():
+    @noyau.op("f32[n, k] -> f32[k]")
+    def sums(x):
+        out = np.zeros(3, np.float32)
+        for i in range(3):
+            out[i] = x[:, i].sum()
+        return out
+
+    with pytest.raises(
+        SignatureError, match=r"which is signed f32\[k\], here f32\[\d+\]; sign it f32\[3\] if it always"
+    ):
+        noyau.check(sums)
