@@ -11,7 +11,7 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -22,21 +22,21 @@ from noyau.runtimes.numpy.allotted import processors
 R = TypeVar("R")
 Runner = Callable[[Iterable[int]], Iterator[R]]  # the results of parts, by their numbers, one after the other
 _FACTORY = f"{__name__}:served"
-_THREADED = ("torch", "tensorflow", "jax", "cupy")
+_THREADED = ("tensorflow", "jax", "cupy")
 _ENDS_S = 2.0  # for a copy to end the processes that it has started
 _HELD: list[Shared[Any]] = []  # what a copy of this process finds there
 
 
-def shared(count: int, runner: Runner[R], name: str, patience_s: float) -> list[R]:
+def shared(count: int, runner: Runner[R], name: str, patience_s: float, stay: Collection[int] = ()) -> list[R]:
     """The results of `runner(range(count))`. Where there is another core, a copy of this process takes parts from the
-    end while this one takes parts from the front, until none is left; each runs `runner` once.
+    end, but those that `stay`, while this one takes parts from the front, until none is left; each runs `runner` once.
 
     Results have to pickle; what a part changes in its process is changed there alone. Where the copy fails, or takes
     `patience_s` longer than this process, its parts are done here, and raise here what they raise."""
     if count < 2 or not is_of_use():
         return list(runner(range(count)))
     with Copy(name, patience_s) as copy:
-        work = Shared(count, runner)
+        work = Shared(count, runner, stay)
         copy.begins(work)
         found = work.run(range(count))
         with contextlib.suppress(NoyauError):
@@ -48,7 +48,7 @@ def shared(count: int, runner: Runner[R], name: str, patience_s: float) -> list[
 
 def is_of_use() -> bool:
     """Whether there is another core, and this process can be copied: of a library that has started threads of its own,
-    which are not there in a copy, calls may wait for them."""
+    which are not there in a copy, calls may wait for them. Those of torch do not where they ask for one thread."""
     if sys.platform != "linux" or processors() < 2:
         return False
     loaded = any(package in sys.modules for package in _THREADED)
@@ -78,10 +78,12 @@ class Copy(ForkedWorker):
 
 @dataclass(slots=True, eq=False)
 class Shared(Generic[R]):
-    """Parts of which each is taken by one of two processes. `taken`: a byte for each, in memory that both see."""
+    """Parts of which each is taken by one of two processes. `taken`: a byte for each, in memory that both see; `stay`:
+    those that the copy does not take."""
 
     count: int
     runner: Runner[R]
+    stay: Collection[int] = ()
     taken: mmap.mmap = field(init=False)
     lock: Any = field(init=False)
 
@@ -126,7 +128,11 @@ class Served:
     def tell(self) -> str:
         """The results of its parts."""
         signal.signal(signal.SIGTERM, _ended)
-        return base64.b64encode(pickle.dumps(self.work.run(range(self.work.count)[::-1]))).decode("ascii")
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            torch.set_num_threads(1)  # as in the workers of its own data loader: it waits for no thread of before
+        order = [number for number in reversed(range(self.work.count)) if number not in self.work.stay]
+        return base64.b64encode(pickle.dumps(self.work.run(order))).decode("ascii")
 
 
 def _ended(number: int, frame: object) -> NoReturn:

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any, Protocol
 
@@ -144,10 +145,7 @@ class ByHand:
 
     @property
     def in_pieces(self) -> bool:
-        kernel = self.kernel
-        if kernel.prototype is None or kernel.language != "c":
-            return False
-        return roles_of(kernel.prototype, kernel.usage, kernel.target, kernel.called).in_pieces
+        return _is_in_pieces(self.kernel)
 
     @property
     def layouts(self) -> tuple[str, ...]:
@@ -238,6 +236,13 @@ def _named(found: re.Match[str], instance: Instance) -> str:
     """`input 0` by its name; `its input x` keeps the word."""
     ends = instance.outputs if found[2] == "output" else instance.inputs
     return f"{'its input ' if found[1] else ''}{ends[int(found[3])].name}"
+
+
+@lru_cache(maxsize=64)
+def _is_in_pieces(kernel: HandKernel) -> bool:
+    if kernel.prototype is None or kernel.language != "c":
+        return False
+    return roles_of(kernel.prototype, kernel.usage, kernel.target, kernel.called).in_pieces
 
 
 def is_parallel(kernel: HandKernel) -> bool:

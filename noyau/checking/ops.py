@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -9,13 +10,14 @@ from functools import partial
 from typing import Any
 
 from noyau.advice.ops import require_declared
+from noyau.checking.ahead import prepare
 from noyau.checking.attempts import Sizes, require_sizes
 from noyau.checking.bare import check_bare, is_bare
-from noyau.checking.beside import shared
+from noyau.checking.beside import is_of_use, shared
 from noyau.checking.candidates import ByHand, Candidate
 from noyau.checking.findings import Checked, KernelCheck
 from noyau.checking.functions import of_torch
-from noyau.checking.generated import FromReference, begin, from_reference
+from noyau.checking.generated import FromReference, from_reference
 from noyau.checking.gradients import check_gradients
 from noyau.checking.one_kernel import OneKernel
 from noyau.checking.tolerances import require_tolerance
@@ -105,6 +107,16 @@ class _Part:
         """Whether it takes seconds to compile: what is loaded for it should be loaded by one process."""
         return isinstance(self.what, FromReference) and self.what.language == "numba"
 
+    @property
+    def rank(self) -> int:
+        """When its turn is: a gradient loads torch, and is begun with; what is slow comes last."""
+        return 0 if self.what is None else 1 + self.is_slow
+
+    @property
+    def stays(self) -> bool:
+        """Whether a copy of this process cannot do it: autograd refuses to run in one if it ran before."""
+        return self.what is None and "torch" in sys.modules
+
     def run(self, apart: Callable[[Op[..., Any], float], Apart]) -> list[KernelCheck]:
         """Its checks, whose names bear the signature where it is one of several."""
         form, wishes = self.form, self.wishes
@@ -131,12 +143,13 @@ def check_together(
     done nothing but load them, on another core. Errors as of `check`."""
     parts = [[part for form in op.forms for part in _parts(op, form, wishes)] for op, wishes in asked]
     every = [part for own in parts for part in own]
-    order = sorted(range(len(every)), key=lambda number: every[number].is_slow)
-    if share and sum(part.is_slow for part in every) > 1:
-        begin()
+    order = sorted(range(len(every)), key=lambda number: every[number].rank)
+    if share and is_of_use() and sum(part.is_slow for part in every) > 1:
+        prepare({part.what.language for part in every if part.what is not None})
     patience_s = SLOW_S + sum(wishes.patience_s + 9 * wishes.budget_s for _, wishes in asked)
     run = partial(_run, [every[number] for number in order], say)
-    each = shared(len(every), run, "a copy of this process", patience_s) if share else run(range(len(every)))
+    stay = [place for place, number in enumerate(order) if every[number].stays]
+    each = shared(len(every), run, "a copy of this process", patience_s, stay) if share else run(range(len(every)))
     found = dict(zip(order, each, strict=True))
     results = iter([found[number] for number in range(len(every))])
     kernels = [tuple(check for _ in own for check in next(results)) for own in parts]

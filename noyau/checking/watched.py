@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -89,26 +90,32 @@ class Costs:
 
 
 def watched(run: Watch | str, attempts: Sequence[Attempt], inputs: Inputs, budget_s: float) -> Seen:
-    """Runs of a kernel with every access watched, the smallest first, for `budget_s` of this process or a few times
-    that on the clock; at last the largest that is left, where many threads run. After the first few, none that is
-    expected to take longer than that alone."""
+    """Runs of a kernel with every access watched, the smallest first, for `budget_s` of this process and of those that
+    it starts, or a few times that on the clock; at last the largest that is left, where many threads run. After the
+    first few, none that is expected to take longer than that alone. What the first run builds is not counted."""
     if isinstance(run, str):
         return Seen(why=run)
-    seen, costs, began_s, end_s = Seen(), Costs(), process_s(), time.monotonic() + PATIENCE * budget_s
+    seen, costs, began_s, end_s = Seen(), Costs(), spent_s(), time.monotonic() + PATIENCE * budget_s
     left = list(_by_size(attempts))
     while left and not seen.why:
         short = left
         if len(seen.shapes) >= FEWEST:
             short = [attempt for attempt in left if costs.expected_s(attempt.sizes) <= budget_s]
-            if not short or process_s() > began_s + budget_s or time.monotonic() > end_s:
+            if not short or spent_s() > began_s + budget_s or time.monotonic() > end_s:
                 long = (attempt for attempt in left if costs.expected_s(attempt.sizes) > budget_s)
                 if any(_given(attempt, inputs) is not None for attempt in long):
                     seen.notes["costly"] = f"not at larger sizes, where a run would take more than {budget_s:g} s"
                 any(_is_watched(run, attempt, inputs, seen, costs) for attempt in reversed(short))
                 break
         _is_watched(run, short[0], inputs, seen, costs)
+        began_s = spent_s() if len(seen.shapes) < 2 else began_s
         left = [attempt for attempt in left if attempt is not short[0]]
     return seen
+
+
+def spent_s() -> float:
+    """What this process, and those that it has started and that have ended, have had of the processors."""
+    return math.fsum(os.times()[:4])
 
 
 def _is_watched(run: Watch, attempt: Attempt, inputs: Inputs, seen: Seen, costs: Costs) -> bool:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -44,6 +45,31 @@ def test_two_processes_share_the_parts_and_the_order_is_kept():
     found = shared(12, squares, "it", 10.0)
     assert [square for square, _ in found] == [number * number for number in range(12)]
     assert len({process for _, process in found}) == 2
+
+
+def test_what_stays_is_done_in_this_process():
+    def slowly(numbers):
+        for number in numbers:
+            time.sleep(0.05 if os.getpid() == PARENT else 0.0)
+            yield number, os.getpid()
+
+    found = shared(8, slowly, "it", 10.0, stay=(5, 7))
+    assert [number for number, _ in found] == list(range(8))
+    assert [found[5][1], found[7][1]] == [PARENT, PARENT]
+    assert {process for _, process in found} != {PARENT}
+
+
+def test_torch_has_one_thread_in_a_copy(monkeypatch):
+    asked = []
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(set_num_threads=asked.append))
+
+    def tells(numbers):
+        for _ in numbers:
+            time.sleep(0.05)
+            yield os.getpid(), list(asked)
+
+    for process, threads in shared(6, tells, "it", 10.0):
+        assert threads == ([] if process == PARENT else [1])
 
 
 def test_what_a_copy_leaves_undone_is_done_here():

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from itertools import count
 from types import SimpleNamespace
 
@@ -10,7 +12,7 @@ import pytest
 from noyau.checking import watched as watching
 from noyau.checking.attempts import Attempt
 from noyau.checking.findings import Finding
-from noyau.checking.watched import FEWEST, Seen, counted, explained, watched
+from noyau.checking.watched import FEWEST, Seen, counted, explained, spent_s, watched
 from noyau.shadow.records import Watched
 
 
@@ -64,9 +66,9 @@ GIVEN = [
 ]
 
 
-def runs_of(monkeypatch, time_s, clock=lambda: 0.0, most=1000):
-    """The sizes of the watched runs, each of which takes so long of the process; the clock is another. None has a size
-    above `most`."""
+def runs_of(monkeypatch, time_s, clock=lambda: 0.0, most=1000, elsewhere_s=0.0, built_s=0.0):
+    """The sizes of the watched runs, each of which takes so long of the process, and `elsewhere_s` of one that it
+    starts, the first `built_s` more; the clock is another. None has a size above `most`."""
     now_s, ran = [0.0], []
 
     def run(attempt, arrays, size):
@@ -75,6 +77,8 @@ def runs_of(monkeypatch, time_s, clock=lambda: 0.0, most=1000):
         return Watched((), 1)
 
     monkeypatch.setattr(watching, "process_s", lambda: now_s[0])
+    others_s = lambda: len(ran) * elsewhere_s + bool(ran) * built_s  # noqa: E731
+    monkeypatch.setattr(watching, "spent_s", lambda: now_s[0] + others_s())
     monkeypatch.setattr(watching, "time", SimpleNamespace(monotonic=clock))
     seen = watched(run, GIVEN, lambda _, sizes: [np.zeros(1)] if max(sizes.values()) <= most else None, 2.0)
     assert len(seen.shapes) == len(ran)
@@ -109,3 +113,15 @@ def test_the_largest_sizes_are_watched_on_a_machine_that_is_busy(monkeypatch):
     assert len(ran) == FEWEST + 1
     assert max(ran[-1].values()) == 257
     assert max(max(sizes.values()) for sizes in ran[:-1]) < 10
+
+
+def test_what_other_processes_take_counts_and_what_is_built_for_them_does_not(monkeypatch):
+    ran, _ = runs_of(monkeypatch, lambda sizes: 1e-4, elsewhere_s=0.2, built_s=60.0)
+    assert 11 <= len(ran) <= 13
+    assert max(ran[-1].values()) == 257
+
+
+def test_a_process_that_was_started_counts_as_soon_as_it_has_ended():
+    before_s = spent_s()
+    subprocess.run([sys.executable, "-c", "sum(range(3_000_000))"], check=True)
+    assert spent_s() > before_s

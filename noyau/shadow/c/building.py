@@ -81,15 +81,23 @@ def _object(source: Source, options: cc.Options) -> Path:
         raise _refused(error, source.language) from None
 
 
+def runtime(*, in_cpp: bool) -> Path:
+    """The object of what watches, the same for each text in C or for each of a program `in_cpp`, from the cache or
+    built. BuildError and UnsupportedError as of `built`."""
+    flags = ("-O1", "-fexceptions")  # built in a third of the time; what it calls may throw
+    named = ("-DNOYAU_IN_CPP",) if in_cpp else ()
+    return cc.compile_object(_runtime(), cc.Options(compiler=_compiler(), extra=(*flags, *named)))
+
+
 @cache
 def _built(source: Source, options: cc.Options, others: tuple[Path, ...]) -> Program:
     compiler = options.compiler
-    flags = ("-O1", "-fexceptions")  # built in a third of the time; what it calls may throw
-    runtime = cc.compile_object(_runtime(), cc.Options(compiler=compiler, extra=flags))
     own = _object(source, options)
-    words = ["-lstdc++", "-pthread", *(f"-Wl,--wrap={name}" for name in _WRAPPED), *_libraries(source.flags)]
+    in_cpp = any(each.language != "c" for each in (source, *source.others)) or "-lstdc++" in source.flags
+    standard = ["-lstdc++"] if in_cpp else []  # which is most of what takes time to link
+    words = [*standard, "-pthread", *(f"-Wl,--wrap={name}" for name in _WRAPPED), *_libraries(source.flags)]
     try:
-        path = cc.program([own, *others, runtime], words, cc.Options(compiler=compiler))
+        path = cc.program([own, *others, runtime(in_cpp=in_cpp)], words, cc.Options(compiler=compiler))
     except BuildError as error:
         raise _explained(error) from None
     held = dict.fromkeys(each for part in (own, *others) for each in _globals(path, part))

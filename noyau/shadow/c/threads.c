@@ -270,8 +270,13 @@ static void end_thrown(volatile char **state) {
     if (**state == IS_DOING) end_first(*state, IS_NEW);
 }
 
-/* What std::call_once calls lies in these, of which each thread has its own. */
-extern __thread void *_ZSt15__once_callable, *_ZSt11__once_call;
+/* What std::call_once calls lies in these, of which each thread has its own; nothing does where there is no C++. */
+#ifdef NOYAU_IN_CPP
+extern
+#else
+static
+#endif
+    __thread void *_ZSt15__once_callable, *_ZSt11__once_call;
 
 int pthread_once(pthread_once_t *once, void (*run)(void)) {
     volatile char *state __attribute__((cleanup(end_thrown))) = (char *)once;
