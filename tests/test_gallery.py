@@ -42,15 +42,27 @@ PAGES = {
         "order-dependent",
         "total[compensation_lost]: precision: wrong at",
     ),
-    "map_zip_reduce": (
-        "(5, 3, 4) (3, 4, 5) (4,)",
-        "0.5f * ",
+    "map_zip": (
+        "(5, 3, 4) (3, 4, 5)",
         "scale_rows[by_index]: right on",
-        "energy[c]: right on",
+        "scale[c]: right on",
         "scale_rows[forgets_to_broadcast]: out-of-bounds: ",
-        "largest_of_rows[from_zero]: wrong-value: ",
         "activated[by_shape]: wrong-value: ",
         "stride-blind: it is right on packed arrays",
+    ),
+    "reduce": (
+        "() (4,) (3, 1, 5)",
+        "largest_of_rows[from_the_least]: right on",
+        "largest[c]: right on",
+        "largest_of_rows[from_zero]: wrong-value: ",
+        "got 0, want -inf",
+    ),
+    "folds": (
+        "0.5f * ",
+        "decayed_rows[from_left_to_right]: right on",
+        "decayed_rows[in_halves]: right on",
+        "energy[c]: right on",
+        "decayed_rows[as_a_sum]: wrong-value: wrong at out[0] for x: f32[1, 2]",
     ),
     "matrix_chain": (
         "from_the_right: 4194304 operations, 5120 cells",

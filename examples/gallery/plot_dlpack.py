@@ -24,36 +24,39 @@ def centred(x):
     return x - x.mean(0)
 
 
-# %%
-# The same memory
-# ---------------
-# What speaks DLPack, `__array_interface__` or Python's buffers is looked at, not copied: both sides see a change.
-listed = array.array("d", range(6))
-seen = as_array(listed)
-seen[0] = 10
-print(listed[0], seen.flags.owndata)
-assert listed[0] == 10
+def main() -> None:
+    # %%
+    # The same memory
+    # ---------------
+    # What speaks DLPack, `__array_interface__` or Python's buffers is looked at, not copied: both sides see a change.
+    listed = array.array("d", range(6))
+    seen = as_array(listed)
+    seen[0] = 10
+    print(listed[0], seen.flags.owndata)
+    assert listed[0] == 10
 
-# %%
-# What may not be written, may not be written here either; what lies elsewhere, or is no array, is refused, with what
-# would do.
-assert not as_array(b"bytes").flags.writeable
-try:
-    as_array([1, 2, 3], "x")
-except UnsupportedError as refused:
-    print(refused)
+    # %%
+    # What may not be written, may not be written here either; what lies elsewhere, or is no array, is refused, with
+    # what would do.
+    assert not as_array(b"bytes").flags.writeable
+    try:
+        as_array([1, 2, 3], "x")
+    except UnsupportedError as refused:
+        print(refused)
 
-# %%
-# torch in, torch out
-# -------------------
-# Strides stay: a transposed tensor is a transposed array. bfloat16, which NumPy has no dtype for, is that of ml_dtypes.
-try:
-    import torch
-except ImportError:
-    torch = None
-    print("torch is not installed: that was all")
+    assert np.allclose(centred(np.eye(3)).sum(0), 0)
 
-if torch is not None:
+    # %%
+    # torch in, torch out
+    # -------------------
+    # Strides stay: a transposed tensor is a transposed array. bfloat16, which NumPy has no dtype for, is that of
+    # ml_dtypes.
+    try:
+        import torch
+    except ImportError:
+        print("torch is not installed: that was all")
+        return
+
     x = torch.arange(12, dtype=torch.float32).reshape(3, 4)
     there = as_array(x.T)
     print(there.strides, there.ctypes.data == x.data_ptr())
@@ -80,4 +83,6 @@ if torch is not None:
     print(given_to_x[:, 0])
     assert torch.allclose(given_to_x[:, 0], torch.tensor([2 / 3, -1 / 3, -1 / 3]))
 
-assert np.allclose(centred(np.eye(3)).sum(0), 0)
+
+if __name__ == "__main__":
+    main()

@@ -11,13 +11,9 @@ Run it: ``python examples/gallery/plot_ops_on_cuda.py`` (needs torch; on a GPU, 
 from __future__ import annotations
 
 import numpy as np
-import torch
 
 import noyau
 from noyau.errors import NoyauError
-
-device = "cuda" if torch.cuda.is_available() else "cpu"
-print(f"on {torch.cuda.get_device_name()}" if device == "cuda" else "there is no CUDA device here: on the CPU")
 
 
 # %%
@@ -39,54 +35,67 @@ def hypot(x, y):
     return np.sqrt(x * x + y * y)
 
 
-noise = torch.Generator().manual_seed(0)
-x, y = (torch.randn(100_003, generator=noise).to(device) for _ in range(2))
-for op, given, want in ((add, (x, y), x + y), (square, (x,), x * x), (hypot, (x, y), torch.hypot(x, y))):
-    made = op(*given)
-    assert made.device == x.device
-    assert torch.allclose(made, want, rtol=1e-6)
-    explained = op.explain(*given)
-    print(f"{op.name} ran {explained.kernel}: {explained.why}")
+def main() -> None:
+    import torch
 
-# %%
-# The kernel
-# ----------
-# A program works on a tile of cells; a mask keeps the last one inside. Nothing need be installed to print it.
-print(next(part for part in hypot.source("triton").split("@triton.jit\n") if part.startswith("def hypot_0")))
+    # %%
+    # Where their tensors lie
+    # -----------------------
+    # The first call of a kind builds and certifies, later ones launch.
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    print(f"on {torch.cuda.get_device_name()}" if device == "cuda" else "there is no CUDA device here: on the CPU")
+    noise = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(100_003, generator=noise).to(device) for _ in range(2))
+    for op, given, want in ((add, (x, y), x + y), (square, (x,), x * x), (hypot, (x, y), torch.hypot(x, y))):
+        made = op(*given)
+        assert made.device == x.device
+        assert torch.allclose(made, want, rtol=1e-6)
+        explained = op.explain(*given)
+        print(f"{op.name} ran {explained.kernel}: {explained.why}")
 
-# %%
-# Gradients and compiled models
-# -----------------------------
-# The gradient is derived and fused like the op; torch.compile sees an operator.
-x.requires_grad_()
-hypot(x, y).sum().backward()
-want = x.detach() / torch.hypot(x.detach(), y)
-print("the gradient is within", f"{float((x.grad - want).abs().max()):.1e}")
-assert torch.allclose(x.grad, want, rtol=1e-5, atol=1e-6)
-x.requires_grad_(False)
+    # %%
+    # The kernel
+    # ----------
+    # A program works on a tile of cells; a mask keeps the last one inside. Nothing need be installed to print it.
+    print(next(part for part in hypot.source("triton").split("@triton.jit\n") if part.startswith("def hypot_0")))
 
-# %%
-# A CUDA graph
-# ------------
-# Whatever was called once may be captured. Nothing is built meanwhile: a call that would is refused.
-if device == "cuda":
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = hypot(x, y)
-    x.mul_(2)
-    graph.replay()
-    assert torch.allclose(captured, torch.hypot(x, y), rtol=1e-6)
-    print("a replayed graph computes from what the tensors hold now")
-else:
-    print("without a CUDA device there is no graph to capture")
+    # %%
+    # Gradients and compiled models
+    # -----------------------------
+    # The gradient is derived and fused like the op; torch.compile sees an operator.
+    x.requires_grad_()
+    hypot(x, y).sum().backward()
+    want = x.detach() / torch.hypot(x.detach(), y)
+    print("the gradient is within", f"{float((x.grad - want).abs().max()):.1e}")
+    assert torch.allclose(x.grad, want, rtol=1e-5, atol=1e-6)
+    x.requires_grad_(False)
 
-# %%
-# The broken twins: tensors on two devices, and an array of the host beside a tensor. What torch would tell from within
-# a kernel, or copy in silence, is refused by name.
-for wrong in (y.to("meta"), y.cpu().numpy()):
-    try:
-        hypot(x, wrong)
-    except NoyauError as refused:
-        print(refused)
+    # %%
+    # A CUDA graph
+    # ------------
+    # Whatever was called once may be captured. Nothing is built meanwhile: a call that would is refused.
+    if device == "cuda":
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = hypot(x, y)
+        x.mul_(2)
+        graph.replay()
+        assert torch.allclose(captured, torch.hypot(x, y), rtol=1e-6)
+        print("a replayed graph computes from what the tensors hold now")
     else:
-        raise AssertionError("this should have been refused")
+        print("without a CUDA device there is no graph to capture")
+
+    # %%
+    # The broken twins: tensors on two devices, and an array of the host beside a tensor. What torch would tell from
+    # within a kernel, or copy in silence, is refused by name.
+    for wrong in (y.to("meta"), y.cpu().numpy()):
+        try:
+            hypot(x, wrong)
+        except NoyauError as refused:
+            print(refused)
+        else:
+            raise AssertionError("this should have been refused")
+
+
+if __name__ == "__main__":
+    main()

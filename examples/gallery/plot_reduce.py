@@ -1,0 +1,85 @@
+"""Session 3: reduce, over any function of two numbers
+===================================================
+
+The third loop of a tensor library folds an axis, beside the two that change cells and join them (``plot_map_zip.py``):
+a number to begin with, and a function that joins what there is so far with the next cell. Which number it may begin
+with, each function says in its own way, and the broken twin says it wrongly: on most inputs it is right.
+
+Run it: ``python examples/gallery/plot_reduce.py`` (needs a C compiler).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+import noyau
+
+# %%
+# Any axes
+# --------
+# Python's own `max` is NumPy's over arrays: a NaN stays one. It begins with the number that changes no other.
+largest = noyau.reduce(max, -math.inf, name="largest")
+
+
+# %%
+# The same loop by hand
+# ---------------------
+@noyau.op("f32[rows, n] -> f32[rows]")
+def largest_of_rows(x):
+    return largest(x, axis=1)
+
+
+REDUCE = """
+#include <math.h>
+
+void reduce(const float *x, float *out, long begin, long end, long n)
+{
+    for (long i = begin; i < end; i++) {
+        float state = START;
+        for (long j = 0; j < n; j++) state = (x[i * n + j] > state || isnan(x[i * n + j])) ? x[i * n + j] : state;
+        for (long j = 0; j < n; j++) if (isnan(x[i * n + j])) state = x[i * n + j];
+        out[i] = state;
+    }
+}
+"""
+largest_of_rows.kernel(REDUCE.replace("START", "-INFINITY"), language="c", name="from_the_least")
+
+
+def below(rng, rows=5, n=3):
+    """Numbers of which none is above 0: a fold that begins there cannot be right on them."""
+    return -np.abs(rng.normal(size=(rows, n))).astype(np.float32)
+
+
+def twin() -> noyau.Op:
+    """The same op with a kernel that begins with 0, as a sum does."""
+    broken = noyau.op("f32[rows, n] -> f32[rows]", name="largest_of_rows", inputs=below)(largest_of_rows.reference)
+    broken.kernel(REDUCE.replace("START", "0.0f"), language="c", name="from_zero")
+    return broken
+
+
+def main() -> None:
+    x = np.random.default_rng(0).normal(size=(3, 4, 5)).astype(np.float32)
+    print(largest(x).shape, largest(x, axis=(0, 2)).shape, largest(x, axis=1, keepdims=True).shape)
+    print(largest.explain(x))
+
+    # %%
+    # Right, and how right
+    # --------------------
+    found = noyau.check(largest_of_rows, budget_s=1, generated=False)
+    print(found)
+    found.raise_if_bad()
+    # An op of any rank is checked by forms of it, of which this is one.
+    print(noyau.check(largest.forms[-1], budget_s=1))
+
+    # %%
+    # The broken twin
+    # ---------------
+    # On normal numbers a row has one above 0 nearly always. `inputs=` makes rows that have none, and so is one without
+    # cells, which is the smallest that shows it.
+    print(noyau.check(twin(), budget_s=1, generated=False))
+
+
+if __name__ == "__main__":
+    main()
