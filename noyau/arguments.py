@@ -56,7 +56,7 @@ def size_of_each(texts: list[str]) -> dict[str, int]:
 
 
 def is_stream(path: Path) -> bool:
-    """Whether it is there, and is neither a file nor a folder: /dev/stdout, say, which no file may take the place of."""
+    """Whether it is there, and is neither a file nor a folder: /dev/stdout, say, which no file may replace."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
 

@@ -9,16 +9,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from noyau.errors import InputError, NoyauError
+from noyau.errors import InputError, MissingExtraError, NoyauError
 from noyau.ops import Op
 
+_EXTRAS = {"numba": "numba", "torch": "torch", "triton": "triton", "onnx": "onnx", "onnxruntime": "onnx"}
 _OPS = "an op is a function under @noyau.op"
 
 
 def load_op(target: str) -> Op[Any, Any]:
     """The op of "path.py::name", or of "path.py" where it has one alone; the file is run, under a name of its own.
 
-    InputError where there is no such file or op, or where the file fails."""
+    InputError where there is no such file or op, or where the file fails; MissingExtraError where it needs a package
+    that an extra brings."""
     place, _, wanted = target.partition("::")
     path = Path(place)
     if not path.is_file():
@@ -103,6 +105,10 @@ def _run(path: Path) -> dict[str, Any]:
             raise InputError(f"{path} ends itself before all of its ops are defined") from end
         raise InputError(f"{path} fails with SystemExit: {end}") from end
     except Exception as fault:
+        missing = (fault.name or "").partition(".")[0] if isinstance(fault, ModuleNotFoundError) else ""
+        if missing in _EXTRAS:
+            told = f"{path} needs {missing}, which is not installed; run: pip install 'noyau[{_EXTRAS[missing]}]'"
+            raise MissingExtraError(told) from fault
         raise InputError(f"{path} fails with {type(fault).__name__}: {fault}") from fault
     finally:
         sys.path.remove(str(path.absolute().parent))

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from noyau.errors import InputError, SignatureError
+from noyau.errors import InputError, MissingExtraError, SignatureError
 from noyau.loading import load_op, load_ops
 
 FILE = """
@@ -60,6 +60,22 @@ def test_what_is_not_there_or_fails(folder, text, target, told):
     (folder / "path.py").write_text(text)
     with pytest.raises(InputError, match=told):
         load_op(f"{folder}/{target}")
+
+
+@pytest.mark.parametrize(
+    ("module", "told"),
+    [
+        ("numba.cuda", r"path\.py needs numba, which is not installed; run: pip install 'noyau\[numba\]'"),
+        ("onnxruntime", r"needs onnxruntime, which is not installed; run: pip install 'noyau\[onnx\]'"),
+        ("of_my_own", r"fails with ModuleNotFoundError: No module named 'of_my_own'"),
+    ],
+)
+def test_a_package_that_is_missing_is_named_with_its_extra(folder, monkeypatch, module, told):
+    for name in ("numba", "onnxruntime"):
+        monkeypatch.setitem(sys.modules, name, None)
+    (folder / "path.py").write_text(f"import {module}\n")
+    with pytest.raises((InputError, MissingExtraError), match=told):
+        load_op(str(folder / "path.py"))
 
 
 def test_errors_of_noyau_come_through(folder):

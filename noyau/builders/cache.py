@@ -58,7 +58,7 @@ def folder() -> Path:
     if reason is None:
         return home
     message = f"the cache folder {home} is not used: {reason}; kernels are built again in each process"
-    warnings.warn(message, RuntimeWarning, stacklevel=2)
+    warnings.warn(message, RuntimeWarning, stacklevel=1)  # at this line, so that it is told once
     return _private(os.getpid())
 
 

@@ -145,6 +145,13 @@ def test_a_folder_that_cannot_be_made_is_replaced(tmp_path, monkeypatch):
     assert (tmp_path / "file").read_text() == "in the way"
 
 
+def test_that_the_folder_is_replaced_is_told_once(tmp_path):
+    program = "from noyau.builders import cache\ncache.size_bytes()\ncache.lookup('0' * 40, '.so')\ncache.folder()"
+    environment = {**os.environ, "XDG_CACHE_HOME": os.devnull, "PYTHONWARNINGS": "default"}
+    told = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert told.stderr.count("is not used: Not a directory") == 1
+
+
 def test_a_read_only_folder_is_replaced(empty_cache, monkeypatch):
     kept = cache.store(KEY, ".so", writer(b"x"))
     monkeypatch.setattr(cache.os, "access", lambda path, mode: False)  # as on a read-only disk, also for root
