@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from noyau.shadow.mapping import Map
 
 _INTERPRET = "TRITON_INTERPRET"
-FILE_S = 3.0  # for the kernels of a file, in each process: then no further inputs are tried
+FILE_S = 2.0  # for the kernels of a file, in each process: then no further inputs are tried
 
 
 def declare_check(parser: argparse.ArgumentParser) -> None:

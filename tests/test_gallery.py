@@ -42,13 +42,18 @@ PAGES = {
         "order-dependent",
         "total[compensation_lost]: precision: wrong at",
     ),
-    "map_zip": (
-        "(5, 3, 4) (3, 4, 5)",
+    "map": (
+        "(5, 3, 4)",
+        "activated[by_strides]: right on",
+        "map_leaky[c: float[*batch, n] -> float[*batch, n]]: right on",
+        "activated[by_shape]: wrong-value: ",
+        "stride-blind: it is right on packed arrays",
+    ),
+    "zip": (
+        "(3, 4, 5) (3, 4, 5)",
         "scale_rows[by_index]: right on",
         "scale[c]: right on",
         "scale_rows[forgets_to_broadcast]: out-of-bounds: ",
-        "activated[by_shape]: wrong-value: ",
-        "stride-blind: it is right on packed arrays",
     ),
     "reduce": (
         "() (4,) (3, 1, 5)",

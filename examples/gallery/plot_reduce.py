@@ -1,9 +1,10 @@
 """Session 3: reduce, over any function of two numbers
 ===================================================
 
-The third loop of a tensor library folds an axis, beside the two that change cells and join them (``plot_map_zip.py``):
-a number to begin with, and a function that joins what there is so far with the next cell. Which number it may begin
-with, each function says in its own way, and the broken twin says it wrongly: on most inputs it is right.
+The third loop of a tensor library folds an axis, beside the one that changes cells (``plot_map.py``) and the one that
+joins those of two arrays (``plot_zip.py``): a number to begin with, and a function that joins what there is so far with
+the next cell. Which number it may begin with depends on the function: it is the one that changes no other. The broken
+twin begins with another one, and is right on most inputs.
 
 Run it: ``python examples/gallery/plot_reduce.py`` (needs a C compiler).
 """

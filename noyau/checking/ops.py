@@ -145,7 +145,7 @@ def check_together(
     every = [part for own in parts for part in own]
     order = sorted(range(len(every)), key=lambda number: every[number].rank)
     if share and is_of_use() and sum(part.is_slow for part in every) > 1:
-        prepare({part.what.language for part in every if part.what is not None})
+        prepare({part.what.language for part in every if isinstance(part.what, HandKernel)})
     patience_s = SLOW_S + sum(wishes.patience_s + 9 * wishes.budget_s for _, wishes in asked)
     run = partial(_run, [every[number] for number in order], say)
     stay = [place for place, number in enumerate(order) if every[number].stays]
