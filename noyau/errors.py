@@ -38,6 +38,10 @@ class InputError(NoyauError, ValueError):
     """The arrays or sizes that were given do not fit the model."""
 
 
+class OutsideError(InputError, IndexError):
+    """An index that was given is outside the axis that it looks into."""
+
+
 class BuildError(NoyauError, RuntimeError):
     """No compiler was found, or the compiler refused a text."""
 

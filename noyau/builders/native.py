@@ -13,7 +13,7 @@ import numpy as np
 
 from noyau.builders.guards import PLAIN, SCRATCH_POISONS, Guarded, poison_of, words
 from noyau.dtypes import DType, extents_and_strides, from_number
-from noyau.errors import BuildError, CheckError, InputError, UnsupportedError
+from noyau.errors import BuildError, CheckError, InputError, OutsideError, UnsupportedError
 
 _I64 = ctypes.c_int64
 _I32 = ctypes.c_int32
@@ -255,7 +255,7 @@ class Native:
 
     def _refuse(self, status: int) -> None:
         if status in _STATUSES:
-            raise InputError(f"{self.name}: {_STATUSES[status]}")
+            raise (OutsideError if status == 1 else InputError)(f"{self.name}: {_STATUSES[status]}")
         if status:
             raise CheckError(f"{self.name} returned the status {status}, which has no meaning")
 

@@ -27,7 +27,7 @@ from noyau.builders.native import Empty, Order, has_layout
 from noyau.builders.numba_plans import Plan, parameters_of, plan
 from noyau.builders.numba_threads import shared
 from noyau.dtypes import DType
-from noyau.errors import BuildError, CheckError, InputError, MissingExtraError
+from noyau.errors import BuildError, CheckError, InputError, MissingExtraError, OutsideError
 from noyau.ir.loops import Buffer, Kernel, Role
 from noyau.ir.running import bind_sizes
 
@@ -261,7 +261,7 @@ class Compiled:
 
     def _refuse(self, status: int | None) -> None:
         if status in _STATUSES:
-            raise InputError(f"{self.name}: {_STATUSES[status]}")
+            raise OutsideError(f"{self.name}: {_STATUSES[status]}")
         if status:
             raise CheckError(f"{self.name} returned the status {status}, which has no meaning")
 

@@ -129,7 +129,21 @@ def _with_parameters(kernel: HandKernel, plain: Callable[..., Any]) -> HandKerne
         told = f"takes {unknown} by name, and nothing gives it"
         raise SignatureError(f"{kernel.called} {told}; say constants={{{unknown!r}: ...}}, or give it a default")
     required = tuple(p.name for p in lacking if p.name in named and p.kind is not p.POSITIONAL_ONLY)
-    return replace(kernel, taken=frozenset(p.name for p in parameters), required=required)
+    made = replace(kernel, taken=frozenset(p.name for p in parameters), required=required)
+    _require_taken(made)
+    return made
+
+
+def _require_taken(kernel: HandKernel) -> None:
+    """SignatureError for a constant of its own that nobody asks for."""
+    usage, called = kernel.usage, kernel.called
+    functions = [each for each in (usage.launch, usage.args, usage.init) if callable(each)]
+    asked = {name for function in functions for name in parameters_of(function, called)}
+    idle = next((name for name in usage.constants if not kernel.takes(name) and name not in asked), None)
+    if idle is not None:
+        raise SignatureError(
+            f"constants= of {called} names {idle}, and it takes no {idle}; let a parameter be named so"
+        )
 
 
 def _only_function(written: Written, target: Target) -> str:

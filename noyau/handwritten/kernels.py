@@ -69,7 +69,7 @@ class Target:
         return tuple(dict.fromkeys((*ends, *sizes, *self.constants)))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class HandKernel:
     """One hand-written kernel. `text` is its source, `entry` its function there, `function` what is called where it is
     Python; `place`: the file and the line, as far as they are known. `prototype`: of a text in C. `taken`: the names of
@@ -86,6 +86,9 @@ class HandKernel:
     prototype: Prototype | None = None
     taken: frozenset[str] | None = None
     required: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.called} in {self.language}, {self.place}>"
 
     @property
     def called(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any, assert_never
 import numpy as np
 
 from noyau.dtypes import DType, from_numpy
-from noyau.errors import GraphError, InputError
+from noyau.errors import GraphError, InputError, OutsideError
 from noyau.ir.binding import bind, extend, require
 from noyau.ir.dims import Dim
 from noyau.ir.graph import (
@@ -211,7 +211,7 @@ class Evaluator:
                 where = operands[entry.input][at] if at else np.broadcast_to(operands[entry.input], target)
                 extent = operands[0].shape[axis]
                 if where.size and (where.min() < 0 or where.max() >= extent):
-                    raise InputError(f"an index is outside [0, {extent}) along axis {axis} of a gather")
+                    raise OutsideError(f"an index is outside [0, {extent}) along axis {axis} of a gather")
             else:
                 where = np.broadcast_to(entry.evaluate(axes), target)
             found.append(where)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from noyau.dtypes import DType, extents_and_strides, from_numpy
-from noyau.errors import GraphError, InputError
+from noyau.errors import GraphError, InputError, OutsideError
 from noyau.ir.dims import Shape
 from noyau.ir.loops import Alloc, Kernel, Role, Space
 from noyau.ir.operators import OPERATORS
@@ -220,7 +220,7 @@ class Running:
 
     def require(self, index: int, extent: int) -> None:
         if not 0 <= index < extent:
-            raise InputError(f"{self.kernel.name}: index out of bounds: {index} is not in [0, {extent})")
+            raise OutsideError(f"{self.kernel.name}: index out of bounds: {index} is not in [0, {extent})")
 
     def cast(self, value: Any, dtype: DType) -> Any:
         return value != 0 if dtype is DType.BOOL else value.astype(dtype.compute.numpy)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -15,6 +16,12 @@ from noyau.signatures.types import Family, Instance, Rest, Signature, Term, brie
 
 Array = np.ndarray
 _WEAK = {bool: DType.BOOL, int: DType.I64, float: DType.F64}  # Python numbers, and their dtypes where nothing else says
+_OTHERS = {
+    "c": "complex numbers are not computed with: give .real and .imag",
+    "O": "its cells are objects: .astype(np.float32) makes them numbers",
+}
+_USUAL = {Family.FLOAT: DType.F32, Family.INT: DType.I64}  # what another dtype is cast to
+_NONE: Mapping[Family, DType] = MappingProxyType({})
 TAKES = {"float": (int, float), "int": (int,), "uint": (int,), "bool": (bool,)}
 
 
@@ -94,7 +101,7 @@ def _admitted(terms: Sequence[Term], arguments: Sequence[object]) -> tuple[Array
     for term, given in strong:
         array = _array(given)
         if array is None or dtype_fault(term, dtype_of(array), families) or rank_fault(term, array.ndim, axes):
-            raise _misfit(term, given, fitting)
+            raise _misfit(term, given, fitting, families)
         fitting.append((term, array))
         if isinstance(term.element, Family):
             families[term.element] = dtype_of(array)
@@ -137,21 +144,40 @@ def _scalar(term: Term, given: object, families: dict[Family, DType], fitting: S
         return np.array(given).astype(dtype.numpy)
 
 
-def _misfit(term: Term, given: object, fitting: Sequence[tuple[Term, Array]]) -> SignatureError:
+def _misfit(
+    term: Term, given: object, fitting: Sequence[tuple[Term, Array]], families: Mapping[Family, DType] = _NONE
+) -> SignatureError:
     told = told_bindings([each for each, _ in fitting], [array for _, array in fitting])
     lines = [f"{t.name}: {describe(a)} binds {line}" for (t, a), line in zip(fitting, told, strict=True) if line]
-    remedy = _remedy(term, given)
+    remedy = _remedy(term, given, families)
     return SignatureError("; ".join([*lines, f"{term.name}: {describe(given)} does not fit {brief(term)}", *remedy]))
 
 
-def _remedy(term: Term, given: object) -> list[str]:
+def _remedy(term: Term, given: object, families: Mapping[Family, DType]) -> list[str]:
     """What would do where nothing is wrong but how the numbers are held."""
     if isinstance(given, np.ma.MaskedArray):
         return ["fill its gaps: .filled(0)"]
     if isinstance(given, np.ndarray) and not given.dtype.isnative:
         return ["its bytes are in the other order: .astype(x.dtype.newbyteorder('='))"]
+    if isinstance(given, np.ndarray | np.generic):
+        return _cast(term, given, families)
     is_listed = isinstance(given, list | tuple) or (type(given) in _WEAK and term.dims is not None)
     return ["give an array: np.asarray(..., dtype)"] if is_listed else []
+
+
+def _cast(term: Term, given: Array | np.generic, families: Mapping[Family, DType]) -> list[str]:
+    """What makes a dtype one that fits."""
+    dtype = from_numpy(given.dtype)
+    if dtype in (None, DType.OTHER):
+        return [_OTHERS.get(given.dtype.kind, "what may be given are bools, integers and floats")]
+    element = term.element
+    if dtype.is_float8 and isinstance(element, Family):
+        return [f"no family has float8: sign it as {dtype.value}"]
+    wanted = families.get(element, _USUAL.get(element)) if isinstance(element, Family) else element
+    if wanted is None or not dtype_fault(term, dtype, families):
+        return []
+    of = "" if wanted is DType.BOOL else "np." if wanted.numpy.isbuiltin == 1 else "ml_dtypes."
+    return [f"cast it: .astype({of}{wanted.numpy.name})"]
 
 
 def _integers(signature: Signature, arrays: Sequence[Array]) -> dict[str, int]:

@@ -170,3 +170,9 @@ def test_what_nothing_gives_is_refused():
     with pytest.raises(SignatureError, match=told):
         op.kernel(asking)
     op.kernel(asking, constants={"blocks": 3})
+
+
+def test_a_kernel_shows_itself_in_a_line():
+    op = op_of("f32[n] -> f32[n]", "x")
+    kernel = op.kernel("void f(const float *x, float *out, long n) {}", language="c", entry="f")
+    assert repr(kernel) == "<kernel op[f] in c, a text>"

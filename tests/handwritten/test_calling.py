@@ -205,7 +205,12 @@ def test_what_args_leaves_of_a_kernels_constants_goes_by_name():
     assert np.allclose(guarded(last, args=lambda x0, out, n: (x0, out, n), **constants)[0], X * 15)
     assert np.allclose(guarded(last, args=lambda x0, out, n, BLOCK: (x0, out, n, BLOCK + 1), **constants)[0], X * 20)
     assert np.allclose(guarded(named, args=lambda x0, out: (x0, out), **constants)[0], X * 3)
-    assert np.allclose(guarded(fewer, args=lambda x0, out: (x0, out), **constants)[0], X)
+    assert np.allclose(guarded(fewer, args=lambda x0, out, BLOCK: (x0, out), **constants)[0], X)
+
+
+def test_a_constant_that_nobody_takes_is_refused():
+    with pytest.raises(SignatureError, match=r"constants= of op\[k\] names BLOCK, and it takes no BLOCK"):
+        guarded(lambda x0, out: None, constants={"BLOCK": 3})
 
 
 def test_constants_go_by_name():

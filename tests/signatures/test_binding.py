@@ -58,7 +58,7 @@ def test_the_message_shows_what_the_others_bind():
         (
             "float[n], float[n] -> float[n]",
             (f32(4), f64(4)),
-            "x0: f32[4] binds float=f32, n=4; x1: f64[4] does not fit float[n]",
+            "x0: f32[4] binds float=f32, n=4; x1: f64[4] does not fit float[n]; cast it: .astype(np.float32)",
         ),
         (
             "float[*batch, n], float[*batch] -> float",
@@ -76,14 +76,34 @@ def test_the_message_shows_what_the_others_bind():
             "x1: f32[0] binds k=0; x0: f32[8, 2] binds n=8 and does not fit f32[n, n // k]",
         ),
         ("f32[n], f32[k], f32[n // k + m] -> f32", (f32(8), f32(0), f32(3)), "a dim is divided by 0 where n=8, k=0"),
-        ("int[n] -> int[n]", (f32(4),), "x0: f32[4] does not fit int[n]"),
-        ("f32[n] -> f32[n]", (np.zeros(3, np.complex64),), "x0: complex64[3] does not fit f32[n]"),
+        ("int[n] -> int[n]", (f32(4),), "x0: f32[4] does not fit int[n]; cast it: .astype(np.int64)"),
+        (
+            "f32[n] -> f32[n]",
+            (np.zeros(3, np.complex64),),
+            "x0: complex64[3] does not fit f32[n]; complex numbers are not computed with: give .real and .imag",
+        ),
+        ("bf16[n] -> bf16[n]", (f32(4),), "x0: f32[4] does not fit bf16[n]; cast it: .astype(ml_dtypes.bfloat16)"),
+        ("bool[n] -> bool[n]", (f32(4),), "x0: f32[4] does not fit bool[n]; cast it: .astype(bool)"),
+        (
+            "any[n] -> any[n]",
+            (np.zeros(3, DType.F8E5M2.numpy),),
+            "x0: f8e5m2[3] does not fit any[n]; no family has float8: sign it as f8e5m2",
+        ),
+        (
+            "f32[n] -> f32[n]",
+            (np.zeros(3, "U2"),),
+            "x0: str64[3] does not fit f32[n]; what may be given are bools, integers and floats",
+        ),
         (
             "f32[n] -> f32[n]",
             (np.zeros(3, ">f4"),),
             "x0: >f4[3] does not fit f32[n]; its bytes are in the other order: .astype(x.dtype.newbyteorder('='))",
         ),
-        ("any[n] -> any[n]", (np.zeros(3, object),), "x0: object[3] does not fit any[n]"),
+        (
+            "any[n] -> any[n]",
+            (np.zeros(3, object),),
+            "x0: object[3] does not fit any[n]; its cells are objects: .astype(np.float32) makes them numbers",
+        ),
         ("f32[n] -> f32[n]", ([1.0, 2.0],), "x0: a list does not fit f32[n]; give an array: np.asarray(..., dtype)"),
         ("f32[n] -> f32[n]", (None,), "x0: a NoneType does not fit f32[n]"),
         (
@@ -92,7 +112,11 @@ def test_the_message_shows_what_the_others_bind():
             "x0: a masked array does not fit f32[n]; fill its gaps: .filled(0)",
         ),
         ("f32[] -> f32", (1.0,), "x0: 1.0 does not fit f32[]; give an array: np.asarray(..., dtype)"),
-        ("f32[n], f32 -> f32", (f32(4), np.float64(1)), "x0: f32[4] binds n=4; x1: f64 does not fit f32"),
+        (
+            "f32[n], f32 -> f32",
+            (f32(4), np.float64(1)),
+            "x0: f32[4] binds n=4; x1: f64 does not fit f32; cast it: .astype(np.float32)",
+        ),
         ("f32[n], f32 -> f32", (f32(4), True), "x0: f32[4] binds n=4; x1: True does not fit f32"),
         ("i8 -> i8", (200,), "x0: 200 does not fit i8"),
         ("u8 -> u8", (-1,), "x0: -1 does not fit u8"),

@@ -14,7 +14,7 @@ import numpy as np
 from noyau.builders.native import Native
 from noyau.dispatching.layouts import PACKED, Layout, Order
 from noyau.dtypes import DType
-from noyau.errors import CheckError, InputError
+from noyau.errors import CheckError, InputError, OutsideError
 from noyau.runtimes.numpy import plain
 from noyau.runtimes.numpy.library import Library, library, reads_scalars
 from noyau.runtimes.numpy.memory import LEAST_BYTES, empty
@@ -24,7 +24,7 @@ _ARRAYS, _NUMBERS = 1, {bool: 2, int: 4, float: 8}
 _PATIENCE: Any = 10_000  # attempts to find a cell that two arrays share
 _FAILURES = (
     (CheckError, "returned the status 0"),
-    (InputError, "an index is outside the axis that it looks into"),
+    (OutsideError, "an index is outside the axis that it looks into"),
     (MemoryError, "there is not enough memory for its scratch"),
     (CheckError, "returned a status that has no meaning"),
 )
@@ -68,9 +68,9 @@ class Door:
     Results are written to `out` where it is given, an array or a tuple of them, of the very dtypes and shapes; it is
     what is returned. Where one is not packed, the kernel writes to memory of its own, which is then copied.
 
-    A call raises InputError where `out` does not fit, shares memory with an argument or may not be written, or an index
-    is out of bounds; MemoryError; CheckError for a status without a meaning. Making it raises BuildError where the
-    library cannot be loaded, CheckError where the kernel takes or gives something else.
+    A call raises InputError where `out` does not fit, shares memory with an argument or may not be written,
+    OutsideError where an index is out of bounds; MemoryError; CheckError for a status without a meaning. Making it
+    raises BuildError where the library cannot be loaded, CheckError where the kernel takes or gives something else.
     """
 
     def __init__(
@@ -205,7 +205,8 @@ def write(called: str, made: Any, out: Any, arguments: Sequence[Any]) -> Any:
     argument or with another."""
     results, targets = (each if isinstance(each, tuple) else (each,) for each in (made, out))
     if len(targets) != len(results):
-        raise InputError(f"{called} has {len(results)} results, and out= has {len(targets)}")
+        counted = f"has {len(results)} result{'' if len(results) == 1 else 's'}, and out= has {len(targets)}"
+        raise InputError(f"{called} {counted}; give an array, or a tuple of one for each result")
     for at, (result, target) in enumerate(zip(results, targets, strict=True)):
         name = "out" if len(results) == 1 else f"out[{at}]"
         fault = misfit(np.asarray(result), target)

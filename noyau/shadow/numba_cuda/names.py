@@ -46,7 +46,8 @@ def stand_ins(device: Device) -> dict[int, Any]:
 
 
 def conversion_of(meant: Any) -> Callable[..., Any] | None:
-    """What stands in place of an integer type of NumPy or Numba that is called: on a device it wraps around."""
+    """What stands in place of an integer type of NumPy or Numba that is called. On a device an integer wraps around,
+    a float that is too large becomes the largest one of 32 bits or more, and NaN 0."""
     if isinstance(meant, type) and issubclass(meant, np.integer):
         dtype = np.dtype(meant)
     elif isinstance(meant, numba.types.Integer):
@@ -54,9 +55,13 @@ def conversion_of(meant: Any) -> Callable[..., Any] | None:
     else:
         return None
 
+    limits = np.iinfo(dtype if dtype.itemsize >= np.dtype(np.int32).itemsize else np.int32)
+
     def converted(value: Any = 0) -> Any:
-        whole = int(value) if math.isfinite(value) else 0  # of NaN and infinity: undefined
-        return dtype.type(fitted(whole, dtype))
+        whole = value
+        if isinstance(value, float | np.floating):
+            whole = 0 if math.isnan(value) else int(min(max(float(value), limits.min), limits.max))
+        return dtype.type(fitted(int(whole), dtype))
 
     return converted
 

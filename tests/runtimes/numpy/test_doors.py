@@ -11,7 +11,7 @@ import pytest
 
 from noyau.dispatching.layouts import INNER, PACKED, STRIDED, Layout, Order, layout_of, lie
 from noyau.dtypes import DType
-from noyau.errors import BuildError, CheckError, InputError
+from noyau.errors import BuildError, CheckError, InputError, OutsideError
 from noyau.runtimes.numpy import doors
 from noyau.runtimes.numpy import library as module
 from noyau.runtimes.numpy.doors import MISS, Argument, Door, in_python
@@ -242,7 +242,7 @@ def test_an_index_out_of_bounds_names_the_op():
     through = door_of(taken, "f32[n], i64[m] -> f32[m]")
     x, at = np.arange(5, dtype=np.float32), np.array([0, 4])
     assert [*through((x, at))] == [0, 4]
-    with pytest.raises(InputError, match=r"taken: an index is outside the axis that it looks into"):
+    with pytest.raises(OutsideError, match=r"taken: an index is outside the axis that it looks into"):
         through((x, np.array([0, 5])))
 
 

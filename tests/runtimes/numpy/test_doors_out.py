@@ -89,7 +89,7 @@ def test_arguments_of_another_key_miss_first(one):
         (lambda x: np.empty((3, 5), np.float32), r"added: out is float32\[3, 5\], and the result is float32\[3, 4\]"),
         (lambda x: np.empty((3, 4), ">f4"), r"added: out is >f4\[3, 4\], and the result is float32\[3, 4\]"),
         (lambda x: [1.0], r"added: out is list, and results are written to NumPy arrays"),
-        (lambda x: (x, x), r"added has 1 results, and out= has 2"),
+        (lambda x: (x, x), r"added has 1 result, and out= has 2; give an array, or a tuple"),
         (lambda x: x, "added: out shares memory with an argument or another result; give it its own"),
         (lambda x: x[::-1], "added: out shares memory with an argument"),
         (lambda x: x.base[:12].reshape(3, 4), "added: out shares memory with an argument"),

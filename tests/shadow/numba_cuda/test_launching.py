@@ -220,3 +220,22 @@ def test_fields_of_records_are_watched_each_on_its_own():
 def test_a_field_that_is_an_array_is_refused():
     with pytest.raises(UnsupportedError, match=r"^the field x of a record is an array, which cannot be watched"):
         seen_of(shifted, (1, 1), np.zeros(3, [("x", "f4", 2)]))
+
+
+@cuda.jit
+def converts(x, whole, short, few):
+    i = cuda.grid(1)
+    if i < x.size:
+        whole[i] = np.int32(x[i])
+        short[i] = np.int16(x[i])
+        few[i] = np.uint8(x[i])
+
+
+def test_floats_become_integers_as_on_a_device():
+    x = np.array([np.inf, -np.inf, np.nan, 2.0**31, -3e9, 70000.0, -1.5, 258.7], np.float32)
+    whole, short, few = (np.zeros(8, dtype) for dtype in (np.int32, np.int16, np.uint8))
+    seen_of(converts, (1, 8), x, whole, short, few)
+    most, least = 2**31 - 1, -(2**31)
+    assert whole.tolist() == [most, least, 0, most, least, 70000, -1, 258]
+    assert short.tolist() == [-1, 0, 0, -1, 0, 70000 - 65536, -1, 258]
+    assert few.tolist() == [255, 0, 0, 255, 0, 70000 % 256, 255, 2]
