@@ -142,8 +142,12 @@ def loaded_again(kernel: Kernel, launch: Launch) -> Again | None:
     if passes_over(body) or len(folded) != 1 or is_dear(folded[0][1]):
         return None
     found = tile_of(folded[0][0])
-    read, again = ({e.buffer for e in every_expression(s) if isinstance(e, Load)} for s in (folded[0][1], written))
-    cells = {buffer.name: buffer.dtype.bytes for buffer in kernel.of(Role.INPUT) if buffer.name in read & again}
+    read, again = (
+        {(e.buffer, e.where is None) for e in every_expression(s) if isinstance(e, Load)}
+        for s in (folded[0][1], written)
+    )
+    alike = {name for name, _ in read & again}  # what is read under a condition is not what was held without one
+    cells = {buffer.name: buffer.dtype.bytes for buffer in kernel.of(Role.INPUT) if buffer.name in alike}
     if found is None or not cells:
         return None
     led = "ALIGN == 1 and " if any(tile.how == "aligns" for tile in tiles_in(body)) else ""

@@ -269,6 +269,12 @@ def test_the_interpreter_takes_what_compiles(op, arrays):
     assert all(np.allclose(one, other, rtol=1e-15) for one, other in zip(got, wanted, strict=True))
 
 
+def test_rows_that_are_folded_in_part_are_not_loaded_to_be_held():
+    """What is written reads them under a condition, which is another load: whether to load again is not asked."""
+    assert "AGAIN" not in beside_its_sum.source("triton")
+    assert "evict_last" in beside_its_sum.source("triton")  # of rows that are read in tiles, twice
+
+
 def test_rows_beside_sums_of_all_run_in_parallel():
     text = beside_sums.source("triton")
     assert "for i0 in " not in text
