@@ -51,6 +51,14 @@ def test_a_wrong_kernel_fails_with_the_report(pytester):
     assert "Traceback" not in found.stdout.str()
 
 
+def test_what_is_asked_wrongly_is_one_error_without_lines_of_noyau(pytester):
+    found = outcomes(pytester, OPS.replace("FACTOR", "2").replace('"n": 50', '"m": 50'), failed=1)
+    found.stdout.re_match_lines(
+        [r">.*noyau_check\(double", r"E .*SignatureError: double has no size m; its sizes are: n"]
+    )
+    assert "attempts.py" not in found.stdout.str()
+
+
 def test_what_cannot_run_here_is_skipped(pytester):
     text = OPS[: OPS.index("@double.kernel")] + OPS[OPS.index("def test_") :]
     text = text.replace("def test_", 'double.kernel("__global__ void f() {}", language="cuda", entry="f")\n\ndef test_')
