@@ -6,7 +6,7 @@ import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from math import inf
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from noyau.signatures.binding import Bound, bind
 from noyau.signatures.types import Signature
 
 Array = np.ndarray
+Made: TypeAlias = dict[int, tuple[Chosen, Entry | None]]  # a door for each choice, by its id
 DOORS = 8  # kept for the same constants; the last one that was made comes first
 
 
@@ -43,15 +44,13 @@ class Calls:
         self.choosing, self.token = Choosing(description), new_token(description.name)
         self.plain: tuple[Entry, ...] = ()
         self.others: dict[Any, tuple[Entry, ...]] = {}
-        self.made: dict[int, tuple[Chosen, Entry | None]] = {}  # a door for each choice, by its id
+        self.made: Made = {}
         self.unwarned = threading.Lock()  # whoever takes it warns
 
     def forget(self) -> None:
         """Decide anew at the next call: winners were recorded, or a kernel was checked."""
-        self.choosing.chosen.clear()
-        self.others.clear()
-        self.made.clear()
-        self.plain = ()
+        self.choosing.forget()
+        self.made, self.others, self.plain = {}, {}, ()
         if self.tensors is not None:
             self.tensors.forget()
 
@@ -90,9 +89,9 @@ class Calls:
         bound, known = bind(self.signature, given, sizes, self.description.name), self.all(constants)
         if runs_as_written():
             return self.finished(self.written(bound, known), bound, out)
-        wanted = wanted_by(self.signature, bound, known)
+        wanted, kept = wanted_by(self.signature, bound, known), self.made
         chosen = self.choosing.choose(wanted)
-        made = self.through_door(chosen, constants, tuple(given), out)
+        made = self.through_door(chosen, kept, constants, tuple(given), out)
         if made is not MISS:
             return made
         choice = chosen.at(_largest(bound))
@@ -106,26 +105,31 @@ class Calls:
         """Every constant, those at their defaults too."""
         return {**self.description.reference.constants, **constants}
 
-    def through_door(self, chosen: Chosen, constants: Mapping[str, Any], given: tuple[Any, ...], out: Any) -> Any:
-        """The results by a door that is kept from now on, or MISS."""
-        door = self.door(chosen)
+    def through_door(
+        self, chosen: Chosen, kept: Made, constants: Mapping[str, Any], given: tuple[Any, ...], out: Any
+    ) -> Any:
+        """The results by a door that is kept from now on, or MISS. `kept`: the doors that there were when it was
+        chosen; where they were forgotten meanwhile, so is this one."""
+        door = self.door(chosen, kept)
         made = MISS if door is None else door(given, out)
-        if made is MISS or chosen.until < inf or id(chosen) not in self.made:
+        if made is MISS or chosen.until < inf or id(chosen) not in kept or kept is not self.made:
             return made
         if constants:
             key = frozen(constants)
             self.others[key] = _first(door, self.others.get(key, ()))
         else:
             self.plain = _first(door, self.plain)
+        if kept is not self.made:  # between the question above and now
+            self.others, self.plain = {}, ()
         return made
 
-    def door(self, chosen: Chosen) -> Entry | None:
+    def door(self, chosen: Chosen, kept: Made) -> Entry | None:
         """The door to what was chosen, the same one for all threads; kept unless there was no room for its C."""
-        found = self.made.get(id(chosen))
+        found = kept.get(id(chosen))
         if found is None:
             found = chosen, entry(self.description.name, self.signature, chosen)
             if not library.awaits_room():
-                found = self.made.setdefault(id(chosen), found)
+                found = kept.setdefault(id(chosen), found)
         return found[1]
 
     def written(self, bound: Bound, constants: Mapping[str, Any]) -> list[Array]:

@@ -94,12 +94,17 @@ class Choosing:
         return self.once.made(key, lambda: self.known(key, wanted), lambda: self.anew(key, wanted))
 
     def anew(self, key: Key, wanted: Wanted) -> Chosen:
-        """The choice for a key, which is known from now on."""
+        """The choice for a key, which is known from now on, unless it is forgotten while it is made."""
+        chosen = self.chosen
         with aloud(self.description, lambda: self.asked.get(key, ())):
             found = self.decided(wanted, key)
         now = monotonic()
-        self.chosen[key] = [*(each for each in self.chosen.get(key, ()) if each.until > now), found]
+        chosen[key] = [*(each for each in chosen.get(key, ()) if each.until > now), found]
         return found
+
+    def forget(self) -> None:
+        """Decide anew, also what a thread is deciding now."""
+        self.chosen = {}
 
     def known(self, key: Key, wanted: Wanted) -> Chosen | None:
         """What was chosen before and holds for these sizes."""
