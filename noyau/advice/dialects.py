@@ -15,7 +15,6 @@ from noyau.advice.walking import Walk
 _AXES = "xyz"
 _FLOATS = {"float16": 16, "float32": 32, "float64": 64, "half": 16, "float": 32, "double": 64}
 _INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "intp": 64, "int": 64}
-_ZEROS = frozenset({"zeros", "full", "zeros_like"})
 _FOLDS = frozenset({"sum", "max", "min"})
 
 

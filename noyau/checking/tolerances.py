@@ -18,11 +18,6 @@ def require_tolerance(tolerance: float | None) -> None:
         raise InputError(f"the tolerance is {tolerance!r}; give a number above 0, such as 1e-3")
 
 
-def told_tolerance(tolerance: float | None) -> str:
-    """What is allowed, in words, where a user chose it."""
-    return "" if tolerance is None else f"allowed by request: {tolerance:g} * max(1, |want|)"
-
-
 def trial(graph: Graph, kernel: KernelFunction, tolerance: float | None, spelt: Spelt | None = None) -> Trial:
     """What judges a kernel: by the certificate, or by a tolerance."""
     return Trial(graph, kernel, spelt) if tolerance is None else TolerantTrial(graph, kernel, tolerance)

@@ -231,12 +231,7 @@ def _add(left: Dim, right: Dim) -> Dim:
 
 @lru_cache(maxsize=65536)
 def _multiply(left: Dim, right: Dim) -> Dim:
-    factors: dict[Monomial, int] = {}
-    for a, x in left.terms:
-        for b, y in right.terms:
-            monomial = tuple(sorted(a + b, key=str))
-            factors[monomial] = factors.get(monomial, 0) + x * y
-    return _rejoin(_collect(factors))
+    return _rejoin(_raw_multiply(left, right))
 
 
 def _rejoin(dim: Dim) -> Dim:
@@ -254,6 +249,7 @@ def _rejoin(dim: Dim) -> Dim:
 
 
 def _raw_multiply(left: Dim, right: Dim) -> Dim:
+    """The product, with c * (r // c) + r % c as it is."""
     factors: dict[Monomial, int] = {}
     for a, x in left.terms:
         for b, y in right.terms:

@@ -6,7 +6,7 @@ from noyau.dtypes import DType, from_onnx
 from noyau.errors import UnsupportedError
 from noyau.frontends.onnx.reductions import mean
 from noyau.frontends.onnx.sites import Importer, Site
-from noyau.ir.dims import Dim, Shape
+from noyau.ir.dims import Dim
 from noyau.ir.graph import Node
 
 
@@ -41,15 +41,6 @@ def root_mean_square(site: Site, value: Node, axes: tuple[int, ...], epsilon: fl
     square = mean(site, site.apply("multiply", value, value), axes)
     spread = site.apply("sqrt", site.apply("add", square, site.like(epsilon, square)))
     return site.apply("divide", value, spread), site.apply("reciprocal", spread)
-
-
-def _demand_one_way(site: Site, shape: Shape, whole: Shape) -> None:
-    """That a shape is broadcast to another one, which stays as it is."""
-    if len(shape) > len(whole):
-        raise UnsupportedError(f"{site.op} is given a scale or a bias of a higher rank than its input")
-    for dim, extent in zip(shape, whole[len(whole) - len(shape) :], strict=True):
-        if dim != Dim.of(1):
-            site.demand_equal(dim, extent)
 
 
 def _batch_normalization(site: Site) -> Node:
