@@ -74,16 +74,19 @@ class Memory:
         self.node, self.version = FUNCTIONS["overwritten"](tape, self.node, index, part), self.version + 1
 
 
-class Reshaped:
-    """The cells of an array in C order under another shape, as memory of arrays that are views of it."""
+class Window:
+    """Cells of an array as memory of arrays that are views of it: under another shape, or at places that are looked up.
+    `read` makes their value of the array, `replaced` that of the array of theirs."""
 
-    def __init__(self, whole: Traced, shape: Shape, *, packed: bool) -> None:
-        self.whole, self.shape, self.packed = whole, shape, packed
+    def __init__(
+        self, whole: Traced, read: Callable[[], Node], replaced: Callable[[Node], Node], *, packed: bool = False
+    ) -> None:
+        self.whole, self.read, self.replaced, self.packed = whole, read, replaced, packed
         self.owner: str = whole.memory.owner
 
     @property
     def node(self) -> Node:
-        return self.whole.tape.reshape(self.whole.node, self.shape)
+        return self.read()
 
     @property
     def version(self) -> int:
@@ -91,7 +94,7 @@ class Reshaped:
 
     def write(self, tape: Tape, index: Shape, part: Node) -> None:
         made = FUNCTIONS["overwritten"](tape, self.node, index, part)
-        FUNCTIONS["write"](self.whole, tape.reshape(made, self.whole.node.shape))
+        FUNCTIONS["write"](self.whole, self.replaced(made))
 
 
 class Traced(NDArrayOperatorsMixin):
@@ -99,13 +102,15 @@ class Traced(NDArrayOperatorsMixin):
 
     `memory`: the cells that it sees, at `index` where it is a view. `scalar`: one of NumPy's scalars, which cannot be
     changed in place. `fixed`: why it may not be written, where it may not. `sure`: False where NumPy makes a view or a
-    copy, as the memory lies. `looks`: whether it was made as a view."""
+    copy, as the memory lies. `looks`: whether it was made as a view. `either`: it is a scalar, or, as an argument may
+    be, an array of no axes."""
 
     __array_priority__ = 1000
 
     def __init__(self, tape: Tape, node: Node, *, owner: str = "", scalar: bool = False) -> None:
         self.tape, self.scalar, self.fixed, self.sure, self.looks = tape, scalar, "", True, False
-        self.memory: Memory | Reshaped = Memory(node, owner)
+        self.either = False
+        self.memory: Memory | Window = Memory(node, owner)
         self.index = indices(len(node.shape))
         self._node, self._seen, self._dtype, self._shape = node, 0, node.dtype, node.shape
 
@@ -134,7 +139,12 @@ class Traced(NDArrayOperatorsMixin):
         plain = name == "reshape" and _is_split(other._shape, self._shape)
         self.sure = other.sure and (name not in MAYBE or plain or (name != "in_order" and packed))
         if self.sure and name in RESHAPED and not same_but_ones(other._shape, self._shape):
-            self.memory = Reshaped(other, self._shape, packed=packed)
+            self.memory = Window(
+                other,
+                lambda: self.tape.reshape(other.node, self._shape),
+                lambda node: self.tape.reshape(node, other._shape),
+                packed=packed,
+            )
         else:
             seen = {index_name(axis): dim for axis, dim in enumerate(index)}
             self.memory = other.memory
@@ -146,6 +156,10 @@ class Traced(NDArrayOperatorsMixin):
         """Notes of a new array in which order its cells lie, or as those of which arrays."""
         self.memory = Memory(self._node, like=like)
         self.memory.in_order = self.memory.in_order or order == "C"
+
+    def see(self, memory: Window) -> None:
+        """Becomes all cells of a window."""
+        self.memory, self._seen, self.looks = memory, memory.version, True
 
     def gaps(self) -> list[tuple[Dim, Dim]] | None:
         """The axes whose neighbours lie further apart than those of packed cells: their extents, and by how much; none
@@ -223,7 +237,11 @@ class Traced(NDArrayOperatorsMixin):
 
     def _like(self, made: Any) -> Any:
         """What a method gives: of a scalar, scalars."""
-        return as_scalars(made) if self.scalar else made
+        if self.scalar:
+            as_scalars(made)
+        if isinstance(made, Traced):
+            made.either = self.either and made.scalar
+        return made
 
     def __getitem__(self, key: Any) -> Any:
         return call("getitem", self, key)
@@ -308,6 +326,14 @@ def _composed(tape: Tape, node: Node, source: Node) -> Shape | None:
     return index
 
 
+def surely_scalar(a: Traced) -> bool:
+    """Whether it is one of NumPy's scalars. UnsupportedError where it may also be an array of no axes."""
+    if a.either:
+        told = "whether an argument is an array of no axes or one of NumPy's scalars is known when it is given"
+        raise UnsupportedError(f"{told}; make a new value, as in x = x + 1")
+    return a.scalar
+
+
 def name_of(function: Any) -> str:
     """The name of a function of NumPy: `sum`, `linalg.norm`."""
     module = getattr(function, "__module__", "") or ""
@@ -332,18 +358,28 @@ def call(name: str, *args: Any, **kwargs: Any) -> Any:
         told = f": {REFUSED[name]}" if name in REFUSED else ""
         raise UnsupportedError(f"np.{name} is not among the functions that are traced{told}")
     made = FUNCTIONS[name](*args, **kwargs)
+    if any(made is each for each in kwargs.values()):  # out=, which stays what it is
+        return made
     source = args[0] if args and isinstance(args[0], Traced) else None
     if name in ARRAYS:
         made = made.as_array()
-    elif name not in VIEWS or (source is not None and source.scalar and name in OWN_METHODS):
+    elif name not in VIEWS or (source is not None and source.scalar and not source.either and name in OWN_METHODS):
         return as_scalars(made)
     if name in VIEWS and source is not None and isinstance(made, Traced) and not (made.scalar or made.looks):
+        return _seen_from(source, made, name)
+    return made
+
+
+def _seen_from(source: Traced, made: Traced, name: str) -> Traced:
+    """A result as a view of its source; of a scalar it sees a copy."""
+    if source.either or not source.scalar:
         made.look_at(source, name)
+        made.sure = made.sure and not source.either
     return made
 
 
 def as_scalars(made: Any) -> Any:
-    """What a function gives, where arrays of no axes are NumPy's scalars."""
+    """What is new of a function, where arrays of no axes are NumPy's scalars."""
     for each in made if isinstance(made, tuple | list) else (made,):
         if isinstance(each, Traced) and not each.ndim:
             each.scalar = True

@@ -10,8 +10,8 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.arrays import FUNCTIONS, METHODS, UFUNCS, Traced
-from noyau.frontends.numpy.indexing import Key, flat_places, is_mask, masked_key, parsed, unmasked
+from noyau.frontends.numpy.arrays import FUNCTIONS, METHODS, UFUNCS, Traced, Window, surely_scalar
+from noyau.frontends.numpy.indexing import Key, flat_places, is_mask, masked_key, parsed, read, unmasked
 from noyau.frontends.numpy.tape import Tape
 from noyau.frontends.numpy.ufuncs import as_node, mapped, traced
 from noyau.ir.dims import Dim, Shape, index_name, indices, same_shape
@@ -25,7 +25,7 @@ def write(target: Traced, value: Node) -> None:
     tape, memory = target.tape, target.memory
     if memory.owner:
         raise UnsupportedError(f"it writes into {memory.owner}; make a new array: a copy, or np.where")
-    if target.scalar or target.fixed or not target.sure:
+    if surely_scalar(target) or target.fixed or not target.sure:
         told = "it writes into what is a view or a copy in NumPy, as the memory lies; write into its source"
         raise UnsupportedError(target.fixed or ("it writes into a scalar" if target.scalar else told))
     full = fitted(tape, value, target.node.shape)
@@ -53,6 +53,8 @@ def setitem(array: Traced, key: Any, value: Any) -> None:
         return
     given = as_node(tape, traced(tape, value), dtype) if not isinstance(value, Traced) else tape.cast(value.node, dtype)
     plan = parsed(array, key)
+    if plan.looked_up and isinstance(value, Traced) and _is_there(array, plan, value):
+        return
     if plan.looked_up:
         memory = Traced(tape, array.node)
         write(array, _scattered(tape, memory, plan, given, None))
@@ -61,6 +63,14 @@ def setitem(array: Traced, key: Any, value: Any) -> None:
     part.scalar = False
     part.look_at(array, "getitem")
     write(part, given)
+
+
+def _is_there(array: Traced, plan: Key, value: Traced) -> bool:
+    """Whether a value is what it would be written into: `a[k] += 1` has written into the view of a at k."""
+    window = value.memory
+    if not isinstance(window, Window) or window.whole.memory is not array.memory or window.whole.index != array.index:
+        return False
+    return value.node is read(array, plan).node and value.index == indices(value.ndim)
 
 
 def write_where(array: Traced, mask: Any, value: Any) -> None:
@@ -208,7 +218,9 @@ def _sliced(tape: Tape, value: Node, axis: int, start: Dim, count: Dim) -> Node:
 
 
 def _fill(array: Traced, value: Any) -> None:
-    setitem(array, Ellipsis, value)
+    """Of one of NumPy's scalars it fills a copy, which nobody sees."""
+    if not surely_scalar(array):
+        setitem(array, Ellipsis, value)
 
 
 def _putmask(array: Traced, mask: Any, values: Any) -> None:
@@ -231,4 +243,5 @@ def _copyto(array: Traced, value: Any, casting: str = "same_kind", where: Any = 
 FUNCTIONS.update(
     {"setitem": setitem, "write": write, "overwritten": overwritten, "putmask": _putmask, "copyto": _copyto}
 )
+FUNCTIONS["scattered"] = lambda a, plan, value: _scattered(a.tape, Traced(a.tape, a.node), plan, value, None)
 METHODS["fill"] = _fill

@@ -140,6 +140,11 @@ def einsum(equation: Any, *operands: Any, out: Any = None, optimize: Any = False
     given = [traced(tape, each) for each in operands]
     terms, result = _spelt(equation, [each.ndim for each in given])
     common = np.result_type(*(each.dtype for each in given)) if dtype is None else np.dtype(dtype)
+    if len(given) == 1 and set(terms[0]) <= set(result) and common == given[0].dtype and out is None:
+        value, term = _once(operands[0] if isinstance(operands[0], Traced) else given[0], terms[0])
+        made = call("transpose", value, [term.index(letter) for letter in result])
+        made.fixed = made.memory.owner and made.fixed
+        return made
     values = [_once(each.astype(common), term) for each, term in zip(given, terms, strict=True)]
     while len(values) > 1:
         (a, first), (b, second), *rest = values
@@ -147,8 +152,6 @@ def einsum(equation: Any, *operands: Any, out: Any = None, optimize: Any = False
         kept = "".join(dict.fromkeys(x for x in first + second if x in wanted))
         values = [(product_of(np.multiply, [a, b], f"{first},{second}->{kept}"), kept), *rest]
     made = _arranged(*values[0], result)
-    if len(operands) == 1:
-        made.fixed = "what np.einsum gives of one operand may be a view in NumPy; take a .copy()"
     return made if out is None else written(np.multiply, made, out)
 
 

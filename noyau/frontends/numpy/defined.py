@@ -17,7 +17,7 @@ from noyau.frontends.numpy.ufuncs import traced
 
 DEFINED = """angle apply_along_axis apply_over_axes block corrcoef cov cumulative_prod cumulative_sum
 diag_indices_from ediff1d geomspace i0 iscomplex isreal isrealobj logspace poly polyadd polyder polydiv polyint polymul
-polysub polyval put_along_axis real_if_close require roots tril_indices_from triu_indices_from unwrap vander
+polysub polyval real_if_close require roots tril_indices_from triu_indices_from unwrap vander
 linalg.cross linalg.diagonal linalg.matrix_norm linalg.matrix_power linalg.multi_dot linalg.outer linalg.trace
 linalg.vector_norm""".split()
 
@@ -55,7 +55,7 @@ class _Converter:
         return made
 
 
-def _defined(name: str) -> Callable[..., Any]:
+def defined(name: str) -> Callable[..., Any]:
     """A function of NumPy, by its own text."""
     function: Any = np
     for part in name.split("."):
@@ -68,5 +68,5 @@ def _defined(name: str) -> Callable[..., Any]:
     return trace
 
 
-FUNCTIONS.update({name: _defined(name) for name in DEFINED})
+FUNCTIONS.update({name: defined(name) for name in DEFINED})
 FUNCTIONS["imag"] = lambda val: call("zeros_like", array_of(val))

@@ -10,8 +10,8 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.arrays import FUNCTIONS, Traced
-from noyau.frontends.numpy.reductions import put_out
+from noyau.frontends.numpy.arrays import FUNCTIONS, Traced, Window
+from noyau.frontends.numpy.reductions import axis_of, put_out
 from noyau.frontends.numpy.sizes import Number
 from noyau.frontends.numpy.tape import Tape
 from noyau.frontends.numpy.ufuncs import as_node, has_traced, mapped, traced
@@ -57,9 +57,17 @@ def getitem(array: Traced, key: Any) -> Any:
     key = unmasked(array, key)
     if is_mask(key):
         return FUNCTIONS["masked"](array, masked_key(array, key))
-    made = read(array, parsed(array, key))
+    plan = parsed(array, key)
+    made = read(array, plan)
     made.scalar = not made.ndim and not any(each is Ellipsis for each in _entries(key))
+    if plan.looked_up and made.ndim and is_view(key):
+        made.see(Window(array, lambda: read(array, plan).node, lambda node: FUNCTIONS["scattered"](array, plan, node)))
     return made
+
+
+def is_view(key: Any) -> bool:
+    """Whether NumPy makes a view by a key: it has numbers, which may be cells of arrays, and no arrays."""
+    return not any(isinstance(e, list | np.ndarray) or (isinstance(e, Traced) and not e.scalar) for e in _entries(key))
 
 
 def _entries(key: Any) -> tuple[Any, ...]:
@@ -176,7 +184,7 @@ def is_mask(key: Any) -> bool:
     """Whether a key is one mask that is only known when it runs."""
     entries = [each for each in _entries(key) if each is not Ellipsis]
     bools = [each for each in entries if isinstance(each, Traced) and each.node.dtype is DType.BOOL]
-    if bools and (len(entries) > 1 or not bools[0].ndim):
+    if bools and len(entries) > 1:
         raise UnsupportedError("a mask of bools beside other indices has a result of unknown shape; use np.where")
     return bool(bools)
 
@@ -203,7 +211,8 @@ def take(array: Any, indices: Any, axis: int | None = None, out: Any = None, mod
     array = FUNCTIONS["asarray"](array) if isinstance(array, Traced) else traced(indices.tape, array)
     if axis is None:
         array, axis = FUNCTIONS["ravel"](array), 0
-    tape, place = array.tape, range(array.ndim)[axis]
+    array = array if array.ndim else FUNCTIONS["ravel"](array)
+    tape, place = array.tape, axis_of(axis, array.ndim)
     if mode != "raise":
         extent = tape.size(array.node.shape[place], DType.I64)
         found = as_node(tape, traced(tape, indices), DType.I64)

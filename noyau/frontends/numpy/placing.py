@@ -11,6 +11,7 @@ from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.arrays import ATTRIBUTES, FUNCTIONS, METHODS, UFUNCS, Traced, call, tape_of
 from noyau.frontends.numpy.assigning import setitem
+from noyau.frontends.numpy.defined import defined
 from noyau.frontends.numpy.functions import where
 from noyau.frontends.numpy.reductions import array_of
 from noyau.frontends.numpy.shapes import diagonal, shape_given
@@ -23,7 +24,7 @@ def _diag(v: Any, k: int = 0) -> Any:
     """np.diag: the diagonal of a matrix, or a matrix of which it is a vector."""
     v = array_of(v)
     if v.ndim == 2:
-        return diagonal(v, k)
+        return call("diagonal", v, k)
     if v.ndim != 1:
         raise ValueError("np.diag takes a vector or a matrix")  # NumPy's own, which np.corrcoef waits for
     square = where(_on_diagonal(v, (v.node.shape[0],) * 2, 0), v, np.zeros((), v.dtype))
@@ -40,13 +41,13 @@ def _fill_diagonal(a: Traced, val: Any, wrap: bool = False) -> None:
     """np.fill_diagonal of matrices, by one number or by as many as it has."""
     if wrap or a.ndim != 2:
         raise UnsupportedError("np.fill_diagonal is traced for matrices, without wrap=")
-    given = call("ravel", traced(a.tape, val))
+    given = call("ravel", traced(a.tape, val)).astype(a.dtype)
     given = given[0] if given.node.shape == (Dim.of(1),) else given
     if given.ndim:
         count = diagonal(a).node.shape[0]
         a.tape.demand_at_most(count, given.node.shape[0])
         given = call("pad", given[: call("size", diagonal(a))], (0, a.shape[1] - call("size", diagonal(a))))
-    FUNCTIONS["write"](a, where(_on_diagonal(a, a.node.shape, 0), given, a).astype(a.dtype).node)
+    FUNCTIONS["write"](a, where(_on_diagonal(a, a.node.shape, 0), given, a).node)
 
 
 def _piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Any:
@@ -89,6 +90,14 @@ def _put(a: Traced, ind: Any, v: Any, mode: str = "raise") -> None:
     setitem(_flat(a), np.asarray(ind) if isinstance(ind, tuple | list) else ind, v)
 
 
+def _put_along_axis(arr: Traced, indices: Any, values: Any, axis: Any) -> None:
+    """np.put_along_axis: by NumPy's text along an axis, into all cells for None."""
+    if axis is None:
+        setitem(_flat(arr), indices, values)
+    else:
+        defined("put_along_axis")(arr, indices, values, axis)
+
+
 def _ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: str = "C") -> Any:
     """np.ravel_multi_index of places that are inside; NumPy refuses others."""
     shape = shape_given((dims,))
@@ -120,6 +129,7 @@ FUNCTIONS.update(
         "piecewise": _piecewise,
         "flat": _flattened,
         "put": _put,
+        "put_along_axis": _put_along_axis,
         "ravel_multi_index": _ravel_multi_index,
         "unravel_index": _unravel_index,
     }

@@ -12,7 +12,7 @@ from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.arrays import FUNCTIONS, UFUNCS, Traced, call, tape_of
 from noyau.frontends.numpy.sizes import Number
 from noyau.frontends.numpy.tape import dtype_from
-from noyau.frontends.numpy.ufuncs import NONE, as_node, mapped, refuse, traced, written
+from noyau.frontends.numpy.ufuncs import NONE, as_node, loop_dtypes, mapped, refuse, traced, written
 from noyau.ir.dims import product
 from noyau.ir.graph import Node
 from noyau.ir.monoids import highest, lowest
@@ -51,7 +51,8 @@ class _Asked:
 
     def __init__(self, name: str, a: Any, axis: Any, said: dict[str, Any]) -> None:
         self.array = array_of(a)
-        self.tape, self.axes = self.array.tape, axes_of(axis, self.array.ndim)
+        whole = self.array.ndim == 0 and type(axis) is int and axis in (0, -1) and name not in ("mean", "var")
+        self.tape, self.axes = self.array.tape, () if whole else axes_of(axis, self.array.ndim)
         where, self.initial = said.pop("where", NONE), said.pop("initial", NONE)
         self.keep = said.pop("keepdims", False) not in (False, NONE)
         self.out = said.pop("out", None)
@@ -264,8 +265,8 @@ def _over_ufunc(name: str) -> Callable[..., Any]:
 def _logsumexp(a: Any, axis: Any = 0, **said: Any) -> Any:
     """np.logaddexp.reduce: by the monoid that does not overflow."""
     asked = _Asked("logaddexp.reduce", a, axis, said)
-    value = asked.array if asked.array.node.dtype.is_float else asked.array.astype(np.float64)
-    return asked.given(asked.reduced("logsumexp", asked.counted(value.node, -np.inf)))
+    value = asked.tape.cast(asked.array.node, loop_dtypes(np.logaddexp, [asked.array] * 2)[0])
+    return asked.given(asked.reduced("logsumexp", asked.counted(value, -np.inf)))
 
 
 def _over_axis_0(scan: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.arrays import FUNCTIONS, Traced, call
+from noyau.frontends.numpy.arrays import FUNCTIONS, Traced, call, surely_scalar
 from noyau.frontends.numpy.creating import ALWAYS, WHERE_SYMBOLIC, made_by
 from noyau.frontends.numpy.own import OWN, OWN_MODULE, own
 from noyau.frontends.numpy.sizes import Number, TracedSize, calculated, sized
@@ -33,7 +33,7 @@ class _ArrayKind(type):
     """np.ndarray for `isinstance`: a traced array is one."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, np.ndarray) or (isinstance(instance, Traced) and not instance.scalar)
+        return isinstance(instance, np.ndarray) or (isinstance(instance, Traced) and not surely_scalar(instance))
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         raise UnsupportedError("np.ndarray is not traced as a function; use np.zeros")

@@ -98,10 +98,11 @@ def _isin(element: Any, test_elements: Any, assume_unique: bool = False, invert:
     if not isinstance(element, Traced) or isinstance(test_elements, Traced):
         raise UnsupportedError("np.isin is traced for elements that are known; compare, and use np.any")
     known = np.unique(np.asarray(test_elements))
+    if {element.dtype.kind, known.dtype.kind} <= {"i", "u"}:  # of those that its dtype has
+        ends = np.iinfo(element.dtype)
+        known = known[(known >= ends.min) & (known <= ends.max)].astype(element.dtype)
     if not known.size:
         return call("full_like", element, bool(invert), dtype=bool)
-    if common_dtype([element, known]) is DType.F64 and {element.dtype.kind, known.dtype.kind} == {"i", "u"}:
-        raise UnsupportedError("np.isin of 64 bits with and without a sign has no common dtype; cast one of them")
     found = looked_up(traced(element.tape, known), searchsorted(known, element))
     return UFUNCS["not_equal" if invert else "equal"](found, element)
 

@@ -183,7 +183,9 @@ def _given(tape: Tape, node: Node) -> Any:
             return value.item()
         case _:
             made = tape.input(node.output, node.dtype, node.shape)
-            return Traced(tape, made, owner=f"the argument {node.output}", scalar=not node.shape)
+            given = Traced(tape, made, owner=f"the argument {node.output}", scalar=not node.shape)
+            given.either = given.scalar
+            return given
 
 
 @contextmanager

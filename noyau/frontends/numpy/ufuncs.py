@@ -10,7 +10,7 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.arrays import FUNCTIONS, UFUNCS, Traced, as_scalars, tape_of
+from noyau.frontends.numpy.arrays import FUNCTIONS, UFUNCS, Traced, as_scalars, surely_scalar, tape_of
 from noyau.frontends.numpy.sizes import Number
 from noyau.frontends.numpy.tape import Tape, dtype_from
 from noyau.ir.graph import Node
@@ -214,7 +214,7 @@ def written(ufunc: np.ufunc, made: Traced, target: Any, where: Any = True) -> An
     """A result in the array that is given for it, which is cast to as NumPy allows; a scalar is not changed."""
     if not isinstance(target, Traced):
         raise UnsupportedError("it writes into an array that was there before the call; assign the result")
-    if target.scalar:
+    if surely_scalar(target):
         return made
     if not np.can_cast(made.dtype, target.dtype, "same_kind"):
         told = f"{made.node.dtype.value} into {target.node.dtype.value}"

@@ -394,3 +394,85 @@ def pieces(a):
 @pytest.mark.parametrize("function", [chunks, pieces])
 def test_an_axis_that_is_split_may_be_written(function):
     found(function, x(4, 6))
+
+
+def looked_up_row(a):
+    """NumPy's a[k] of a number k is a view, whichever array k comes from."""
+    out = a.copy()
+    k = np.argmax(out[0]) % 3
+    row = out[k]
+    row += 1
+    out[k] *= 2
+    out[k, 1:] -= 3
+    out[:, k][1:] = 5
+    seen = out[k]
+    out[0] = 7
+    return out, row * 1, seen * 1
+
+
+def row_by_an_array(a):
+    out = a.copy()
+    row = out[np.argmax(out, axis=0)[:1]]
+    row += 1
+    seen = out[np.asarray(np.argmax(out) % 3)[...]]
+    out[...] = 0
+    return out, row, seen
+
+
+def diagonal_seen(a):
+    out = a.copy()
+    seen, turned = np.diag(out), np.einsum("ij->ji", out)
+    turned[0] = 4
+    out[1] = 3
+    return out, seen * 1, turned * 1
+
+
+def scalars_flattened(a):
+    one = a.sum()
+    one.ravel()[0] = 5
+    one.fill(3)
+    return one
+
+
+def kept_as_an_array(a):
+    total = np.zeros(())
+    other = total
+    np.clip(total, -1, 1, out=total)
+    np.add(total, a.sum(), out=total)
+    return other if isinstance(total, np.ndarray) else total * 0
+
+
+def under_a_mask_of_no_axes(a):
+    out = a.copy()
+    out[out.sum() > 0] = 1
+    out[out[0, 0] < -9] = 2
+    return out, out[out.max() > 0].sum()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [looked_up_row, row_by_an_array, diagonal_seen, scalars_flattened, kept_as_an_array, under_a_mask_of_no_axes],
+)
+def test_what_sees_what(function):
+    found(function, x(3, 4))
+    found(function, -np.abs(x(3, 4, seed=2)))
+
+
+def added_in_place(a):
+    a = a.astype(np.float64)
+    a += 1
+    return a
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        added_in_place,
+        lambda a: a if isinstance(a, np.ndarray) else -a,
+        lambda a: a.copy().fill(3) or a,
+    ],
+)
+def test_an_argument_of_no_axes_may_be_an_array_or_a_scalar(function):
+    """NumPy changes the one, and makes a new one of the other."""
+    with pytest.raises(UnsupportedError, match="array of no axes or one of NumPy's scalars"):
+        found(function, np.array(2.0))

@@ -26,6 +26,7 @@ def test_fill_diagonal(shape):
         return one, other
 
     found(fill, x(*shape), x(6))
+    found(fill, x(*shape, dtype=np.uint64) - np.uint64(3), x(6))  # large numbers, which no float has
 
 
 @pytest.mark.parametrize(

@@ -104,3 +104,13 @@ def into(a):
 @pytest.mark.parametrize("dtype", ["f4", "i4", "u1"])
 def test_methods_of_ufuncs_and_results_in_arrays(function, dtype):
     found(function, x(3, 4, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i2", "i4", "i8", "f2", "f4"])
+def test_logaddexp_of_integers_is_computed_as_numpy_computes_it(dtype):
+    found(lambda a: np.logaddexp.reduce(a, axis=1), x(3, 4, dtype=dtype))
+
+
+@pytest.mark.parametrize("axis", [0, -1, None])
+def test_of_no_axes(axis):
+    found(lambda a: a[0].sum(axis) + a[1].max(axis) + np.take(a[2], 0, axis=axis), x(3))
