@@ -23,7 +23,7 @@ from noyau.dtypes import DType
 from noyau.errors import SignatureError
 from noyau.handwritten.asking import parameters_of
 from noyau.handwritten.attaching import attach_function, attach_text, read_text
-from noyau.handwritten.kernels import EMPTY, LANGUAGES, Arguments, HandKernel, Init, Launch, Usage, language_of
+from noyau.handwritten.kernels import EMPTY, LANGUAGES, Arguments, HandKernel, Init, Launch, language_of, usage_of
 from noyau.references import reference_of, runs_as_written
 from noyau.runtimes.numpy.dlpack import as_targets
 from noyau.runtimes.numpy.doors import MISS
@@ -350,6 +350,8 @@ def _made(
     signature = None if text is None else parse(text, reference.parameters)
     code, title = function.__code__, name or function.__name__
     file = Path(code.co_filename)
+    if not isinstance(sizes, Mapping):
+        raise SignatureError(f"sizes= of {title} is {sizes!r}; give each dim a number: sizes={{'bins': 10}}")
     found = {each: _whole(size, f"{title}: sizes={each}") for each, size in sizes.items()}
     place = (file if file.exists() else None, code.co_firstlineno)
     description = Description(title, reference, signature, MappingProxyType(found), inputs, *place)
@@ -358,16 +360,6 @@ def _made(
     if inputs is not None:
         _require_maker(inputs, title)
     return Op(description)
-
-
-def usage_of(said: Mapping[str, Any], called: str) -> Usage:
-    """The usage of a kernel's author. SignatureError for one that there is not."""
-    unknown = next((name for name in said if name not in Usage.__dataclass_fields__), None)
-    if unknown is not None:
-        raise SignatureError(f"{called}: a kernel has no {unknown}=; there are {', '.join(Usage.__dataclass_fields__)}")
-    updates = said.get("updates", ())
-    names = updates if isinstance(updates, list | tuple) else (updates,)
-    return Usage(**{**said, "updates": tuple(names)})
 
 
 def _require_bound(signature: Signature, description: Description) -> None:

@@ -269,6 +269,7 @@ def test_a_callable_is_returned_as_it_was():
     ("said", "told"),
     [
         ({"sizes": {"bins": 10}}, "sizes= names bins, and .* has no such dim"),
+        ({"sizes": 10}, "sizes= of .* is 10; give each dim a number"),
         ({"sizes": {"n": -1}}, "sizes=n is -1, and a size is never negative"),
         ({"sizes": {"n": 2.5}}, "sizes=n is 2.5, and a size is an integer"),
         ({"inputs": 5}, "inputs= of scale is a function of rng"),

@@ -22,7 +22,7 @@ from noyau.handwritten.kernels import HandKernel
 from noyau.ir.binding import Demand
 from noyau.references import runs_as_written
 from noyau.runtimes.numpy.doors import MISS, write
-from noyau.signatures.binding import bind
+from noyau.signatures.binding import bind, kind_of
 from noyau.signatures.types import Signature, Term
 
 Array = np.ndarray
@@ -134,7 +134,7 @@ class Unsigned:
         for name, each in zip(self.description.reference.parameters, args, strict=True):
             array = as_given(each, name)
             if not isinstance(array, np.ndarray | np.generic) or isinstance(array, np.ma.MaskedArray):
-                told = f"{name} is a {type(each).__name__}, and without a signature it has no dtype"
+                told = f"{name} is {kind_of(each)}, and without a signature it has no dtype"
                 raise UnsupportedError(f"{told}; sign it: @noyau.op('f32[n], f32 -> f32[n]')")
             found[name] = np.asarray(array)
         return found

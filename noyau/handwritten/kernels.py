@@ -45,6 +45,16 @@ class Usage:
     trust: bool = False
 
 
+def usage_of(said: Mapping[str, Any], called: str) -> Usage:
+    """The usage of a kernel's author. SignatureError for one that there is not."""
+    unknown = next((name for name in said if name not in Usage.__dataclass_fields__), None)
+    if unknown is not None:
+        raise SignatureError(f"{called}: a kernel has no {unknown}=; there are {', '.join(Usage.__dataclass_fields__)}")
+    updates = said.get("updates", ())
+    names = updates if isinstance(updates, list | tuple) else (updates,)
+    return Usage(**{**said, "updates": tuple(names)})
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """What a kernel is attached to: the op's name, its signature if it has one, and its constants."""

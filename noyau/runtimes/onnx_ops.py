@@ -133,6 +133,9 @@ def _wanted(
     signature, name = description.signature, description.name
     if signature is None:
         raise SignatureError(f"{name} has no signature; give it one: @noyau.op('f32[n] -> f32[n]')")
+    for what, given in {"dtypes": dtypes, "dims": dims, "axes": axes, "constants": constants}.items():
+        if not isinstance(given, Mapping):
+            raise SignatureError(f"{name}: {what}={given!r} names nothing; give a dict of names and values")
     own = dict(description.reference.constants)
     _require_known(constants, own, f"{name} has no constant")
     values = {**own, **constants}

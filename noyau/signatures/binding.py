@@ -62,6 +62,11 @@ def describe(argument: object) -> str:
         return f"{name}{list(argument.shape)}" if isinstance(argument, np.ndarray) else name
     if type(argument) in _WEAK:
         return repr(argument)
+    return kind_of(argument)
+
+
+def kind_of(argument: object) -> str:
+    """The type of an argument in words: `a list`, `an int`."""
     kind = type(argument).__name__
     return f"{'an' if kind[:1].lower() in 'aeiou' else 'a'} {kind}"
 

@@ -109,6 +109,7 @@ def test_a_number_has_no_dtype():
     told = scaled.explain(numbers(3), 2.0)
     assert told.kernel == "reference"
     assert told.rejected[0][1].startswith("by is a float, and without a signature it has no dtype")
+    assert scaled.explain(numbers(3), 2).rejected[0][1].startswith("by is an int, and")
     scaled.kernel(lambda x, by: x * by, name="own", returns=True, trust=True)
     assert scaled.explain(numbers(3), 2.0).kernel == "own"
 

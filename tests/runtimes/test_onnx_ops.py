@@ -196,6 +196,7 @@ def test_kernels_that_are_not_in_c():
     [
         (softmax, {"dtypes": {"float": "i32"}}, "dtypes= has 'i32' for float, which is one of f16, bf16, f32, f64"),
         (softmax, {"dtypes": {"int": "i32"}}, "softmax has no family 'int'; there are: float"),
+        (softmax, {"axes": 3}, "softmax: axes=3 names nothing; give a dict of names and values"),
         (softmax, {"dims": {"k": 3}}, "softmax has no size 'k'; there are: n"),
         (softmax, {"dims": {"batch": 3}}, "softmax has no size 'batch'; there are: n"),
         (softmax, {"dims": {"n": -3}}, "softmax: n is -3, and it is a number from 0 on"),
