@@ -106,6 +106,10 @@ class Choosing:
         """Decide anew, also what a thread is deciding now."""
         self.chosen = {}
 
+    def is_kept(self, chosen: Chosen) -> bool:
+        """Whether a choice was not forgotten since it was made."""
+        return any(each is chosen for kept in list(self.chosen.values()) for each in kept)
+
     def known(self, key: Key, wanted: Wanted) -> Chosen | None:
         """What was chosen before and holds for these sizes."""
         now = monotonic()

@@ -194,7 +194,7 @@ class TensorCalls:
     def door(self, chosen: Chosen, constants: Constants) -> Entry | None:
         """The door of what was chosen, kept from now on; None where the reference runs."""
         made = entry(self.called, self.signature, chosen)
-        if chosen.until < inf or library.awaits_room():
+        if chosen.until < inf or library.awaits_room() or not self.calls.choosing.is_kept(chosen):
             return made
         with self.lock:
             if made is not None and not constants:

@@ -14,6 +14,7 @@ from tests.runtimes.torch.kinds import doubled, embedding, peak, rmsnorm, scaled
 
 torch = pytest.importorskip("torch")
 
+from noyau.dispatching import choosing  # noqa: E402
 from noyau.dispatching.torch_calls import tensor_calls  # noqa: E402
 from noyau.frontends.torch.dtypes import TO_TORCH  # noqa: E402
 
@@ -69,6 +70,24 @@ def test_dtypes(dtype):
 def test_however_the_cells_lie(x):
     for _ in range(2):
         assert torch.allclose(softmax(x), torch.softmax(x, -1))
+
+
+def test_what_is_decided_while_an_op_forgets_has_no_door(monkeypatch):
+    x, real = torch.ones(2, 3), choosing.Choosing.decided
+    doubled.calls.forget()
+    calls = tensor_calls(doubled.calls)
+
+    def decided(self, wanted, key):
+        found = real(self, wanted, key)
+        doubled.calls.forget()
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(choosing.Choosing, "decided", decided)
+        assert doubled(x).equal(x * 2)
+    assert (calls.plain, calls.others) == ((), {})
+    assert doubled(x).equal(x * 2)
+    assert len(calls.plain) == 1
 
 
 def test_inference_mode_and_modes():
