@@ -12,14 +12,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from noyau.dtypes import DType
-from noyau.ir.dims import Dim, Op, Shape, product
+from noyau.ir.dims import Dim, Shape, product
 from noyau.ir.loops import (
     Alloc,
     Axis,
     Buffer,
     Call,
     Const,
-    Expr,
     If,
     Index,
     Kernel,
@@ -34,7 +33,7 @@ from noyau.ir.loops import (
 )
 from noyau.ir.walk import every_statement
 from noyau.schedules.ahead import Row, computes, fetch, next_rows
-from noyau.schedules.steps import Statements, counted, loads_of, split, stride_of
+from noyau.schedules.steps import Statements, counted, loads_of, most_of, split, stride_of
 
 TILE = 256  # cells: few, so that memory takes them while the next ones are computed; enough for whole lines among them
 LEAST_BYTES = 64  # of a run of cells that is worth it: a line of a cache
@@ -86,17 +85,8 @@ def _lengths(body: Statements) -> dict[str, int]:
     found: dict[str, set[int]] = {}
     for let in every_statement(body):
         if isinstance(let, Let):
-            found.setdefault(let.name, set()).add(_most_of(let.value))
+            found.setdefault(let.name, set()).add(most_of(let.value))
     return {name: max(most) for name, most in found.items() if len(most) == 1 and LEAST_CELLS <= max(most) <= TILE}
-
-
-def _most_of(value: Expr) -> int:
-    """The number in min(a number, what is left); 0 for all else."""
-    match value:
-        case Index(Dim((((Op("max", left, right),), -1),))):
-            return -min(each.constant or 0 for each in (left, right))
-        case _:
-            return 0
 
 
 def _block(body: Iterable[Statement], change: _Around) -> Statements:

@@ -14,7 +14,9 @@ from itertools import product
 from noyau.ir.dims import Dim, DimLike
 from noyau.ir.loops import Call, Expr, Fold, If, Kernel, Let, Loop, Statement, Var
 from noyau.ir.walk import every_statement, rewrite
-from noyau.schedules.steps import Statements, with_bodies
+from noyau.schedules.steps import Statements, most_of, with_bodies
+
+LONG = 256  # cells of a loop that is worth the inverse of a sum
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +119,13 @@ def _places(fold: Fold, scope: _Scope) -> Iterable[dict[str, DimLike]]:
 
 
 def keep_shares(kernel: Kernel) -> Kernel:
-    """The kernel, scheduled, with shares marked only where the sum is the same in all rounds of the loop around them:
-    there its inverse is computed once."""
+    """The kernel, scheduled, with shares marked only in loops that are known to be long, over cells whose sum is the
+    same: there its inverse is computed once, which a short row waits for longer than its quotients take."""
     return with_bodies(kernel, lambda body: _kept(body, None))
 
 
 def _kept(body: Iterable[Statement], own: frozenset[str] | None) -> Statements:
-    """`own`: the names that the loop around gives values to, in each round."""
+    """`own`: the names that the loop around gives values to, in each round; None where that is not long."""
 
     def change(expr: Expr) -> Expr:
         match expr:
@@ -133,13 +135,17 @@ def _kept(body: Iterable[Statement], own: frozenset[str] | None) -> Statements:
                 return expr
 
     made: list[Statement] = []
+    lengths: dict[str, int] = {}
     for statement in body:
         match statement:
-            case Loop():
+            case Loop(extent=extent):
                 inside = frozenset(s.name for s in every_statement(statement.body) if isinstance(s, Let))
-                made.append(replace(statement, body=_kept(statement.body, inside)))
+                long = lengths.get(str(extent), extent.constant or 0) >= LONG
+                made.append(replace(statement, body=_kept(statement.body, inside if long else None)))
             case If():
                 made.append(replace(statement, body=_kept(statement.body, own)))
             case _:
                 made += rewrite((statement,), change)
+        if isinstance(statement, Let):
+            lengths[statement.name] = most_of(statement.value)
     return tuple(made)

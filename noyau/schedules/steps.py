@@ -32,6 +32,15 @@ from noyau.ir.walk import dims_in, every_expression, every_statement, expression
 Statements = tuple[Statement, ...]
 
 
+def most_of(value: Expr) -> int:
+    """The number in min(a number, what is left); 0 for all else."""
+    match value:
+        case Index(Dim((((Op("max", left, right),), -1),))):
+            return -min(each.constant or 0 for each in (left, right))
+        case _:
+            return 0
+
+
 def minimum(left: Dim, right: Dim) -> Dim:
     return -maximum(-left, -right)
 

@@ -10,7 +10,7 @@ from noyau.ir.graph import Reduce, View
 from noyau.ir.loops import Call
 from noyau.ir.walk import every_expression
 from noyau.languages import c, numba
-from noyau.schedules.choosing import schedule
+from noyau.schedules.choosing import Options, schedule
 from noyau.schedules.signs import note_signs
 from noyau.schedules.steps import flatten
 from tests.checking.groups import F32, Group, softmax
@@ -136,11 +136,19 @@ def test_a_part_of_what_may_be_less_than_1_is_none(graph):
     assert shares(note_signs(flatten(lowered(graph)))) == {False}
 
 
-def test_a_share_is_marked_where_its_sum_is_that_of_all_rounds():
-    """Side by side, each row has another one."""
-    made = schedule(lowered(softmax()))
-    long, short = (shares(replace(made, launches=(launch,))) for launch in made.launches)
-    assert (long, short) == ({True}, {False})
+@pytest.mark.parametrize(
+    ("columns", "around_bytes", "found"),
+    [("n", 0, {False}), ("n", 1, {True, False}), (255, 0, {False}), (256, 0, {True}), (128, 1, {False})],
+)
+def test_a_share_is_marked_where_many_have_one_sum(columns, around_bytes, found):
+    """Of a row that may be short the quotients take less time than its inverse; tiles are written of long ones."""
+    made = schedule(lowered(softmax(columns=columns)), Options(around_bytes=around_bytes))
+    assert shares(replace(made, launches=made.launches[:1])) == found
+
+
+def test_rows_side_by_side_have_each_another_sum():
+    made = schedule(lowered(softmax()), Options(around_bytes=1))
+    assert shares(replace(made, launches=made.launches[1:])) == {False}
 
 
 @pytest.mark.parametrize("language", [c, numba], ids=["c", "numba"])

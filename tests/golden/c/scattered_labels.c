@@ -356,7 +356,7 @@ static int32_t scattered_labels_0(const noyau_call *call, int64_t begin, int64_t
             NOYAU_LANES
             for (int64_t i1 = 0; i1 < n; ++i1) {
                 const float v7 = kept_v7_2[i1];
-                const float v11 = noyau_share_f32(v7, v8);
+                const float v11 = v7 / v8;
                 const float v13 = i1 == at ? (v11 + v12) : v11;
                 v14[i0 * n + i1] = v13 * v13;
             }

@@ -288,7 +288,7 @@ def scattered_labels_0(x, ids, less, v14, rows, n, begin, end):
         else:
             for i1 in range(n):
                 v7 = kept_v7_2[i1]
-                v11 = noyau_share_f32(v7, v8)
+                v11 = v7 / v8
                 v13 = (v11 + v12) if i1 == at else v11
                 v14[i0, i1] = v13 * v13
     noyau_written_around()
