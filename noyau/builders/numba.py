@@ -33,10 +33,15 @@ from noyau.ir.running import bind_sizes
 
 try:
     import numba
-
-    from noyau.builders.numba_compiling import shorten
 except ImportError as error:
     raise MissingExtraError("numba is not installed; run: pip install 'noyau[numba]'") from error
+try:
+    from noyau.builders.numba_compiling import shorten
+except ImportError:  # a release without a name that it takes: all of Numba's passes compile a text too
+
+    def shorten(function: Any, *, is_launch: bool = False) -> None:
+        """Leave a function as it is."""
+
 
 HALVES = (DType.F16, DType.BF16)
 _AS_BITS = frozenset(dtype.numpy for dtype in DType if dtype in HALVES or dtype.is_float8)

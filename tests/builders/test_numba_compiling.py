@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import operator
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numba
 import numpy as np
@@ -79,3 +83,20 @@ def test_memory_of_rows_is_given_back():
     _nrt.memsys_disable_stats()
     assert after.alloc > before.alloc
     assert after.alloc - before.alloc == after.free - before.free
+
+
+def test_a_release_without_a_name_compiles_by_all_its_passes():
+    program = """
+import numpy as np
+from numba.core import compiler_machinery, typed_passes
+del compiler_machinery.register_pass
+import noyau
+from noyau.builders import numba
+assert numba.shorten.__module__ == numba.__name__
+from tests.languages.numba_kernels import compiled
+rows = np.arange(12, dtype=np.float32).reshape(3, 4)
+assert np.allclose(np.exp(compiled("log_softmax_streamed")(rows)[0]).sum(-1), 1)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
