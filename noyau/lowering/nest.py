@@ -27,6 +27,7 @@ from noyau.lowering.strides import with_strides
 from noyau.lowering.values import CutNeeded, Lowering, Scope
 
 FEW = 4  # cells side by side that are alike, and are written out: a loop over so few is none to a vector
+CELLS = 64  # that are each a value of their own, and are written out at most: what they share is computed once
 CUTS = 16  # loops are cut at so many places at most
 ONE = Dim.of(1)
 
@@ -152,7 +153,7 @@ def lower_outputs(
         try:
             statements = fill(lowering, space, stores)
         except CutNeeded as cut:
-            space = with_cut(space, cut)
+            space = with_cells(space, cut) if is_by_cells(space, cut) else with_cut(space, cut)
             continue
         except LoopNeeded as needed:
             space = with_loop(space, needed)
@@ -199,6 +200,18 @@ def with_cut(space: Space, cut: CutNeeded) -> Space:
         if not never_negative(high - low) or low == high:
             raise UnsupportedError(f"it is not certain which of {low} and {high} comes first")
     return replace(space, cuts={**space.cuts, cut.variable: tuple(ordered)})
+
+
+def is_by_cells(space: Space, cut: CutNeeded) -> bool:
+    """Whether a loop is to be written out, for what it goes over are some values of one cell each."""
+    count = dict(space.loops)[cut.variable].constant or 0
+    return cut.by_cells and FEW <= count <= CELLS and cut.variable not in space.cuts
+
+
+def with_cells(space: Space, cut: CutNeeded) -> Space:
+    """The space with a loop that is written out, within all others."""
+    last = tuple(sorted(space.loops, key=lambda loop: loop[0] == cut.variable))
+    return replace(space, loops=last, written_out=space.written_out | {cut.variable})
 
 
 def with_loop(space: Space, needed: LoopNeeded) -> Space:

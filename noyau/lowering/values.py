@@ -54,10 +54,11 @@ class Scope:
 
 
 class CutNeeded(Exception):
-    """The loop over `variable` must be cut at `point`, for a piece of a Select ends there."""
+    """The loop over `variable` must be cut at `point`, for a piece of a Select ends there. `by_cells`: at each of its
+    cells, for each is a piece."""
 
-    def __init__(self, variable: str, point: Dim) -> None:
-        self.variable, self.point = variable, point
+    def __init__(self, variable: str, point: Dim, *, by_cells: bool) -> None:
+        self.variable, self.point, self.by_cells = variable, point, by_cells
 
 
 class Lowering:
@@ -201,11 +202,12 @@ class Lowering:
         for piece, where, start, end in pieces:
             if within(simplify(at - start, self.extents), end - start, self.extents):
                 return self.value(piece, where)
+        by_cells = all(start + 1 == end for _, _, start, end in pieces)
         for _, _, start, _ in pieces[1:]:
-            self.cut(at, start)
+            self.cut(at, start, by_cells=by_cells)
         return self.choose(node, at, pieces)
 
-    def cut(self, at: Dim, start: Dim) -> None:
+    def cut(self, at: Dim, start: Dim, *, by_cells: bool = False) -> None:
         """Ask for the loop to be cut where `at` reaches `start`, if one loop of the nest alone decides that."""
         mine = [name for name in at.names if name.startswith("#")]
         if len(mine) != 1 or mine[0] not in self.offsets:
@@ -214,7 +216,7 @@ class Lowering:
         point = start - (at - Dim.of(variable))
         inside = never_negative(point) and never_negative(self.extents[variable] - point)
         if not [name for name in point.names if name.startswith("#")] and inside and point != Dim.of(0):
-            raise CutNeeded(variable, self.offsets[variable] + point)
+            raise CutNeeded(variable, self.offsets[variable] + point, by_cells=by_cells)
 
     def choose(self, node: Node, at: Dim, pieces: Sequence[tuple[str, Shape, Dim, Dim]]) -> Expr:
         """Nested selects, of which the branch not taken touches no memory."""

@@ -225,6 +225,29 @@ def test_cells_that_are_repeated_are_written_out():
         assert_agrees(made, x=noise(*shape))
 
 
+def columns(count):
+    """Columns side by side, each made of the one before."""
+    nodes = [value("c0", view(at(0), 0), "x", F32, "n")]
+    for k in range(1, count):
+        nodes += [value(f"x{k}", view(at(0), k), "x", F32, "n"), value(f"c{k}", Map("add"), f"c{k - 1} x{k}", F32, "n")]
+    nodes += [value(f"u{k}", view(at(0)), f"c{k}", F32, "n", 1) for k in range(count)]
+    joined = value("y", Select(1, shape_of(range(count))), " ".join(f"u{k}" for k in range(count)), F32, "n", count)
+    return graph("y", given("x", F32, "n", count), *nodes, joined)
+
+
+def test_cells_that_are_values_of_their_own_share_what_they_are_made_of():
+    made = columns(20)
+    assert loops_of(lower(made, "k")) == [(0, "n")]
+    added = [expr for expr in every_expression(lower(made, "k").launches[0].body) if isinstance(expr, Call)]
+    assert len(added) == 19
+    assert_agrees(made, x=noise(5, 20))
+
+
+def test_a_few_such_cells_are_loops_beside_each_other():
+    assert loops_of(lower(columns(3), "k")) == [(0, "n"), (1, "1"), (1, "1"), (1, "1")]
+    assert_agrees(columns(3), x=noise(5, 3))
+
+
 def test_many_repeated_cells_are_a_loop():
     made = graph("y", given("x", F32, "n"), value("y", view(at(0) // 5), "x", F32, N * 5))
     assert loops_of(lower(made, "k")) == [(0, "n"), (1, "5")]
@@ -272,8 +295,8 @@ def test_pieces_whose_order_only_the_sizes_tell():
             graph(
                 "y",
                 given("x", F32, 40),
-                *(value(f"c{k}", view(at(0) + k), "x", F32, 1) for k in range(40)),
-                value("y", Select(0, shape_of(range(40))), " ".join(f"c{k}" for k in range(40)), F32, 40),
+                *(value(f"c{k}", view(at(0) + 2 * k), "x", F32, 2) for k in range(20)),
+                value("y", Select(0, shape_of(range(0, 40, 2))), " ".join(f"c{k}" for k in range(20)), F32, 40),
             ),
             "the loops of y would have to be cut in more than 16 places",
         ),
