@@ -71,7 +71,7 @@ def document() -> str:
     lines = [_INTRODUCTION, "## Ufuncs\n", _wrapped(name for name, reason in ufuncs.items() if not reason)]
     lines += [textwrap.fill(_ufunc_methods(), 120) + "\n"]
     for title, table in tables:
-        lines += [f"## {title}\n", _wrapped(name for name in table if _exists(name) and not reason_of(table[name]))]
+        lines += [f"## {title}\n", _wrapped(name for name in table if exists(name) and not reason_of(table[name]))]
     lines += ["## Indexing and assignment\n", _MEMORY, *_rows(examples.INDEXING), ""]
     lines += ["## Sizes\n", _SIZES, *_rows(examples.SIZES), ""]
     lines += ["## Where it differs from NumPy\n", *(f"- {each}" for each in _DIFFERENT), ""]
@@ -95,7 +95,7 @@ def _ufunc_methods() -> str:
     return f"Of their methods: {'; '.join(told)}; `outer` of those of two operands."
 
 
-def _exists(name: str) -> bool:
+def exists(name: str) -> bool:
     """Whether this NumPy has it."""
     found: Any = np
     for part in name.split(".")[1:] if name.startswith("np.") else ():

@@ -139,12 +139,8 @@ class Traced(NDArrayOperatorsMixin):
         plain = name == "reshape" and _is_split(other._shape, self._shape)
         self.sure = other.sure and (name not in MAYBE or plain or (name != "in_order" and packed))
         if self.sure and name in RESHAPED and not same_but_ones(other._shape, self._shape):
-            self.memory = Window(
-                other,
-                lambda: self.tape.reshape(other.node, self._shape),
-                lambda node: self.tape.reshape(node, other._shape),
-                packed=packed,
-            )
+            there, mine, back = self.tape.reshape, self._shape, other._shape
+            self.memory = Window(other, lambda: there(other.node, mine), lambda node: there(node, back), packed=packed)
         else:
             seen = {index_name(axis): dim for axis, dim in enumerate(index)}
             self.memory = other.memory
@@ -276,18 +272,22 @@ class Traced(NDArrayOperatorsMixin):
 
     @final
     def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
-        raise UnsupportedError(
-            "what is not traced asks for the numbers in an array; use functions of NumPy, and .astype"
-        )
+        told = "what is not traced asks for the numbers in an array"
+        raise UnsupportedError(f"{told}; use functions of NumPy, and .astype")
 
     def __repr__(self) -> str:
         return f"<traced {self._dtype.value}[{', '.join(map(str, self._shape))}]>"
 
-    def __copy__(self) -> Any:
+    def __array_wrap__(self, made: Any, *_: Any) -> Any:
+        """What NumPy's own text has results wrapped by; they are wrapped already."""
+        return made
+
+    __array_prepare__ = __array_wrap__
+
+    def __copy__(self, memo: Any = None) -> Any:
         return call("copy", self)
 
-    def __deepcopy__(self, memo: Any) -> Any:
-        return call("copy", self)
+    __deepcopy__ = __copy__
 
     @final
     def __format__(self, spec: str) -> NoReturn:

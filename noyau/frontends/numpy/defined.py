@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
@@ -57,12 +58,10 @@ class _Converter:
 
 def defined(name: str) -> Callable[..., Any]:
     """A function of NumPy, by its own text."""
-    function: Any = np
-    for part in name.split("."):
-        function = getattr(function, part, None)
-    text = getattr(function, "_implementation", function)
 
     def trace(*args: Any, **kwargs: Any) -> Any:
+        function = attrgetter(name)(np)
+        text = getattr(function, "_implementation", function)
         return Within(tape_of([*args, *kwargs.values()])).rebuilt(text)(*args, **kwargs)
 
     return trace

@@ -115,6 +115,9 @@ def _new(a: Traced, node: Node, order: Any) -> Traced:
     return made
 
 
+_NEVER = np.lib.NumpyVersion(np.__version__) >= "2.0.0b1"  # before, copy=False was a copy where one is needed
+
+
 def _as_array(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, **said: Any) -> Any:
     """np.asarray: the array itself where its dtype and its order are as wanted."""
     return _array(a, dtype, copy=copy, order=order)
@@ -123,7 +126,7 @@ def _as_array(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None,
 def _array(a: Any, dtype: Any = None, *, copy: Any = True, order: Any = "K", ndmin: int = 0, **said: Any) -> Any:
     a = array_of(a)
     wanted = a.dtype if dtype is None else dtype
-    if copy is False and np.dtype(wanted) != a.dtype:
+    if copy is False and _NEVER and np.dtype(wanted) != a.dtype:
         raise UnsupportedError("np.array with copy=False makes no array of another dtype; NumPy refuses it too")
     made = _astype(a, wanted, order, copy=copy is True)
     return made[(None,) * max(ndmin - made.ndim, 0) + (Ellipsis,)] if ndmin else made
