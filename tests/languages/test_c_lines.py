@@ -12,7 +12,7 @@ from noyau.ir.loops import Alloc, Axis, Space
 from noyau.languages import c
 from noyau.languages.c_lines import staged
 from noyau.schedules.choosing import Options, schedule
-from tests.checking.groups import F32, Group, rms_norm, softmax
+from tests.checking.groups import F32, Group, layer_norm, rms_norm, softmax
 from tests.nests import ROW, load, loop, store
 from tests.schedules.groups import assert_keeps, lowered
 from tests.schedules.test_around import added
@@ -59,6 +59,7 @@ def test_a_tile_beside_which_the_next_row_is_fetched_goes_as_a_whole():
     """Memory is read and written in turns there."""
     assert BEGINS not in written(rms_norm())
     assert BEGINS in written(softmax())
+    assert BEGINS in written(layer_norm())
 
 
 def test_two_outputs_begin_with_a_line_where_both_do():

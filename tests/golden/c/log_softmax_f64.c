@@ -78,6 +78,7 @@ static inline void noyau_write_around(void *restrict to, const void *restrict fr
 #if defined(NOYAU_AROUND)
     const size_t before = -(uintptr_t)to & 63;
     const int whole = !before || bytes >= 512;
+    const size_t tile = bytes;
     if (before && whole) {
         memcpy(line, cells, before);
         line += before, cells += before, bytes -= before;
@@ -90,6 +91,7 @@ static inline void noyau_write_around(void *restrict to, const void *restrict fr
         }
     }
     if (!bytes) return; /* a call that copies nothing takes as long as a line */
+    if (tile >= 1024) __builtin_prefetch(line + tile, 1); /* the line where the next tile ends, which waits for memory */
 #endif
     memcpy(line, cells, bytes);
 }
