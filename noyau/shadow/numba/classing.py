@@ -42,7 +42,7 @@ def classed(
     found: dict[tuple[str, int], Classed] = {}
     for region in regions:
         first, last = region.findings
-        made = _of(region, [each for each in seen[first:last] if each.kind == "race"], sites)
+        made = _of(region, seen[first:last], sites)
         _keep(found, made)
     for name, loop in carried.items():
         _keep(found, Classed(loop.file, loop.line, "scan", f"{name} holds what another iteration left in it"))
@@ -55,8 +55,8 @@ def _keep(found: dict[tuple[str, int], Classed], made: Classed) -> None:
         found[made.file, made.line] = made
 
 
-def _of(region: Region, races: Sequence[Seen], sites: Sequence[Site]) -> Classed:
-    loop = region.loop
+def _of(region: Region, seen: Sequence[Seen], sites: Sequence[Site]) -> Classed:
+    loop, races = region.loop, [each for each in seen if each.kind == "race"]
     if races and is_scan(races):
         where = sites[races[0].site].line
         return Classed(loop.file, loop.line, "scan", f"line {where} reads what an earlier iteration wrote")
@@ -71,6 +71,9 @@ def _of(region: Region, races: Sequence[Seen], sites: Sequence[Site]) -> Classed
         return Classed(loop.file, loop.line, "reduction", f"iterations only update {told}")
     if region.iterations and not region.accesses:
         return Classed(loop.file, loop.line, "unseen", "it touches no array that is watched: lists are not")
+    same = [sites[each.site].line for each in seen if each.kind == "written-twice"]
+    if same:
+        return Classed(loop.file, loop.line, "map", f"what iterations write to one cell on line {same[0]} is the same")
     return Classed(loop.file, loop.line, "map", "no two iterations touch one cell, unless all of them read it")
 
 

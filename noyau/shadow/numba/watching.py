@@ -156,7 +156,7 @@ class Watching:
     def by_name(self, route: Route, op: str, kernel: str, size: str) -> list[Finding]:
         """Findings on names: one that is carried over, and a running value that is read."""
         places = [(name, place, loop) for name, (loop, place) in self.carried.items()]
-        for loop in dict.fromkeys(region.loop for region in self.run.regions):
+        for loop in dict.fromkeys(region.loop for region in self.run.regions if region.iterations > 1):
             places += [(name, self.recorder.site_at(loop.file, line), loop) for name, line in loop.running]
         found = []
         for name, place, loop in places:

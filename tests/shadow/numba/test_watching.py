@@ -133,6 +133,31 @@ def in_a_list(n):
     return out
 
 
+def test_cells_that_iterations_write_alike_are_no_cells_of_their_own():
+    @njit(parallel=True)
+    def overlapping(x, out):
+        for i in prange(x.size - 1):
+            out[i] = 1.0
+            out[i + 1] = 1.0
+
+    watched, _ = watch_call(overlapping, [np.zeros(4), np.zeros(4)])
+    assert {each.kind for each in watched.findings} == {"written-twice"}
+    assert "what iterations write to one cell" in watched.notes[0]
+    assert "is the same" in watched.notes[0]
+
+
+def test_a_running_value_is_read_where_there_are_two_iterations():
+    @njit(parallel=True)
+    def running(x, out):
+        s = 0.0
+        for i in prange(x.size):
+            s += x[i]
+            out[i] = s
+
+    found = [watch_call(running, [np.zeros(n), np.zeros(n)])[0].findings for n in (0, 1, 2)]
+    assert [[each.kind for each in some] for some in found] == [[], [], ["race"]]
+
+
 def test_a_loop_of_which_no_access_is_seen_is_no_map():
     seen, result = watch_call(in_a_list, (3,))
     assert (type(result), result) == (list, [0, 0, 0])
