@@ -96,7 +96,7 @@ def test_what_is_not_of_models_is_refused(tmp_path, capsys, option):
     assert f"a.onnx is a model: it takes no {option[0]}\n" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("is_of_use", "budget_s"), [(False, 3.0), (True, 6.0)])
+@pytest.mark.parametrize(("is_of_use", "budget_s"), [(False, 2.0), (True, 4.0)])
 def test_the_time_of_a_file_is_that_of_the_processes_that_take_part(ops, monkeypatch, is_of_use, budget_s):
     given = []
 

@@ -8,11 +8,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import process_time as process_s
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from noyau.checking.attempts import Attempt, Sizes
 from noyau.checking.certificate import several
 from noyau.checking.findings import Finding
 from noyau.checking.inputs import printable
@@ -22,9 +21,12 @@ from noyau.shadow.cases import Case
 from noyau.shadow.records import Watched
 from noyau.shadow.watching import is_watched, watch
 
+if TYPE_CHECKING:  # what makes attempts loads what makes kernels
+    from noyau.checking.attempts import Attempt, Sizes
+
 Array = np.ndarray
-Inputs = Callable[[Attempt, Sizes], Sequence[Array] | None]
-Watch = Callable[[Attempt, Sequence[Array], str], Watched]  # a run on arrays, of sizes in words
+Inputs = Callable[["Attempt", "Sizes"], Sequence[Array] | None]
+Watch = Callable[["Attempt", Sequence[Array], str], Watched]  # a run on arrays, of sizes in words
 SMALL = (0, 1, 2, 3, 4, 5, 8, 9, 17, 33, 65)  # sizes that are tried for all at once
 CELLS = 20_000  # of the inputs of an attempt; a larger one is left out
 INSTANCES, FEWEST, PATIENCE = 3, 6, 3

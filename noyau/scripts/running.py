@@ -20,7 +20,6 @@ import noyau
 from noyau.advice.scripts import advised
 from noyau.checking.findings import Finding, restored
 from noyau.errors import InputError
-from noyau.scripts.hooking import hooked
 from noyau.scripts.notebooks import cells_of, remembered, run_cells
 from noyau.scripts.records import KernelSeen, ScriptCheck, Session
 from noyau.shadow.mapping import map_of_json
@@ -90,6 +89,8 @@ def _findings(kernel: dict[str, Any]) -> tuple[Finding, ...]:
 
 def main() -> int:
     """The process of a script: the wish is in the environment, the record is written as kernels are seen."""
+    from noyau.scripts.hooking import hooked  # which loads what makes kernels: who starts this process waits for less
+
     wish = json.loads(os.environ.pop("NOYAU_SCRIPT"))
     path = Path(wish["path"])
     session = Session(path.name, maps={} if wish["maps"] else None)
