@@ -153,6 +153,8 @@ def check_together(
     found = dict(zip(order, each, strict=True))
     results = iter([found[number] for number in range(len(every))])
     kernels = [tuple(check for _ in own for check in next(results)) for own in parts]
+    for form in (form for op, _ in asked for form in op.forms if form.kernels):
+        form.calls.forget()  # what passed may run from now on, and what did not no longer
     return [
         Checked(op.name, op.description.place, each, wishes.tolerance)
         for (op, wishes), each in zip(asked, kernels, strict=True)

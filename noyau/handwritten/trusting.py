@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -20,7 +19,7 @@ from noyau.signatures.types import Instance
 _SUFFIX = ".json"
 _WRONG = "wrong"  # the fact that a check found an error
 _SEEN: set[str] = set()  # keys that were found on disk; what is checked stays so for as long as a process lasts
-_FAULTS: dict[str, str] = {}  # what checks of this process found wrong, by key; nothing where one has passed since
+_FAULTS: dict[str, str] = {}  # what checks found wrong, or nothing, by key, where the disk does not take it
 
 
 def ineligible(
@@ -74,9 +73,12 @@ def revoke(kernel: HandKernel, reference: Reference, fault: str) -> None:
     """Note what a check found wrong, whatever others have shown; where the cache cannot be written, for this process
     alone."""
     key = _key(kernel, reference, _WRONG)
-    _FAULTS[key] = fault
-    with contextlib.suppress(OutputError):
+    try:
         records.keep(key, {"fault": fault})
+    except OutputError:
+        _FAULTS[key] = fault
+    else:
+        _FAULTS.pop(key, None)  # copies of this process check too, and leave word on the disk alone
 
 
 def _fault(kernel: HandKernel, reference: Reference) -> str:

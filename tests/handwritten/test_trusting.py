@@ -5,6 +5,7 @@ import pytest
 
 import noyau
 from noyau.dtypes import DType
+from noyau.errors import OutputError
 from noyau.handwritten import trusting
 from noyau.handwritten.trusting import ineligible, is_checked, remember, revoke
 from tests.handwritten.written import attached, op_of
@@ -117,17 +118,27 @@ def test_references_of_one_text_that_read_other_numbers_are_other_references(op)
     assert not is_checked(kernel, by(3).description.reference, instance(op))
 
 
-def test_a_check_that_finds_a_kernel_wrong_revokes_what_others_showed(op, monkeypatch):
+def test_a_check_that_finds_a_kernel_wrong_revokes_what_others_showed(op):
     kernel, reference = attached(op, TEXT), op.description.reference
     remember(kernel, reference, [instance(op)], {})
     revoke(kernel, reference, "wrong-value: wrong at out[3]")
     assert reason(op, kernel) == "noyau.check finds it wrong: wrong-value: wrong at out[3]"
-    monkeypatch.setattr(trusting, "_FAULTS", {})
-    assert not is_checked(kernel, reference, instance(op))  # in another process
+    assert not is_checked(kernel, reference, instance(op))
     remember(kernel, reference, [instance(op)], {})
     assert reason(op, kernel) == ""
-    monkeypatch.setattr(trusting, "_FAULTS", {})
-    assert is_checked(kernel, reference, instance(op))
+
+
+def test_what_a_check_finds_wrong_is_known_to_its_process_where_the_disk_does_not_take_it(op, monkeypatch):
+    def refuse(key, record):
+        raise OutputError("no room")
+
+    kernel, reference = attached(op, TEXT), op.description.reference
+    remember(kernel, reference, [instance(op)], {})
+    monkeypatch.setattr(trusting.records, "keep", refuse)
+    revoke(kernel, reference, "crash: it crashed")
+    assert reason(op, kernel) == "noyau.check finds it wrong: crash: it crashed"
+    remember(kernel, reference, [instance(op)], {})
+    assert reason(op, kernel) == ""
 
 
 def test_a_function_is_known_by_its_text(op):
@@ -149,3 +160,19 @@ def test_a_function_that_does_not_take_a_constant_runs_at_its_default_alone(empt
     assert reason(op, op.kernels["blind"], eps=0.5) == ""
     assert reason(op, op.kernels["blind"], eps=1.0) == "it does not take the constant eps, which is not at its default"
     assert reason(op, op.kernels["seeing"], eps=1.0) == reason(op, op.kernels["open"], eps=1.0) == ""
+
+
+def test_a_kernel_that_passed_runs_though_a_call_decided_before(empty_cache, monkeypatch):
+    monkeypatch.setattr(trusting, "_SEEN", set())
+
+    @noyau.op("f32[n] -> f32[n]")
+    def sized(x):
+        return np.array([v if v > 0 else -v for v in x], np.float32)
+
+    sized.kernel(lambda x, out: np.abs(x, out=out), name="quick")
+    x = np.array([-1, 2], np.float32)
+    with pytest.warns(noyau.ReferenceWarning, match="quick: it has not been checked yet as it is"):
+        sized(x)
+    assert noyau.check(sized, generated=False).ok
+    assert sized.explain(x).kernel == "quick"
+    assert sized(x).tolist() == [1, 2]
