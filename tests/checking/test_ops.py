@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import time
 from functools import partial
 
 import numpy as np
@@ -78,31 +77,6 @@ def test_a_right_kernel_is_right_and_then_runs(softmax):
         shapes
     )
     assert is_checked(softmax.kernels["softmax"], softmax.description.reference, softmax.instance([DType.F32], [2]))
-
-
-def test_each_rank_is_tried_however_late_it_is(empty_cache):
-    """On how many axes a kernel may run does not hang on how long it takes."""
-
-    @noyau.op("f32[*rows, n] -> f32[*rows, n]")
-    def doubled(x):
-        return 2 * x
-
-    @doubled.kernel
-    def by_rows(x, out):
-        time.sleep(0.05)
-        for row in range(x.shape[0]):
-            for at in range(x.shape[1]):
-                out[row, at] = 2 * x[row, at]
-
-    found = check(doubled, budget_s=0.01, generated=False)
-    assert found.ok
-    assert "not run with 0 axes for *rows, where it raised IndexError" in str(found)
-    kernel, written = doubled.kernels["by_rows"], doubled.description.reference
-    assert [rank for rank in range(1, 7) if is_checked(kernel, written, doubled.instance([DType.F32], [rank]))] == [
-        2,
-        3,
-        4,
-    ]
 
 
 def test_large_inputs_are_not_so_large_that_results_outgrow_them(empty_cache):

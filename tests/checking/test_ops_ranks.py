@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 
 import numpy as np
@@ -12,6 +13,7 @@ from noyau.errors import SignatureError
 
 numba = pytest.importorskip("numba")
 check = partial(noyau.check, generated=False, budget_s=0.5)
+pytestmark = pytest.mark.usefixtures("empty_cache")  # what was checked before is not known
 
 
 def softmax_of(signature="f32[*batch, n] -> f32[*batch, n]"):
@@ -183,3 +185,23 @@ def test_a_reference_of_a_fixed_shape_says_how_to_sign_it():
         SignatureError, match=r"which is signed f32\[k\], here f32\[\d+\]; sign it f32\[3\] if it always"
     ):
         noyau.check(sums)
+
+
+def test_each_rank_is_tried_however_late_it_is():
+    """On how many axes a kernel may run does not hang on how long it takes."""
+
+    @noyau.op("f32[*rows, n] -> f32[*rows, n]")
+    def doubled(x):
+        return 2 * x
+
+    @doubled.kernel
+    def by_rows(x, out):
+        time.sleep(0.05)
+        for row in range(x.shape[0]):
+            for at in range(x.shape[1]):
+                out[row, at] = 2 * x[row, at]
+
+    found = check(doubled, budget_s=0.01)
+    assert found.ok
+    assert "not run with 0 axes for *rows, where it raised IndexError" in str(found)
+    assert [rank for rank in range(1, 7) if not reason(doubled, rank)] == [2, 3, 4]
