@@ -15,8 +15,8 @@ from noyau.shadow.c import SUFFIXES, building
 
 def prepare(languages: Collection[str]) -> None:
     """Load Numba, and meanwhile let a compiler build what watches its kernels, and those by hand in C, C++ or CUDA C++,
-    where these are among the `languages`. Both are done then, so that a copy of this process finds no thread half-way, and
-    none of it is done twice."""
+    where these are among the `languages`. Both are done then, so that a copy of this process finds no thread half-way,
+    and none of it is done twice."""
     of_c = {language != "c" for language in languages if language in SUFFIXES.values()}
     jobs = *(partial(building.runtime, in_cpp=in_cpp) for in_cpp in sorted(of_c)), engine.library
     thread = Thread(target=_do, args=jobs, name="noyau-ahead", daemon=True)
