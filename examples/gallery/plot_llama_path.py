@@ -48,7 +48,7 @@ print(text[text.index("static int32_t " + norm.operator) :].split("\n\n\n")[0][:
 # %%
 # The broken twins
 # ----------------
-# Three classic mistakes. Each gives plausible numbers; the certificate, which judges cell by cell against float64 and
+# Two classic mistakes. Each gives plausible numbers; the certificate, which judges cell by cell against float64 and
 # beside the error of the unfused operators, names the cell of each.
 group = norm.groups[0]
 graph = group.original
@@ -74,12 +74,7 @@ def half_precision_inside(inputs: tuple[np.ndarray, ...]) -> list[np.ndarray]:
     return [result.astype(np.float16).astype(np.float32) for result in right(inputs)]
 
 
-def zeros(inputs: tuple[np.ndarray, ...]) -> list[np.ndarray]:
-    """All zeros: passes an allclose with atol=1e-4 on a softmax of a long row."""
-    return [np.zeros_like(result) for result in right(inputs)]
-
-
-for function in (right, last_column_missed, half_precision_inside, zeros):
+for function in (right, last_column_missed, half_precision_inside):
     rng = np.random.default_rng(0)
     certificate = certify(graph, function, cases(graph, {"batch": 1, "sequence": 8}, rng), name=function.__name__)
     print(f"{function.__name__}: {certificate.summary()[:230]}")
