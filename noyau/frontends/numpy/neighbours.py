@@ -48,24 +48,20 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
 
 def _met(a: Any, v: Any, mode: str) -> Any:
     """The longer vector with the shorter."""
-    tape, (long,), (short,) = a.tape, a.node.shape, v.node.shape
+    tape, (short,) = a.tape, v.node.shape
     before = {"valid": Dim.of(0), "same": short // 2, "full": short - 1}.get(mode)
     if before is None:
         raise UnsupportedError(f"np.correlate takes mode= 'valid', 'same' or 'full', not {mode!r}")
     after = {"valid": Dim.of(0), "same": short - short // 2 - 1, "full": short - 1}[mode]
     zeros = [Traced(tape, tape.expand(tape.constant(0, a.node.dtype), (n,))) for n in (before, after)]
     padded = call("concatenate", [zeros[0], a, zeros[1]]) if mode != "valid" else a
-    products = windows(padded, short_size(v)) * v
+    products = windows(padded, v.shape[0]) * v
     if mode != "valid":  # beyond the ends nothing meets, and 0 times an infinity is none
         at = tape.emit(Iota(Dim.of("#0") + Dim.of("#1") - before), [], DType.I64, products.node.shape)
         place = Traced(tape, at)
-        inside = (place >= 0) & UFUNCS["less"](place, Traced(tape, tape.size(long, DType.I64)))
+        inside = (place >= 0) & UFUNCS["less"](place, a.shape[0])
         products = where(inside, products, np.zeros((), products.dtype))
     return call("sum", products, 1, dtype=products.dtype)
-
-
-def short_size(v: Traced) -> Any:
-    return v.shape[0]
 
 
 def convolve(a: Any, v: Any, mode: str = "full") -> Any:

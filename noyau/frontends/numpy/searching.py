@@ -13,7 +13,7 @@ from noyau.frontends.numpy.creating import linspace
 from noyau.frontends.numpy.functions import where
 from noyau.frontends.numpy.joining import common_dtype
 from noyau.frontends.numpy.ufuncs import traced
-from noyau.ir.dims import Dim, indices
+from noyau.ir.dims import indices
 from noyau.ir.graph import Gather, Lookup
 from noyau.ir.symbols import Size
 
@@ -39,21 +39,16 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
         probe = at + (half - 1)
         cell = looked_up(a, probe)
         before = _is_less(cell, v) if side == "left" else ~_is_less(v, cell)
-        inside = UFUNCS["less"](probe, tape_size(tape, extent))
+        inside = UFUNCS["less"](probe, a.shape[0])
         at = where(inside & before, at + half, at)
     return at
 
 
-def tape_size(tape: Any, extent: Dim) -> Traced:
-    return Traced(tape, tape.size(extent, DType.I64))
-
-
 def looked_up(a: Traced, at: Any) -> Traced:
     """Cells of a vector, at places that are drawn to its ends where they are beyond."""
-    tape, last = a.tape, tape_size(a.tape, a.node.shape[0] - 1)
-    inside = UFUNCS["maximum"](UFUNCS["minimum"](at, last), 0)
+    inside = UFUNCS["maximum"](UFUNCS["minimum"](at, a.shape[0] - 1), 0)
     kind = Gather((Lookup(1, indices(inside.ndim)),))
-    return Traced(tape, tape.emit(kind, [a.node, inside.node], a.node.dtype, inside.node.shape))
+    return Traced(a.tape, a.tape.emit(kind, [a.node, inside.node], a.node.dtype, inside.node.shape))
 
 
 def _is_less(a: Any, b: Any) -> Any:
@@ -87,7 +82,7 @@ def _interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, perio
     made: Any = slope * (x - x0) + y0
     made = where(UFUNCS["isnan"](made), slope * (x - x1) + y1, made)
     made = where(UFUNCS["isnan"](made) & (y0 == y1), y0, made)
-    made = where((x0 == x) | (at == tape_size(tape, xp.node.shape[0] - 1)), y0, made)
+    made = where((x0 == x) | (at == xp.shape[0] - 1), y0, made)
     made = where(x > xp[-1], fp[-1] if right is None else traced(tape, right).astype(np.float64), made)
     made = where(x < xp[0], fp[0] if left is None else traced(tape, left).astype(np.float64), made)
     return where(UFUNCS["isnan"](x), x, made) if tape.at_most(2, xp.node.shape[0], usual=True) else made
