@@ -85,7 +85,7 @@ def _is_known(function: Any) -> bool:
 
 
 class _Lower(Lower):  # type: ignore[misc]
-    """Numba's lowering of a typed function, where operators are resolved by `_resolved`."""
+    """Numba's lowering of a typed function, which asks once a process what an operator gives."""
 
     def lower_binop(self, resty: Any, expr: Any, op: Any) -> Any:
         context, builder, signature = self.context, self.builder, self.fndesc.calltypes[expr]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pytest
 
 import noyau
-from noyau.dispatching.choosing import Chosen
+from noyau.dispatching.choosing import Choosing, Chosen
 from noyau.dispatching.generating import Generated, Wanted, generate
 from noyau.dispatching.keys import wanted_by
 from noyau.dispatching.layouts import Layout, layout_of
@@ -78,3 +81,18 @@ def choose(op: Op[..., Any], *arrays: Any, **constants: Any) -> Chosen:
     assert op.signature is not None
     bound = bind(op.signature, arrays, {}, op.name)
     return op.calls.choosing.choose(wanted_by(op.signature, bound, op.calls.all(constants)))
+
+
+@contextmanager
+def forgetting(op: Op[..., Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """While it lasts, an op forgets what was chosen just as a decision is made."""
+    real = Choosing.decided
+
+    def decided(self: Choosing, wanted: Any, key: Any) -> Chosen:
+        found = real(self, wanted, key)
+        op.calls.forget()
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Choosing, "decided", decided)
+        yield

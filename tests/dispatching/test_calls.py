@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import noyau
-from noyau.dispatching import calls, choosing
+from noyau.dispatching import calls
 from noyau.errors import InputError, SignatureError
-from tests.dispatching.ops import linear_op, numbers, scale_op, softmax_op
+from tests.dispatching.ops import forgetting, linear_op, numbers, scale_op, softmax_op
 from tests.runtimes.numpy.producers import Producer
 
 
@@ -184,15 +184,8 @@ def test_forgetting():
 
 def test_what_is_decided_while_it_is_forgotten_is_forgotten_too(monkeypatch):
     """As winners are recorded, or a check passes, while another thread builds what it found before."""
-    op, x, real = scale_op(), numbers(3), choosing.Choosing.decided
-
-    def decided(self, wanted, key):
-        found = real(self, wanted, key)
-        op.calls.forget()
-        return found
-
-    with monkeypatch.context() as patched:
-        patched.setattr(choosing.Choosing, "decided", decided)
+    op, x = scale_op(), numbers(3)
+    with forgetting(op, monkeypatch):
         assert np.allclose(op(x, 2.0), 2 * x)
         assert np.allclose(op(x, 2.0, shift=1.0), 2 * x + 1)
     assert (op.calls.plain, op.calls.others, op.calls.choosing.chosen) == ((), {}, {})

@@ -10,11 +10,11 @@ import pytest
 
 import noyau
 from noyau.errors import InputError, SignatureError, UnsupportedError
+from tests.dispatching.ops import forgetting
 from tests.runtimes.torch.kinds import doubled, embedding, peak, rmsnorm, scaled, softmax, spread
 
 torch = pytest.importorskip("torch")
 
-from noyau.dispatching import choosing  # noqa: E402
 from noyau.dispatching.torch_calls import tensor_calls  # noqa: E402
 from noyau.frontends.torch.dtypes import TO_TORCH  # noqa: E402
 
@@ -73,17 +73,10 @@ def test_however_the_cells_lie(x):
 
 
 def test_what_is_decided_while_an_op_forgets_has_no_door(monkeypatch):
-    x, real = torch.ones(2, 3), choosing.Choosing.decided
+    x = torch.ones(2, 3)
     doubled.calls.forget()
     calls = tensor_calls(doubled.calls)
-
-    def decided(self, wanted, key):
-        found = real(self, wanted, key)
-        doubled.calls.forget()
-        return found
-
-    with monkeypatch.context() as patched:
-        patched.setattr(choosing.Choosing, "decided", decided)
+    with forgetting(doubled, monkeypatch):
         assert doubled(x).equal(x * 2)
     assert (calls.plain, calls.others) == ((), {})
     assert doubled(x).equal(x * 2)
